@@ -1,0 +1,59 @@
+"""PettingLLMs trains teams of language models by reinforcement learning.
+
+The names below are the public interface. They are imported when first used, so that
+`import pettingllms` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pettingllms.config import EnvConfig, RunConfig, load_config
+    from pettingllms.envs import Environment, StepResult, check_env, make_env
+    from pettingllms.types import (
+        Episode,
+        Failed,
+        Message,
+        Rewards,
+        Scored,
+        Task,
+        Turn,
+        assistant,
+        read_episodes,
+        system,
+        user,
+        write_episodes,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "pettingllms.config": ("EnvConfig", "RunConfig", "load_config"),
+    "pettingllms.envs": ("Environment", "StepResult", "check_env", "make_env"),
+    "pettingllms.types": (
+        "Episode",
+        "Failed",
+        "Message",
+        "Rewards",
+        "Scored",
+        "Task",
+        "Turn",
+        "assistant",
+        "read_episodes",
+        "system",
+        "user",
+        "write_episodes",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604 - filled from the table above
+    "__version__",
+    *_HOME_OF,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'pettingllms' has no attribute '{name}'")
+    return getattr(import_module(_HOME_OF[name]), name)

@@ -1,0 +1,83 @@
+"""What only shows when sections are read together: roles, players, and what an algorithm needs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pettingllms.config.run import RunConfig
+from pettingllms.errors import nearest
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
+
+
+def cross_check(sections: Mapping[str, Any]) -> list[str]:
+    """Problems between the sections that could be read; a missing one is passed over."""
+    if "env" not in sections:
+        return []
+    env = ENVIRONMENTS.load(sections["env"].id).create(sections["env"])
+    problems: list[str] = []
+    if {"roles", "policies"} <= sections.keys():
+        problems += _check_roles(env, sections["roles"], sections["policies"])
+    if "policies" in sections:
+        problems += _check_players(env, sections["policies"])
+    if {"algo", "rollout"} <= sections.keys():
+        problems += _check_needs(env, sections["algo"].type, sections["rollout"])
+    return problems
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """Fill in what the file left to choose; the configuration has no problems any more."""
+    env = ENVIRONMENTS.load(config.env.id).create(config.env)
+    forks = "forks" in ALGORITHMS.load(config.algo.type).needs
+    return config.resolved(env.roles, "tree" if forks else "linear")
+
+
+def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
+    for role, policy in roles.items():
+        if role not in env.roles:
+            yield f"roles.{role}: '{env.id}' has no such role; {nearest(role, env.roles)}"
+        if policy not in policies:
+            yield f"roles.{role}: no policy is called '{policy}'; {nearest(policy, policies)}"
+    missing = [role for role in env.roles if role not in roles]
+    if missing and len(policies) > 1:
+        yield (
+            f"roles: no policy is given for {', '.join(missing)}; with more than one policy, "
+            "name one for every role"
+        )
+    used = set(roles.values()) if len(policies) > 1 else set(policies)
+    for name in policies:
+        if name not in used:
+            yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
+
+
+def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
+    for name, policy in policies.items():
+        if policy.kind == "scripted" and policy.player not in env.players:
+            yield (
+                f"policies.{name}.player: '{env.id}' has no player called '{policy.player}'; "
+                f"{nearest(policy.player, env.players)}"
+            )
+
+
+def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
+    algorithm = ALGORITHMS.load(algo_type)
+    forks = "forks" in algorithm.needs
+    if forks and not env.can_fork:
+        yield (
+            f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
+            'set algo.type = "grpo"'
+        )
+    needed = "tree" if forks else "linear"
+    if rollout.type not in ("auto", needed):
+        yield (
+            f"rollout.type: '{algo_type}' needs rollout.type = \"{needed}\", "
+            f'not "{rollout.type}"; leave the key out'
+        )
+    if forks and env.late_rewards and rollout.continuation == "none":
+        yield (
+            f"rollout.continuation: '{env.id}' pays late, so a sibling's own step says nothing "
+            'about it; set rollout.continuation = "episode"'
+        )
+    if rollout.num_samples < algorithm.min_samples:
+        yield (
+            f"rollout.num_samples: '{algo_type}' compares at least {algorithm.min_samples} "
+            f"samples with each other, and this is {rollout.num_samples}"
+        )

@@ -1,0 +1,80 @@
+"""Reading a configuration: TOML, then dotted overrides, then every problem at once."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import TypeAdapter, ValidationError
+
+from pettingllms.config.checks import cross_check, resolve
+from pettingllms.config.run import RunConfig
+from pettingllms.errors import ConfigError, nearest
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), [f"not TOML: {error}"]) from None
+    problems = [problem for raw in overrides if (problem := _override(data, raw))]
+    return parse_config(data, str(path), problems)
+
+
+def parse_config(
+    data: Mapping[str, Any], source: str = "configuration", problems: Sequence[str] = ()
+) -> RunConfig:
+    """Check plain data as a run; raise one ConfigError with every problem found."""
+    sections, unreadable = _read_sections(data)
+    found = [*problems, *unreadable, *cross_check(sections)]
+    if found:
+        raise ConfigError(source, found)
+    return resolve(RunConfig(**sections))
+
+
+def to_toml(config: RunConfig) -> str:
+    """The configuration as TOML that reads back as the same run."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _override(data: dict[str, Any], raw: str) -> str | None:
+    """Put one `a.b=value` into the data; give the problem if it cannot be done."""
+    key, equals, value = raw.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        return f"override '{raw}' is not of the form section.key=value"
+    table: Any = data
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            return f"override '{raw}': '{part}' is a value, not a table"
+    try:
+        table[parts[-1]] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        table[parts[-1]] = value.strip()
+    return None
+
+
+def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Read each section by itself, so that a problem in one does not hide those of another."""
+    fields = RunConfig.model_fields
+    sections: dict[str, Any] = {}
+    problems = [f"{key}: unknown key; {nearest(key, fields)}" for key in data if key not in fields]
+    for name, field in fields.items():
+        if name in data:
+            try:
+                reader = TypeAdapter(field.rebuild_annotation())
+                sections[name] = reader.validate_python(data[name])
+            except ValidationError as error:
+                for e in error.errors():
+                    where = ".".join(str(part) for part in (name, *e["loc"]))
+                    problems.append(f"{where}: {e['msg'].removeprefix('Value error, ')}")
+        elif field.is_required():
+            problems.append(f"{name}: missing. {field.description}")
+        else:
+            sections[name] = field.get_default(call_default_factory=True)
+    return sections, problems

@@ -1,0 +1,98 @@
+"""The whole configuration of a run: one small TOML file, checked before a machine is rented."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
+from pettingllms.config.section import AlgoConfig, EnvConfig, Section
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
+
+
+class RewardConfig(Section):
+    """How the three levels of reward become one number: a weighted sum of what was paid."""
+
+    team: float = 1.0
+    """Weight of what all roles were paid together."""
+    agent: float = 1.0
+    """Weight of what the role itself was paid."""
+    process: float = 1.0
+    """Weight of what this very reply was paid."""
+
+
+class RolloutConfig(Section):
+    """How episodes are played, and where they are cut."""
+
+    type: Literal["auto", "linear", "tree"] = "auto"
+    """`linear`: whole episodes side by side. `tree`: siblings at every decision. `auto`: what the
+    algorithm needs."""
+    num_tasks: int = Field(default=8, ge=1)
+    """Tasks in a batch."""
+    num_samples: int = Field(default=4, ge=1)
+    """Linear: episodes of one task. Tree: sibling replies at one decision."""
+    select: Literal["best", "sampled"] = "best"
+    """Tree: which sibling's branch goes on."""
+    continuation: Literal["none", "episode"] = "none"
+    """Tree: `episode` plays every sibling on to its end and compares the returns, for games that
+    pay late."""
+    max_extra_tokens: int = Field(default=100_000, ge=1)
+    """Tree: tokens that an episode's continuations may use before the episode is cut."""
+    max_turns: int = Field(default=200, ge=1)
+    """Steps of the environment before an episode is cut."""
+    max_reply_tokens: int = Field(default=512, ge=1)
+    """Tokens of one reply."""
+    max_episode_tokens: int = Field(default=1_000_000, ge=1)
+    """Tokens of an episode's trunk before it is cut."""
+    max_concurrent: int = Field(default=10_000, ge=1)
+    """Episodes that one worker holds at once."""
+    env_seconds: float = Field(default=10.0, gt=0)
+    """How long one call of the environment may take before its episode fails."""
+    sampler_seconds: float = Field(default=600.0, gt=0)
+    """How long one reply may take before its turn fails."""
+    max_failure_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of failed turns above which the alarm is raised."""
+
+
+def _section_of(registry: Registry, key: str, data: Any) -> Any:
+    """Read a section with the configuration class of what it names."""
+    if not isinstance(data, dict) or not isinstance(data.get(key), str):
+        return data
+    return registry.load(data[key]).Config.model_validate(data)
+
+
+def _env_section(data: Any) -> Any:
+    return _section_of(ENVIRONMENTS, "id", data)
+
+
+def _algo_section(data: Any) -> Any:
+    return _section_of(ALGORITHMS, "type", data)
+
+
+class RunConfig(Section):
+    """A run: an environment, who plays its roles, and how they learn."""
+
+    env: Annotated[SerializeAsAny[EnvConfig], BeforeValidator(_env_section)]
+    """The environment, with its own options."""
+    algo: Annotated[SerializeAsAny[AlgoConfig], BeforeValidator(_algo_section)]
+    """The algorithm, with its own options."""
+    policies: dict[str, PolicyConfig] = Field(min_length=1)
+    """Policies by name."""
+    roles: dict[str, str] = Field(default_factory=dict)
+    """Which policy plays which role. May be left out when there is one policy."""
+    reward: RewardConfig = RewardConfig()
+    """How the levels of reward are mixed."""
+    rollout: RolloutConfig = RolloutConfig()
+    """How episodes are played."""
+    seed: int = 0
+    """Everything random in the run follows from this number."""
+
+    def resolved(self, env_roles: tuple[str, ...], rollout_type: Literal["linear", "tree"]) -> Self:
+        """The same run with what was left to choose filled in."""
+        only = next(iter(self.policies))
+        roles = {role: self.roles.get(role, only) for role in env_roles}
+        rollout = self.rollout.model_copy(update={"type": rollout_type})
+        return self.model_copy(update={"roles": roles, "rollout": rollout})
+
+    def trained_policies(self) -> frozenset[str]:
+        """Names of the policies that learn."""
+        return frozenset(n for n, policy in self.policies.items() if policy.kind in TRAINED_KINDS)

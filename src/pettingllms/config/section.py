@@ -1,0 +1,60 @@
+"""The base of every section of a configuration: strict, frozen, documented under its fields."""
+
+from typing import Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from pettingllms.errors import nearest
+
+
+class Section(BaseModel):
+    """A table of the TOML file. Unknown keys are errors; the text under a field documents it."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_the_nearest_key(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        unknown = set(data) - set(cls.model_fields) if isinstance(data, dict) else set()
+        if not unknown:
+            return read(data)
+        problems = [
+            _problem(f"unknown key; {nearest(str(key), cls.model_fields)}", (key,), data[key])
+            for key in data
+            if key in unknown
+        ]
+        try:
+            read({key: value for key, value in data.items() if key not in unknown})
+        except ValidationError as error:
+            problems += [_problem(e["msg"], e["loc"], e["input"]) for e in error.errors()]
+        raise ValidationError.from_exception_data(cls.__name__, problems)
+
+
+def _problem(message: str, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
+    error = PydanticCustomError("config", "{message}", {"message": message})
+    return InitErrorDetails(type=error, loc=loc, input=value)
+
+
+class EnvConfig(Section):
+    """What every environment can be told. Environments add fields of their own."""
+
+    id: str = ""
+    """Name and version of the environment, as in `pettingllms envs`, or `file.py:Class`."""
+    solo: bool = False
+    """Play with one role alone: single-agent training, one line away from the team."""
+
+
+class AlgoConfig(Section):
+    """What every algorithm can be told. Algorithms add fields of their own."""
+
+    type: str = ""
+    """Name of the algorithm, as in `pettingllms algos`."""

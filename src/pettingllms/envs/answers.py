@@ -1,0 +1,29 @@
+"""Reading replies strictly: one `<answer>` in a reply, or a refusal that says why."""
+
+OPEN, CLOSE = "<answer>", "</answer>"
+HOW_TO_ANSWER = f"You may think first. Give your answer once, as {OPEN}...{CLOSE}."
+
+
+class BadReply(Exception):  # noqa: N818 - an event of the game, not an error of the program
+    """A reply that the rules refuse. The environment prices it; it never crashes a play."""
+
+
+def answer_in(reply: str) -> str:
+    """What stands between the answer tags, stripped; BadReply unless there is exactly one."""
+    opened, closed = reply.count(OPEN), reply.count(CLOSE)
+    if opened != 1 or closed != 1:
+        if opened == 0 and closed == 0:
+            raise BadReply(f"no {OPEN}...{CLOSE} in the reply")
+        raise BadReply(f"{opened} {OPEN} and {closed} {CLOSE} in the reply; give one of each")
+    start, end = reply.index(OPEN) + len(OPEN), reply.index(CLOSE)
+    if end < start:
+        raise BadReply(f"{CLOSE} stands before {OPEN}")
+    answer = reply[start:end].strip()
+    if not answer:
+        raise BadReply(f"nothing stands between {OPEN} and {CLOSE}")
+    return answer
+
+
+def as_reply(answer: str) -> str:
+    """A reply that says this answer and nothing else."""
+    return f"{OPEN}{answer}{CLOSE}"

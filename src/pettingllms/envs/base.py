@@ -1,0 +1,113 @@
+"""The environment contract: a pure state machine over immutable states.
+
+Because `step` changes nothing, a rollout can fork a play anywhere: siblings of one decision are
+stepped from one state, and none of them can touch another. The author sees messages and replies:
+no tokens, no model, no engine.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pettingllms.config import EnvConfig
+from pettingllms.types import NO_REWARDS, Message, Rewards, Task
+
+StateT = TypeVar("StateT")
+ConfigT = TypeVar("ConfigT", bound=EnvConfig)
+Split = Literal["train", "test"]
+Player = Callable[[Any, Any, str, random.Random], str]
+"""A scripted player: environment, state, role and a source of chance in; a reply out."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult(Generic[StateT]):
+    """What one step gave: the next state, what was paid, and numbers worth a curve."""
+
+    state: StateT
+    rewards: Rewards = NO_REWARDS
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Environment(ABC, Generic[StateT, ConfigT]):
+    """Rules, prompts and rewards of one game or task family.
+
+    States are immutable, compare by value and can be pickled: a frozen dataclass of numbers,
+    strings and tuples is all of that. `pettingllms.check_env` tests the whole contract.
+    """
+
+    id: ClassVar[str]
+    """Name and version; the version is raised when learning results could change."""
+    Config: ClassVar[type[EnvConfig]] = EnvConfig
+    """The options that a configuration file may set under [env]."""
+    players: ClassVar[Mapping[str, Player]] = {}
+    """Scripted players by name; one is called `random`."""
+    late_rewards: ClassVar[bool] = False
+    """True if a step may pay nothing to a role that acted in it, as in a game that pays at its
+    end."""
+    can_fork: ClassVar[bool] = True
+    """False if two plays cannot go on from one state."""
+    blocking: ClassVar[bool] = False
+    """True if a step waits for something outside, such as a process or a socket."""
+
+    def __init__(self, config: ConfigT | None = None) -> None:
+        self.config: ConfigT = config or self.Config(id=self.id)  # type: ignore[assignment]
+
+    @classmethod
+    def create(cls, config: ConfigT) -> "Environment[Any, Any]":
+        """The environment that a configuration asks for: the team, or one role alone."""
+        env: Environment[Any, Any] = cls(config)
+        return env.solo() if config.solo else env
+
+    @property
+    @abstractmethod
+    def roles(self) -> tuple[str, ...]:
+        """The seats, in a fixed order."""
+
+    @abstractmethod
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The problems of a split: the same ones each time, and none in both splits."""
+
+    @abstractmethod
+    def reset(self, task: Task, seed: int) -> StateT:
+        """The state that a play starts from. The same task and seed give the same state."""
+
+    @abstractmethod
+    def acting(self, state: StateT) -> tuple[str, ...]:
+        """Roles that speak now: one, several at the same time, or none when the play is over."""
+
+    @abstractmethod
+    def observe(self, state: StateT, role: str) -> Sequence[Message]:
+        """What the role is shown. Never what it must not know."""
+
+    @abstractmethod
+    def step(self, state: StateT, replies: Mapping[str, str]) -> StepResult[StateT]:
+        """What follows when every acting role has replied. Any string is a legal reply."""
+
+    @abstractmethod
+    def success(self, state: StateT, role: str) -> bool:
+        """Whether a finished play reached this role's aim. Evaluation reports it; training never
+        reads it."""
+
+    def solo(self) -> "Environment[Any, Any]":
+        """The same environment for one role alone: the others are played by `random`."""
+        from pettingllms.envs.solo import OneSeat
+
+        return OneSeat(self, "random")
+
+    def redeal(self, state: StateT, role: str, rng: random.Random) -> StateT:
+        """Another state that the role cannot tell from this one: what it must not know, changed.
+
+        `check_env` uses it to show that observations leak nothing. Games without hidden
+        information leave it as it is.
+        """
+        return state
+
+    def draw(self, state: StateT, role: str) -> str:
+        """The state as the role may see it, for a person at a terminal."""
+        return self.observe(state, role)[-1].content
+
+    def hint(self, state: StateT, role: str) -> str:
+        """What a person who plays this role may type between the answer tags."""
+        return "your answer"

@@ -1,0 +1,275 @@
+"""`check_env`: the environment contract as a test that anyone can run on their own environment.
+
+It plays episodes with the `random` player and with replies that are nonsense, and looks for what
+would quietly spoil training: states that change under a fork's feet, chance that no seed controls,
+prompts that leak, rewards that nobody can trust. Each fault has a name and says where it was seen.
+"""
+
+import pickle
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from pettingllms.envs.base import Environment, StepResult
+from pettingllms.errors import EnvContractError
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Failed, Message, Rewards, Scored, Task
+
+Env = Environment[Any, Any]
+ResultT = TypeVar("ResultT")
+
+NONSENSE = (
+    "",
+    "I would rather not.",
+    "<answer></answer>",
+    "</answer><answer>",
+    "<answer>1</answer><answer>2</answer>",
+    "<answer>\x00\ud7ff💥 {[(</answer>",
+    "<answer>-1</answer>",
+    "<answer>²</answer>",
+    "<answer>" + "9" * 5000 + "</answer>",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One broken promise: a name that tests can look for, and where it was seen."""
+
+    name: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"[{self.name}] {self.detail}"
+
+
+class _Broken(Exception):  # noqa: N818 - carries a fault to the one place that collects them
+    def __init__(self, name: str, detail: str) -> None:
+        self.fault = Fault(name, detail)
+
+
+def check_env(env: Env, num_episodes: int = 8, seed: int = 0, max_steps: int = 2000) -> None:
+    """Raise EnvContractError with every fault found in the environment and in its solo form."""
+    faults = find_faults(env, num_episodes, seed, max_steps)
+    if faults:
+        lines = "\n".join(f"  - {fault}" for fault in faults)
+        raise EnvContractError(f"'{env.id}' breaks the environment contract:\n{lines}")
+
+
+def find_faults(
+    env: Env, num_episodes: int = 8, seed: int = 0, max_steps: int = 2000
+) -> list[Fault]:
+    """Every fault found, at most one of each name."""
+    faults: dict[str, Fault] = {}
+    for form in (env, *_solo_form(env, faults)):
+        _collect(faults, _check_names, form)
+        _collect(faults, _check_tasks, form)
+        for at in range(num_episodes):
+            episode_seed = derive_seed("check", seed, at)
+            _collect(faults, _check_episode, form, episode_seed, at % 2 == 1, max_steps)
+    return list(faults.values())
+
+
+def _collect(faults: dict[str, Fault], check: Callable[..., None], *args: object) -> None:
+    try:
+        check(*args)
+    except _Broken as broken:
+        faults.setdefault(broken.fault.name, broken.fault)
+
+
+def _solo_form(env: Env, faults: dict[str, Fault]) -> Iterator[Env]:
+    """The solo form too, unless the environment already is one role alone."""
+    if len(env.roles) <= 1:
+        return
+    try:
+        solo = _call(env.solo, "solo()")
+    except _Broken as broken:
+        faults["no-solo"] = Fault("no-solo", broken.fault.detail)
+        return
+    if len(solo.roles) == 1:
+        yield solo
+    else:
+        faults["no-solo"] = Fault("no-solo", f"solo() has the roles {solo.roles}; it must have one")
+
+
+def _check_names(env: Env) -> None:
+    if not re.fullmatch(r"[a-z0-9_]+-v\d+", env.id):
+        raise _Broken("id-without-version", f"id is '{env.id}'; write it like 'my_game-v1'")
+    if not env.roles or len(set(env.roles)) != len(env.roles):
+        raise _Broken("bad-roles", f"roles are {env.roles}; give at least one, each once")
+    if "random" not in env.players:
+        raise _Broken("no-random-player", f"players are {sorted(env.players)}; add one: 'random'")
+
+
+def _check_tasks(env: Env) -> None:
+    ids: dict[str, set[str]] = {}
+    for split in ("train", "test"):
+        first, again = list(env.tasks(split)[:64]), list(env.tasks(split)[:64])
+        if not first:
+            raise _Broken("bad-tasks", f"tasks('{split}') is empty")
+        if first != again:
+            raise _Broken("bad-tasks", f"tasks('{split}') gives other tasks the second time")
+        ids[split] = {task.id for task in first}
+        if len(ids[split]) < len(first):
+            raise _Broken("bad-tasks", f"tasks('{split}') gives one id to several tasks")
+    if ids["train"] & ids["test"]:
+        raise _Broken("split-overlap", f"in both splits: {sorted(ids['train'] & ids['test'])[:3]}")
+
+
+def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
+    rng = random.Random(seed)
+    tasks = env.tasks("train")
+    task = tasks[rng.randrange(min(len(tasks), 64))]
+    state = _call(lambda: env.reset(task, seed), "reset")
+    _check_state(state)
+    if _call(lambda: env.reset(task, seed), "reset") != state:
+        raise _Broken("reset-not-repeatable", f"two resets of task '{task.id}', seed {seed} differ")
+    paid: set[str] = set()
+    acted: set[str] = set()
+    script: list[dict[str, str]] = []
+    for _ in range(max_steps):
+        roles = _check_acting(env, state)
+        if not roles:
+            break
+        acted |= set(roles)
+        for role in roles:
+            _check_observation(env, state, role, rng)
+        replies = {role: _reply(env, state, role, rng, nonsense) for role in roles}
+        rival = {role: _reply(env, state, role, rng, not nonsense) for role in roles}
+        result = _check_step(env, state, replies, rival)
+        paid |= _check_rewards(env, roles, result.rewards)
+        script.append(replies)
+        state = result.state
+    else:
+        raise _Broken("never-ends", f"a play of task '{task.id}' was not over after {max_steps}")
+    for role in env.roles:
+        success: object = _call(partial(env.success, state, role), "success")
+        if not isinstance(success, bool):
+            raise _Broken("bad-success", f"success for '{role}' is {success!r}, not True or False")
+    if unpaid := sorted(acted - paid):
+        raise _Broken("never-paid", f"a whole play paid {unpaid} nothing at any level")
+    _check_replay(env, task, seed, script, state)
+
+
+def _call(call: Callable[[], ResultT], what: str) -> ResultT:
+    try:
+        return call()
+    except _Broken:
+        raise
+    except Exception as error:
+        raise _Broken("raises", f"{what} raised {type(error).__name__}: {error}") from error
+
+
+def _check_state(state: object) -> None:
+    try:
+        copy = pickle.loads(pickle.dumps(state))  # noqa: S301 - bytes that we made just now
+    except Exception as error:
+        raise _Broken("not-picklable", f"the state cannot be pickled: {error}") from error
+    if copy != state:
+        raise _Broken("no-equality", "a pickled copy of a state is not equal to it")
+    try:
+        hash(state)
+    except TypeError as error:
+        raise _Broken("mutable-state", f"the state can be changed in place: {error}") from error
+
+
+def _check_acting(env: Env, state: object) -> tuple[str, ...]:
+    roles: Any = _call(lambda: env.acting(state), "acting")
+    if not isinstance(roles, tuple) or len(set(roles)) != len(roles):
+        raise _Broken("bad-acting", f"acting gave {roles!r}; give a tuple with each role once")
+    unknown = [role for role in roles if role not in env.roles]
+    if unknown:
+        raise _Broken("unknown-role", f"acting gave {unknown}, roles are {list(env.roles)}")
+    return tuple(roles)
+
+
+def _check_observation(env: Env, state: object, role: str, rng: random.Random) -> None:
+    seen: tuple[object, ...] = _call(lambda: tuple(env.observe(state, role)), "observe")
+    if not seen or not all(isinstance(m, Message) and m.content.strip() for m in seen):
+        raise _Broken("bad-observation", f"'{role}' is shown {seen!r:.80}; give non-empty messages")
+    if _call(lambda: tuple(env.observe(state, role)), "observe") != seen:
+        raise _Broken("observe-not-repeatable", f"'{role}' is shown another text the second time")
+    other = _call(lambda: env.redeal(state, role, rng), "redeal")
+    if _call(lambda: tuple(env.observe(other, role)), "observe") != seen:
+        raise _Broken(
+            "hidden-leak", f"what '{role}' must not know was changed, and its observation changed"
+        )
+
+
+def _reply(env: Env, state: object, role: str, rng: random.Random, nonsense: bool) -> str:
+    if nonsense and rng.random() < 0.5:
+        return rng.choice(NONSENSE)
+    player = env.players.get("random")
+    if player is None:
+        return rng.choice(NONSENSE)
+    return _call(lambda: player(env, state, role, rng), "the player 'random'")
+
+
+def _check_step(
+    env: Env, state: Any, replies: Mapping[str, str], rival: Mapping[str, str]
+) -> StepResult[Any]:
+    """Step twice, with a rival fork in between: nothing may have moved."""
+    before = pickle.dumps(state)
+    result = _call(lambda: env.step(state, dict(replies)), f"step on {dict(replies)!r:.120}")
+    if not isinstance(result, StepResult):
+        raise _Broken("bad-result", f"step gave {type(result).__name__}; give a StepResult")
+    _check_state(result.state)
+    if pickle.loads(before) != state:  # noqa: S301 - bytes that we made just now
+        raise _Broken("mutated-state", "step changed the state that it was given")
+    fork = _call(lambda: env.step(state, dict(rival)), f"step on {dict(rival)!r:.120}")
+    kept = pickle.dumps(fork.state)
+    again = _call(lambda: env.step(state, dict(replies)), "step")
+    if again != result:
+        raise _Broken(
+            "step-not-repeatable", "the same step from the same state gave another result"
+        )
+    if pickle.loads(kept) != fork.state:  # noqa: S301 - bytes that we made just now
+        raise _Broken("fork-leak", "stepping one fork changed another")
+    if not all(isinstance(value, int | float) for value in result.metrics.values()):
+        raise _Broken("bad-metrics", f"metrics are {result.metrics!r:.80}; give numbers")
+    return result
+
+
+def _check_rewards(env: Env, acting: tuple[str, ...], rewards: object) -> set[str]:
+    """Check what a step paid; give the roles that it paid."""
+    if not isinstance(rewards, Rewards):
+        raise _Broken("bad-rewards", f"rewards are {rewards!r:.60}; give Rewards(...)")
+    levels = {"process": rewards.process, "agent": rewards.agent}
+    given = [value for level in levels.values() for value in level.values()]
+    for value in [*given, *([] if rewards.team is None else [rewards.team])]:
+        if not isinstance(value, Scored | Failed):
+            raise _Broken("bare-reward", f"a reward is {value!r}; give Scored(...) or Failed(...)")
+    for level, by_role in levels.items():
+        if unknown := sorted(set(by_role) - set(env.roles)):
+            raise _Broken("unknown-role", f"{level} rewards name {unknown}, not among the roles")
+    if silent := sorted(set(rewards.process) - set(acting)):
+        raise _Broken("process-without-reply", f"process rewards for {silent}, who did not act")
+    paid = {*rewards.process, *rewards.agent, *(env.roles if rewards.team is not None else ())}
+    if not env.late_rewards and not set(acting) <= paid:
+        raise _Broken(
+            "late-rewards",
+            f"a step paid {sorted(set(acting) - paid)} nothing; pay every acting role, or set "
+            "late_rewards = True",
+        )
+    return paid
+
+
+def _check_replay(
+    env: Env, task: Task, seed: int, script: list[dict[str, str]], end: object
+) -> None:
+    """A copy of the environment that never saw this play must end in the same state."""
+    try:
+        twin = pickle.loads(pickle.dumps(env))  # noqa: S301 - bytes that we made just now
+    except Exception as error:
+        raise _Broken("not-picklable", f"the environment cannot be pickled: {error}") from error
+    state = twin.reset(task, seed)
+    for replies in script:
+        state = twin.step(state, replies).state
+    if state != end:
+        raise _Broken(
+            "hidden-memory",
+            "a replay in a copy of the environment ended in another state: "
+            "something outside the state decides what happens",
+        )

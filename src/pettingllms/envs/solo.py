@@ -1,0 +1,109 @@
+"""One role alone, in an environment made for several: the other seats are played by a script."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pettingllms.config import EnvConfig
+from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Message, Rewards, Task, total
+
+SOLO = "solo"
+
+
+@dataclass(frozen=True, slots=True)
+class SeatState:
+    """The inner state, which seat the role has, and the seed of the scripted replies."""
+
+    inner: Any
+    seat: str
+    seed: int
+    num_steps: int = 0
+
+
+class OneSeat(Environment[SeatState, EnvConfig]):
+    """The role `solo` takes one seat, which one by the task's seed; a script plays the others."""
+
+    def __init__(self, env: Environment[Any, Any], player: str) -> None:
+        super().__init__(env.config)
+        self.env = env
+        self.player = env.players[player]
+        self.id = env.id  # type: ignore[misc]
+        self.players = {  # type: ignore[misc]
+            name: partial(_play_seat, player) for name, player in env.players.items()
+        }
+        self.late_rewards = env.late_rewards  # type: ignore[misc]
+        self.can_fork = env.can_fork  # type: ignore[misc]
+        self.blocking = env.blocking  # type: ignore[misc]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (SOLO,)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return self.env.tasks(split)
+
+    def reset(self, task: Task, seed: int) -> SeatState:
+        seat = self.env.roles[task.seed % len(self.env.roles)]
+        state = SeatState(self.env.reset(task, seed), seat, derive_seed("solo", seed))
+        return self._play_others(state)[0]
+
+    def acting(self, state: SeatState) -> tuple[str, ...]:
+        return (SOLO,) if self.env.acting(state.inner) else ()
+
+    def observe(self, state: SeatState, role: str) -> Sequence[Message]:
+        return self.env.observe(state.inner, state.seat)
+
+    def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
+        state, own = self._step_once(state, {state.seat: replies[SOLO]})
+        state, after = self._play_others(state)
+        results = [own, *after]
+        seat = state.seat
+        process = own.rewards.process.get(seat)
+        agent = total(result.rewards.agent.get(seat) for result in results)
+        rewards = Rewards(
+            process={} if process is None else {SOLO: process},
+            agent={} if agent is None else {SOLO: agent},
+            team=total(result.rewards.team for result in results),
+        )
+        metrics = {key: value for result in results for key, value in result.metrics.items()}
+        return StepResult(state, rewards, metrics)
+
+    def success(self, state: SeatState, role: str) -> bool:
+        return self.env.success(state.inner, state.seat)
+
+    def redeal(self, state: SeatState, role: str, rng: random.Random) -> SeatState:
+        inner = self.env.redeal(state.inner, state.seat, rng)
+        return SeatState(inner, state.seat, state.seed, state.num_steps)
+
+    def draw(self, state: SeatState, role: str) -> str:
+        return self.env.draw(state.inner, state.seat)
+
+    def hint(self, state: SeatState, role: str) -> str:
+        return self.env.hint(state.inner, state.seat)
+
+    def _play_others(self, state: SeatState) -> tuple[SeatState, list[StepResult[Any]]]:
+        results = []
+        while (acting := self.env.acting(state.inner)) and state.seat not in acting:
+            state, result = self._step_once(state, {})
+            results.append(result)
+        return state, results
+
+    def _step_once(
+        self, state: SeatState, replies: dict[str, str]
+    ) -> tuple[SeatState, StepResult[Any]]:
+        rng = random.Random(derive_seed(state.seed, state.num_steps))
+        for role in self.env.acting(state.inner):
+            if role not in replies:
+                replies[role] = self.player(self.env, state.inner, role, rng)
+        result = self.env.step(state.inner, replies)
+        return SeatState(result.state, state.seat, state.seed, state.num_steps + 1), result
+
+
+def _play_seat(
+    player: Player, env: OneSeat, state: SeatState, role: str, rng: random.Random
+) -> str:
+    return player(env.env, state.inner, state.seat, rng)

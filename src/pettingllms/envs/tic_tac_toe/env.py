@@ -1,0 +1,124 @@
+"""Tic-tac-toe: two seats, alternating moves, three in a row wins."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from pettingllms.config import EnvConfig
+from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.seeded import SeededTasks
+from pettingllms.envs.solo import OneSeat
+from pettingllms.envs.tic_tac_toe import players
+from pettingllms.types import Message, Rewards, Scored, Task, system, user
+
+MARKS = {"player_x": "X", "player_o": "O"}
+COLORS = {"X": "[bold cyan]X[/]", "O": "[bold magenta]O[/]"}
+
+
+class TicTacToeConfig(EnvConfig):
+    """Options of tic-tac-toe."""
+
+    num_tasks: int = Field(default=1024, ge=1)
+    """Games in a split. They differ only in their seeds."""
+    illegal_reward: float = -0.5
+    """Process reward of a reply that is not a legal move; the game is lost as well."""
+    opponent: str = "random"
+    """Solo: the scripted player in the other seat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Nine cells of 'X', 'O' or '.', whose turn it is, and the winner once there is one."""
+
+    cells: str = "." * 9
+    mover: str = "player_x"
+    winner: str | None = None
+    forfeit: str | None = None
+    """Why the loser's last reply was refused, if the game ended so."""
+
+
+class TicTacToe(Environment[Board, TicTacToeConfig]):
+    """Symmetric, zero-sum, sequential. An illegal reply loses the game."""
+
+    id = "tic_tac_toe-v1"
+    Config = TicTacToeConfig
+    players = players.PLAYERS
+    late_rewards = True
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(MARKS)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return SeededTasks(split, self.config.num_tasks)
+
+    def reset(self, task: Task, seed: int) -> Board:
+        return Board()
+
+    def acting(self, state: Board) -> tuple[str, ...]:
+        return () if state.winner or "." not in state.cells else (state.mover,)
+
+    def observe(self, state: Board, role: str) -> Sequence[Message]:
+        rows = [" ".join(_label(state.cells, at) for at in range(r, r + 3)) for r in (0, 3, 6)]
+        return [
+            system(
+                f"You play tic-tac-toe as {MARKS[role]}. Three in a row wins: across, down or "
+                f"diagonal. Free cells show their number. {HOW_TO_ANSWER}"
+            ),
+            user("\n".join(rows) + "\nYour move: the number of a free cell."),
+        ]
+
+    def step(self, state: Board, replies: Mapping[str, str]) -> StepResult[Board]:
+        mover, rival = state.mover, _other(state.mover)
+        try:
+            at = _move(state.cells, replies[mover])
+        except BadReply as refusal:
+            lost = Board(state.cells, mover, winner=rival, forfeit=str(refusal))
+            process = {mover: Scored(self.config.illegal_reward)}
+            return StepResult(lost, Rewards(process, _outcome(rival)), {"illegal": 1.0})
+        cells = state.cells[:at] + MARKS[mover] + state.cells[at + 1 :]
+        winner = mover if players.wins(cells, MARKS[mover]) else None
+        over = winner is not None or "." not in cells
+        rewards = Rewards(agent=_outcome(winner)) if over else Rewards()
+        return StepResult(Board(cells, rival, winner), rewards, {"illegal": 0.0})
+
+    def success(self, state: Board, role: str) -> bool:
+        return state.winner == role
+
+    def solo(self) -> OneSeat:
+        return OneSeat(self, self.config.opponent)
+
+    def draw(self, state: Board, role: str) -> str:
+        cells = [COLORS.get(c, f"[dim]{at + 1}[/]") for at, c in enumerate(state.cells)]
+        rows = ["│".join(f" {cell} " for cell in cells[r : r + 3]) for r in (0, 3, 6)]
+        ending = f"\n\n[red]forfeit: {state.forfeit}[/]" if state.forfeit else ""
+        return "\n───┼───┼───\n".join(rows) + ending
+
+    def hint(self, state: Board, role: str) -> str:
+        return "a free cell: " + ", ".join(str(at + 1) for at in players.free(state.cells))
+
+
+def _label(cells: str, at: int) -> str:
+    return str(at + 1) if cells[at] == "." else cells[at]
+
+
+def _other(role: str) -> str:
+    return "player_o" if role == "player_x" else "player_x"
+
+
+def _outcome(winner: str | None) -> dict[str, Scored]:
+    if winner is None:
+        return {role: Scored(0.0) for role in MARKS}
+    return {winner: Scored(1.0), _other(winner): Scored(-1.0)}
+
+
+def _move(cells: str, reply: str) -> int:
+    answer = answer_in(reply)
+    if answer not in "123456789" or len(answer) != 1:
+        raise BadReply(f"'{answer[:20]}' is not a cell from 1 to 9")
+    at = int(answer) - 1
+    if cells[at] != ".":
+        raise BadReply(f"cell {answer} is taken by {cells[at]}")
+    return at

@@ -1,0 +1,44 @@
+"""Errors that a user can act on: each message says what happened, why, and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class PettingError(Exception):
+    """Base of every error that PettingLLMs raises on purpose."""
+
+
+class ConfigError(PettingError, ValueError):
+    """A configuration that cannot run; carries every problem found, not only the first."""
+
+    def __init__(self, source: str, problems: Iterable[str]) -> None:
+        self.source = source
+        self.problems = list(problems)
+        count = len(self.problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{source}: {count} problem{'s' if count != 1 else ''}\n{lines}")
+
+
+class UnknownNameError(PettingError, ValueError):
+    """A name that no registry knows; the message gives the nearest ones."""
+
+
+class EnvContractError(PettingError):
+    """An environment that breaks the contract; the message names every fault."""
+
+
+class SamplerError(PettingError):
+    """A sampler that could not answer a request."""
+
+
+class RecordError(PettingError, ValueError):
+    """An episode file that cannot be read."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """End of a message about an unknown name: the nearest known one, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(names)}" if names else "none is known"

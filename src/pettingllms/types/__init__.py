@@ -1,0 +1,43 @@
+"""Plain data that every layer shares: no engine, no I/O but the episode files."""
+
+from pettingllms.types.episodes import Episode, Group, Ids, LogProbs, Member, Step, Task, Turn
+from pettingllms.types.messages import Message, assistant, system, user
+from pettingllms.types.records import (
+    episode_from_json,
+    episode_line,
+    episode_to_json,
+    read_episodes,
+    write_episodes,
+)
+from pettingllms.types.rewards import NO_REWARDS, Failed, Reward, Rewards, Scored, total
+from pettingllms.types.sampling import Renderer, Sample, Sampler, SampleRequest
+
+__all__ = [
+    "NO_REWARDS",
+    "Episode",
+    "Failed",
+    "Group",
+    "Ids",
+    "LogProbs",
+    "Member",
+    "Message",
+    "Renderer",
+    "Reward",
+    "Rewards",
+    "Sample",
+    "SampleRequest",
+    "Sampler",
+    "Scored",
+    "Step",
+    "Task",
+    "Turn",
+    "assistant",
+    "episode_from_json",
+    "episode_line",
+    "episode_to_json",
+    "read_episodes",
+    "system",
+    "total",
+    "user",
+    "write_episodes",
+]

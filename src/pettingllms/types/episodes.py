@@ -1,0 +1,138 @@
+"""Tasks, turns, steps, episodes and groups: what happened, as plain data.
+
+An episode is a tree of steps. A linear rollout gives a tree with one branch; a tree rollout gives a
+trunk (the play that went on) with siblings, and with continuations that were played only to find
+out what a sibling was worth.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pettingllms.types.messages import Message
+from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
+
+Ids = npt.NDArray[np.int32]
+LogProbs = npt.NDArray[np.float32]
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem. `data` is JSON-like; `seed` makes what the problem leaves to chance."""
+
+    id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One reply of one role, with the ids that were sampled. Text is a view; ids are the truth."""
+
+    role: str
+    policy: str
+    messages: tuple[Message, ...]
+    """What the role was shown."""
+    prompt_ids: Ids
+    """What the policy saw."""
+    response_ids: Ids
+    """What the policy wrote. Never tokenised again."""
+    logprobs: LogProbs | None
+    """Log-probability of each response id as the sampler gave it; None where it gives none."""
+    text: str
+    """What the environment read."""
+    policy_version: int
+    finish: Finish = "stop"
+    step: int | None = None
+    """Index of the step that this reply entered; None if it never reached the environment."""
+    last: int | None = None
+    """Index of the last step of the play that judged this reply."""
+    branch: int | None = None
+    """Which of the siblings of its decision this is; None if it was sampled alone."""
+    failure: Failed | None = None
+    """Why this turn cannot be trained on, if so."""
+    advantage: float | None = None
+    """Written by an algorithm; None means that no learner trains on this turn."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that were sampled for this turn."""
+        return len(self.response_ids)
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One transition of the environment: the replies that entered it and what it paid."""
+
+    parent: int | None
+    """Index of the step before it; None if it was played from the start."""
+    turns: tuple[int, ...]
+    """Indices of the turns whose replies entered, one for each acting role."""
+    rewards: Rewards = NO_REWARDS
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """All turns of one play of a task, as a tree of steps."""
+
+    id: str
+    env: str
+    task: Task
+    seed: int
+    """Seed of the environment's chance. Episodes of one task and seed start from one state."""
+    turns: list[Turn] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    last: int | None = None
+    """Index of the last step of the trunk."""
+    success: Mapping[str, bool] = field(default_factory=dict)
+    """For each role, whether its aim was reached; empty if the play did not come to an end.
+    Evaluation reports it; training never reads it."""
+    failure: Failed | None = None
+    """Why the trunk stopped before its end, if so."""
+    num_extra_tokens: int = 0
+    """Tokens sampled only to find out what siblings were worth."""
+
+    def path(self, last: int | None, first: int | None = None) -> Iterator[int]:
+        """Step indices from `last` back to `first` (or to the start), newest first."""
+        at = last
+        while at is not None:
+            yield at
+            if at == first:
+                return
+            at = self.steps[at].parent
+
+    def trunk(self) -> list[int]:
+        """Step indices of the play that went on, oldest first."""
+        return list(self.path(self.last))[::-1]
+
+    def judged_by(self, turn: Turn) -> list[Step]:
+        """The steps whose rewards this turn answers for: its own, then those played after it."""
+        if turn.step is None:
+            return []
+        return [self.steps[at] for at in self.path(turn.last, turn.step)][::-1]
+
+    @property
+    def num_tokens(self) -> int:
+        """All tokens sampled for this episode."""
+        return sum(turn.num_tokens for turn in self.turns)
+
+
+@dataclass(slots=True)
+class Member:
+    """One thing that a group compares: a reward, and the turns that answer for it."""
+
+    turns: list[Turn]
+    reward: float
+
+
+@dataclass(slots=True)
+class Group:
+    """The turns whose rewards are compared with each other."""
+
+    key: tuple[object, ...]
+    members: list[Member]

@@ -1,0 +1,178 @@
+"""Episodes as JSON lines: written, read back, and equal in every field.
+
+Float32 log-probs are written as the shortest decimals of their float64 value, so reading gives the
+same bits. A format number stands on every line; a file of another format is refused.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from pettingllms.errors import RecordError
+from pettingllms.types.episodes import Episode, Step, Task, Turn
+from pettingllms.types.messages import Message
+from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
+
+FORMAT = 1
+
+
+def episode_to_json(episode: Episode) -> dict[str, Any]:
+    """Everything an episode holds, as JSON values."""
+    return {
+        "format": FORMAT,
+        "id": episode.id,
+        "env": episode.env,
+        "task": {
+            "id": episode.task.id,
+            "data": dict(episode.task.data),
+            "seed": episode.task.seed,
+        },
+        "seed": episode.seed,
+        "success": dict(episode.success),
+        "failure": _reward_to_json(episode.failure),
+        "last": episode.last,
+        "num_extra_tokens": episode.num_extra_tokens,
+        "turns": [_turn_to_json(turn) for turn in episode.turns],
+        "steps": [_step_to_json(step) for step in episode.steps],
+    }
+
+
+def episode_from_json(data: Mapping[str, Any]) -> Episode:
+    """The episode that `episode_to_json` wrote."""
+    if data.get("format") != FORMAT:
+        raise RecordError(
+            f"episode has format {data.get('format')!r}, this version reads {FORMAT}; "
+            "read it with the version that wrote it"
+        )
+    return Episode(
+        id=data["id"],
+        env=data["env"],
+        task=Task(**data["task"]),
+        seed=data["seed"],
+        turns=[_turn_from_json(turn) for turn in data["turns"]],
+        steps=[_step_from_json(step) for step in data["steps"]],
+        last=data["last"],
+        success=data["success"],
+        failure=_failure_from_json(data["failure"]),
+        num_extra_tokens=data["num_extra_tokens"],
+    )
+
+
+def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
+    """Write one line for each episode as it comes; give how many were written."""
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for episode in episodes:
+            file.write(episode_line(episode))
+            count += 1
+    return count
+
+
+def episode_line(episode: Episode) -> str:
+    """One episode as one line of a file."""
+    line = json.dumps(episode_to_json(episode), ensure_ascii=False, allow_nan=False)
+    return line + "\n"
+
+
+def read_episodes(path: Path) -> Iterator[Episode]:
+    """Read the episodes of a file one at a time."""
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield episode_from_json(json.loads(line))
+            except RecordError as error:
+                raise RecordError(f"{path}, line {number}: {error}") from None
+            except (ValueError, KeyError, TypeError) as error:
+                raise RecordError(
+                    f"{path}, line {number}: not an episode ({error!r}); was the file cut short?"
+                ) from error
+
+
+def _turn_to_json(turn: Turn) -> dict[str, Any]:
+    return {
+        "role": turn.role,
+        "policy": turn.policy,
+        "policy_version": turn.policy_version,
+        "messages": [{"role": m.speaker, "content": m.content} for m in turn.messages],
+        "text": turn.text,
+        "finish": turn.finish,
+        "step": turn.step,
+        "last": turn.last,
+        "branch": turn.branch,
+        "failure": _reward_to_json(turn.failure),
+        "advantage": turn.advantage,
+        "prompt_ids": turn.prompt_ids.tolist(),
+        "response_ids": turn.response_ids.tolist(),
+        "logprobs": None if turn.logprobs is None else turn.logprobs.tolist(),
+    }
+
+
+def _turn_from_json(data: dict[str, Any]) -> Turn:
+    logprobs = data["logprobs"]
+    return Turn(
+        role=data["role"],
+        policy=data["policy"],
+        messages=tuple(Message(m["role"], m["content"]) for m in data["messages"]),
+        prompt_ids=np.array(data["prompt_ids"], dtype=np.int32),
+        response_ids=np.array(data["response_ids"], dtype=np.int32),
+        logprobs=None if logprobs is None else np.array(logprobs, dtype=np.float32),
+        text=data["text"],
+        policy_version=data["policy_version"],
+        finish=data["finish"],
+        step=data["step"],
+        last=data["last"],
+        branch=data["branch"],
+        failure=_failure_from_json(data["failure"]),
+        advantage=data["advantage"],
+    )
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    rewards = step.rewards
+    return {
+        "parent": step.parent,
+        "turns": list(step.turns),
+        "rewards": {
+            "process": {role: _reward_to_json(r) for role, r in rewards.process.items()},
+            "agent": {role: _reward_to_json(r) for role, r in rewards.agent.items()},
+            "team": _reward_to_json(rewards.team),
+        },
+        "metrics": dict(step.metrics),
+    }
+
+
+def _step_from_json(data: dict[str, Any]) -> Step:
+    rewards = data["rewards"]
+    return Step(
+        parent=data["parent"],
+        turns=tuple(data["turns"]),
+        rewards=Rewards(
+            process={role: _paid_from_json(r) for role, r in rewards["process"].items()},
+            agent={role: _paid_from_json(r) for role, r in rewards["agent"].items()},
+            team=None if rewards["team"] is None else _paid_from_json(rewards["team"]),
+        ),
+        metrics=data["metrics"],
+    )
+
+
+def _reward_to_json(reward: Reward | None) -> float | dict[str, str] | None:
+    match reward:
+        case None:
+            return None
+        case Scored(value):
+            return value
+        case Failed(reason, owner):
+            return {"failed": reason, "owner": owner}
+
+
+def _paid_from_json(data: float | dict[str, str]) -> Reward:
+    if isinstance(data, dict):
+        return Failed(data["failed"], cast("Any", data["owner"]))
+    return Scored(data)
+
+
+def _failure_from_json(data: dict[str, str] | None) -> Failed | None:
+    return None if data is None else Failed(data["failed"], cast("Any", data["owner"]))

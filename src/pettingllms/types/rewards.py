@@ -1,0 +1,60 @@
+"""Rewards: a number that somebody gave, or a failure with a reason. There is no default number."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Owner = Literal["environment", "sampler", "judge", "limit"]
+"""Who is answerable for a failure. `limit` is a cap of the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A reward that was really given."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ValueError(
+                f"Scored({self.value}) is not finite; give Failed(reason, owner) instead"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No reward could be given. Nobody trains on it and it stands in nobody's baseline."""
+
+    reason: str
+    owner: Owner
+
+
+Reward = Scored | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Rewards:
+    """What one step paid, in three levels that are kept apart until an algorithm mixes them.
+
+    A level or role that is absent was not paid by this step.
+    """
+
+    process: Mapping[str, Reward] = field(default_factory=dict)
+    """For the reply that a role gave in this very step."""
+    agent: Mapping[str, Reward] = field(default_factory=dict)
+    """For a role, whether or not it acted in this step."""
+    team: Reward | None = None
+    """For all roles together."""
+
+
+NO_REWARDS = Rewards()
+
+
+def total(rewards: Iterable[Reward | None]) -> Reward | None:
+    """The sum of what was paid: a failure if any part failed, None if nothing was paid at all."""
+    paid = [reward for reward in rewards if reward is not None]
+    failed = next((reward for reward in paid if isinstance(reward, Failed)), None)
+    if failed is not None or not paid:
+        return failed
+    return Scored(math.fsum(reward.value for reward in paid if isinstance(reward, Scored)))

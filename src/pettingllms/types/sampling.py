@@ -1,0 +1,55 @@
+"""The seam between rollouts and engines: ids in, ids and log-probs out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pettingllms.types.episodes import Finish, Ids, LogProbs
+from pettingllms.types.messages import Message
+from pettingllms.types.rewards import Failed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleRequest:
+    """Ask one policy for `num_samples` replies to one prompt."""
+
+    policy: str
+    role: str
+    prompt_ids: Ids
+    num_samples: int
+    max_tokens: int
+    seed: int
+    task_id: str
+    """The same task may go to the same replica, for its prefix cache."""
+    state: object = None
+    """The environment's state, for scripted policies alone; an engine is never given it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One reply: what was sampled, by which version of the policy."""
+
+    ids: Ids
+    logprobs: LogProbs | None
+    policy_version: int
+    finish: Finish
+
+
+class Sampler(Protocol):
+    """Turns prompt ids into response ids: vLLM, an HTTP server, a script."""
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Give exactly `request.num_samples` results; raise SamplerError if none can be given."""
+        ...
+
+
+class Renderer(Protocol):
+    """Turns messages into the ids that a policy sees, and ids back into text."""
+
+    def render(self, messages: Sequence[Message]) -> Ids:
+        """Ids of the prompt, ready for a reply."""
+        ...
+
+    def decode(self, ids: Ids) -> str:
+        """The text that an environment reads."""
+        ...
