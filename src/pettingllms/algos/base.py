@@ -1,0 +1,107 @@
+"""The algorithm contract: episodes in, groups out, an advantage on every turn that learns."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
+
+from pettingllms.algos.credit import role_reward
+from pettingllms.config import AlgoConfig, RewardConfig
+from pettingllms.types import Episode, Group, Member, Scored, Turn
+
+Need = Literal["forks", "values", "reference"]
+
+
+class Algorithm(ABC):
+    """Says which turns are compared with each other, and what follows from the comparison.
+
+    A turn that failed is in no group, and so is a turn of a policy that does not learn: neither is
+    trained on, and neither moves anybody's baseline.
+    """
+
+    Config: ClassVar[type[AlgoConfig]] = AlgoConfig
+    """The options that a configuration file may set under [algo]."""
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """What a run must provide."""
+    min_samples: ClassVar[int] = 2
+    """How often a task (or a decision, with forks) must be sampled for a comparison."""
+    min_members: ClassVar[int] = 2
+    """Members that a group needs; the turns of a smaller one are not trained on."""
+
+    def __init__(
+        self,
+        config: AlgoConfig | None = None,
+        reward: RewardConfig | None = None,
+        policies: frozenset[str] | None = None,
+    ) -> None:
+        self.config = config or self.Config()
+        self.reward = reward or RewardConfig()
+        self._policies = policies
+
+    @abstractmethod
+    def groups(self, episodes: Sequence[Episode]) -> list[Group]:
+        """The turns that are compared with each other, with the rewards they are compared by."""
+
+    @abstractmethod
+    def advantages(self, group: Group) -> list[float]:
+        """One number for each member of a group."""
+
+    def assign(self, episodes: Sequence[Episode]) -> list[Group]:
+        """Write an advantage on every turn that is trained on, None on all others."""
+        for episode in episodes:
+            for turn in episode.turns:
+                turn.advantage = None
+        groups = self.groups(episodes)
+        for group in groups:
+            for member, advantage in zip(group.members, self.advantages(group), strict=True):
+                for turn in member.turns:
+                    turn.advantage = advantage
+        self.update(groups)
+        return groups
+
+    def update(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most have nothing to do
+        """Learn from a batch what the next batch is compared with, for algorithms that do."""
+
+    def state(self) -> dict[str, float]:
+        """What must be saved with a run."""
+        return {}
+
+    def load_state(self, state: Mapping[str, float]) -> None:  # noqa: B027 - as above
+        """Take up what a run saved."""
+
+    def learns(self, turn: Turn) -> bool:
+        """Whether a turn can be trained on at all."""
+        trained = self._policies is None or turn.policy in self._policies
+        return trained and turn.failure is None
+
+    def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
+        """Each role's part in each episode: all its turns, with what it was paid for the whole."""
+        for episode in episodes:
+            for role in dict.fromkeys(turn.role for turn in episode.turns):
+                turns = [t for t in episode.turns if t.role == role and self.learns(t)]
+                reward = role_reward(episode, role, self.reward)
+                if turns and isinstance(reward, Scored):
+                    yield episode, role, Member(turns, reward.value)
+
+    def group_plays(
+        self, episodes: Iterable[Episode], key: Callable[[Episode, str], tuple[Hashable, ...]]
+    ) -> list[Group]:
+        """Put each role's part in each episode into the group of its key."""
+        plays = self.plays(episodes)
+        return self.grouped((key(episode, role), part) for episode, role, part in plays)
+
+    def grouped(self, parts: Iterable[tuple[tuple[Hashable, ...], Member]]) -> list[Group]:
+        """Members by key, without the groups that are too small to compare anything."""
+        groups: dict[tuple[Hashable, ...], Group] = {}
+        for key, member in parts:
+            groups.setdefault(key, Group(key, [])).members.append(member)
+        return [group for group in groups.values() if len(group.members) >= self.min_members]
+
+
+def problem(episode: Episode) -> tuple[Hashable, ...]:
+    """What makes two episodes plays of the same problem: the task, and the chance in it."""
+    return episode.env, episode.task.id, episode.seed
+
+
+def reward_list(group: Group) -> list[float]:
+    """The rewards that a group compares."""
+    return [member.reward for member in group.members]

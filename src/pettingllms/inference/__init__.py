@@ -1,0 +1,1 @@
+"""Samplers: what turns prompt ids into response ids."""

@@ -1,0 +1,46 @@
+"""A sampler and a renderer without a model: an environment's scripted player, in bytes."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pettingllms.envs import Environment
+from pettingllms.types import Ids, Message, Sample, SampleRequest
+
+
+class ByteRenderer:
+    """Text as UTF-8 bytes: every id is a byte, and nothing needs a tokenizer."""
+
+    def render(self, messages: Sequence[Message]) -> Ids:
+        """Each message under its speaker, then the assistant's turn to speak."""
+        text = "".join(f"<{m.speaker}>\n{m.content}\n" for m in messages) + "<assistant>\n"
+        return text_ids(text)
+
+    def decode(self, ids: Ids) -> str:
+        """The text of the bytes; a reply that was cut inside a character ends with U+FFFD."""
+        return ids.astype(np.uint8).tobytes().decode("utf-8", errors="replace")
+
+
+class ScriptedSampler:
+    """Answers with one of the environment's scripted players. It has no log-probs to give."""
+
+    def __init__(self, env: Environment[Any, Any], player: str) -> None:
+        self._env = env
+        self._player = env.players[player]
+
+    async def sample(self, request: SampleRequest) -> list[Sample]:
+        """Let the player reply as often as asked, each time by other chance."""
+        rng = random.Random(request.seed)
+        samples = []
+        for _ in range(request.num_samples):
+            ids = text_ids(self._player(self._env, request.state, request.role, rng))
+            cut = len(ids) > request.max_tokens
+            samples.append(Sample(ids[: request.max_tokens], None, 0, "length" if cut else "stop"))
+        return samples
+
+
+def text_ids(text: str) -> Ids:
+    """The bytes of a text, as ids."""
+    return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)

@@ -1,0 +1,49 @@
+"""Linear rollouts: an episode is played from its start to its end, one reply a turn."""
+
+from pettingllms.rollout.guard import CallFailed
+from pettingllms.rollout.table import Position, Table
+from pettingllms.types import Episode
+
+
+async def play_linear(table: Table, episode: Episode, path: int | str) -> None:
+    """Play the episode's task once, to its end."""
+    try:
+        start = await table.start(episode.task, episode.seed, path)
+        end = await play_on(table, episode, start, table.config.max_episode_tokens)
+        if episode.failure is None:
+            episode.success = await table.success(end)
+    except CallFailed as failed:
+        episode.failure = failed.failure
+    judge_turns(episode)
+
+
+async def play_on(
+    table: Table, episode: Episode, start: Position, max_tokens: int, num_steps: int = 0
+) -> Position:
+    """Play from a position to the end, adding every turn and step to the episode."""
+    at, num_tokens = start, 0
+    while roles := await table.acting(at):
+        episode.failure = table.over_limit(num_steps, num_tokens, max_tokens)
+        if episode.failure is not None:
+            break
+        replies = await table.ask_all(at, episode.task, dict.fromkeys(roles, 1))
+        turns = range(len(episode.turns), len(episode.turns) + len(replies))
+        episode.turns += [turn for (turn,) in replies]
+        episode.failure = next((turn.failure for (turn,) in replies if turn.failure), None)
+        if episode.failure is not None:
+            break
+        state, step = await table.step(at, episode, turns)
+        for (turn,) in replies:
+            turn.step = step
+            num_tokens += turn.num_tokens
+        at = at.after(state, step, "next")
+        episode.last = step
+        num_steps += 1
+    return at
+
+
+def judge_turns(episode: Episode) -> None:
+    """Let every turn answer for the rest of the play: if it failed, none of them was judged."""
+    for turn in episode.turns:
+        turn.last = episode.last
+        turn.failure = turn.failure or episode.failure

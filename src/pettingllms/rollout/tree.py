@@ -1,0 +1,192 @@
+"""Tree rollouts, for AT-GRPO: K replies at every decision, each stepped in a fork of its own.
+
+A sibling is compared only with the replies that its role gave in the same state, so everything but
+the reply must be the same. Where several roles act at the same time, a sibling is therefore stepped
+together with one fixed reply of each other role (its first), and not with a different one each
+time. Where an environment pays late, every fork is played on to its end by the current policies and
+the return is what is compared. Then one reply of each role goes on; all are kept.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pettingllms.algos.credit import turn_reward
+from pettingllms.rollout.guard import CallFailed
+from pettingllms.rollout.linear import judge_turns, play_on
+from pettingllms.rollout.table import Position, Table
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, Failed, Scored
+
+Joint = tuple[int, ...]
+"""Indices of the turns that enter one step, in the order of the acting roles."""
+
+
+@dataclass(slots=True)
+class Fork:
+    """One step from the decision's state, and where it led."""
+
+    joint: Joint
+    at: Position | None = None
+    last: int | None = None
+    failure: Failed | None = None
+
+
+async def play_tree(table: Table, episode: Episode, path: int | str) -> None:
+    """Grow the tree of the episode's task along its trunk, to the end."""
+    try:
+        at = await table.start(episode.task, episode.seed, path)
+        num_steps = num_tokens = 0
+        while roles := await table.acting(at):
+            episode.failure = table.over_limit(
+                num_steps, num_tokens, table.config.max_episode_tokens
+            ) or _extra_over(table, episode)
+            if episode.failure is not None:
+                return
+            at, chosen = await _decide(table, episode, at, roles, num_steps)
+            episode.last = at.step
+            num_steps += 1
+            num_tokens += sum(episode.turns[index].num_tokens for index in chosen)
+        episode.success = await table.success(at)
+    except CallFailed as failed:
+        episode.failure = failed.failure
+
+
+async def _decide(
+    table: Table, episode: Episode, at: Position, roles: Sequence[str], num_steps: int
+) -> tuple[Position, Joint]:
+    """Sample siblings, judge each in its fork, and give the position where the trunk goes on."""
+    siblings = await _sample_siblings(table, episode, at, roles)
+    reference = tuple(_first_good(episode, indices) for indices in siblings)
+    joints = {
+        index: (*reference[:seat], index, *reference[seat + 1 :])
+        for seat, indices in enumerate(siblings)
+        for index in indices
+        if episode.turns[index].failure is None
+    }
+    forks = {
+        joint: await _fork(table, episode, at, joint) for joint in dict.fromkeys(joints.values())
+    }
+    compared = any(episode.turns[index].branch is not None for index in joints)
+    if compared and table.config.continuation == "episode":
+        await _play_forks_on(table, episode, list(forks.values()), num_steps + 1)
+    for index, joint in joints.items():
+        turn, fork = episode.turns[index], forks[joint]
+        turn.failure = fork.failure
+        turn.step = None if fork.at is None else fork.at.step
+        turn.last = fork.last
+    rng = random.Random(derive_seed(at.seed, "select"))
+    chosen = tuple(_select(table, episode, indices, rng) for indices in siblings)
+    fork = forks.get(chosen) or await _fork(table, episode, at, chosen)
+    if fork.at is None:
+        raise CallFailed(fork.failure or Failed("no fork can go on", "environment"))
+    return fork.at, chosen
+
+
+async def _sample_siblings(
+    table: Table, episode: Episode, at: Position, roles: Sequence[str]
+) -> list[range]:
+    """Ask every acting role; a seat that learns gives siblings, any other one reply."""
+    numbers = {role: table.config.num_samples if table.seats[role].trained else 1 for role in roles}
+    ranges = []
+    for turns in await table.ask_all(at, episode.task, numbers):
+        start = len(episode.turns)
+        episode.turns += turns
+        ranges.append(range(start, len(episode.turns)))
+        if len(turns) > 1:
+            for branch, turn in enumerate(turns):
+                turn.branch = branch
+    return ranges
+
+
+def _first_good(episode: Episode, indices: range) -> int:
+    for index in indices:
+        if episode.turns[index].failure is None:
+            return index
+    failure = episode.turns[indices[0]].failure
+    assert failure is not None  # noqa: S101 - the loop found no turn without one
+    raise CallFailed(failure)
+
+
+async def _fork(table: Table, episode: Episode, at: Position, joint: Joint) -> Fork:
+    try:
+        state, step = await table.step(at, episode, joint)
+    except CallFailed as failed:
+        return Fork(joint, failure=failed.failure)
+    branches = [str(episode.turns[index].branch) for index in joint]
+    return Fork(joint, at.after(state, step, *branches), step)
+
+
+async def _play_forks_on(table: Table, episode: Episode, forks: list[Fork], num_steps: int) -> None:
+    """Play every fork to its end at the same time, each with its share of the tokens left."""
+    open_forks = [fork for fork in forks if fork.at is not None]
+    left = table.config.max_extra_tokens - episode.num_extra_tokens
+    share = left // max(1, len(open_forks))
+    plays = await asyncio.gather(
+        *(_play_fork_on(table, episode, fork.at, share, num_steps) for fork in open_forks)
+    )
+    for fork, play in zip(open_forks, plays, strict=True):
+        graft(episode, play, fork)
+
+
+async def _play_fork_on(
+    table: Table, episode: Episode, at: Position | None, max_tokens: int, num_steps: int
+) -> Episode:
+    """A continuation as a small episode of its own, so that forks cannot mix."""
+    assert at is not None  # noqa: S101 - only forks that have a state are played on
+    play = Episode(episode.id, episode.env, episode.task, episode.seed)
+    start = Position(at.state, None, derive_seed(at.seed, "continuation"))
+    try:
+        await play_on(table, play, start, max_tokens, num_steps)
+    except CallFailed as failed:
+        play.failure = failed.failure
+    judge_turns(play)
+    return play
+
+
+def graft(episode: Episode, play: Episode, fork: Fork) -> None:
+    """Put a continuation into the episode, behind the fork that it was played from."""
+    first_turn, first_step = len(episode.turns), len(episode.steps)
+    root = fork.last
+
+    def moved(step: int | None) -> int | None:
+        return root if step is None else step + first_step
+
+    for turn in play.turns:
+        turn.step = None if turn.step is None else turn.step + first_step
+        turn.last = moved(turn.last)
+    for step in play.steps:
+        step.parent = moved(step.parent)
+        step.turns = tuple(index + first_turn for index in step.turns)
+    episode.turns += play.turns
+    episode.steps += play.steps
+    episode.num_extra_tokens += play.num_tokens
+    fork.last = moved(play.last)
+    fork.failure = play.failure
+
+
+def _select(table: Table, episode: Episode, indices: range, rng: random.Random) -> int:
+    """The sibling that goes on: any that reached a state, or the one that was worth most."""
+    reached = [index for index in indices if episode.turns[index].step is not None]
+    if not reached:
+        failure = episode.turns[indices[0]].failure
+        raise CallFailed(failure or Failed("no sibling reached a state", "environment"))
+    if table.config.select == "sampled":
+        return rng.choice(reached)
+    worth = {
+        index: reward.value
+        for index in reached
+        if isinstance(reward := turn_reward(episode, episode.turns[index], table.reward), Scored)
+    }
+    best = [index for index, value in worth.items() if value == max(worth.values())]
+    return rng.choice(best or reached)
+
+
+def _extra_over(table: Table, episode: Episode) -> Failed | None:
+    cap = table.config.max_extra_tokens
+    if table.config.continuation == "none" or episode.num_extra_tokens < cap:
+        return None
+    return Failed(
+        f"cut after {episode.num_extra_tokens} extra tokens (rollout.max_extra_tokens)", "limit"
+    )
