@@ -74,12 +74,18 @@ class Algorithm(ABC):
         return trained and turn.failure is None
 
     def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
-        """Each role's part in each episode: all its turns, with what it was paid for the whole."""
+        """Each role's part in each play: its turns, with what it was paid for the whole.
+
+        Turns that were sampled beside the trunk of a tree have no part in how the trunk ended.
+        """
         for episode in episodes:
-            for role in dict.fromkeys(turn.role for turn in episode.turns):
-                turns = [t for t in episode.turns if t.role == role and self.learns(t)]
+            parts: dict[str, list[Turn]] = {}
+            for turn in episode.trunk_turns():
+                if self.learns(turn):
+                    parts.setdefault(turn.role, []).append(turn)
+            for role, turns in parts.items():
                 reward = role_reward(episode, role, self.reward)
-                if turns and isinstance(reward, Scored):
+                if isinstance(reward, Scored):
                     yield episode, role, Member(turns, reward.value)
 
     def group_plays(

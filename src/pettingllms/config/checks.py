@@ -10,10 +10,12 @@ from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 def cross_check(sections: Mapping[str, Any]) -> list[str]:
     """Problems between the sections that could be read; a missing one is passed over."""
-    if "env" not in sections:
-        return []
-    env = ENVIRONMENTS.load(sections["env"].id).create(sections["env"])
     problems: list[str] = []
+    if {"roles", "policies"} <= sections.keys():
+        problems += _check_policies(sections["roles"], sections["policies"])
+    if "env" not in sections:
+        return problems
+    env = ENVIRONMENTS.load(sections["env"].id).create(sections["env"])
     if {"roles", "policies"} <= sections.keys():
         problems += _check_roles(env, sections["roles"], sections["policies"])
     if "policies" in sections:
@@ -30,22 +32,25 @@ def resolve(config: RunConfig) -> RunConfig:
     return config.resolved(env.roles, "tree" if forks else "linear")
 
 
-def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
+def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
     for role, policy in roles.items():
-        if role not in env.roles:
-            yield f"roles.{role}: '{env.id}' has no such role; {nearest(role, env.roles)}"
         if policy not in policies:
             yield f"roles.{role}: no policy is called '{policy}'; {nearest(policy, policies)}"
+    for name in policies:
+        if len(policies) > 1 and name not in roles.values():
+            yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
+
+
+def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
+    for role in roles:
+        if role not in env.roles:
+            yield f"roles.{role}: '{env.id}' has no such role; {nearest(role, env.roles)}"
     missing = [role for role in env.roles if role not in roles]
     if missing and len(policies) > 1:
         yield (
             f"roles: no policy is given for {', '.join(missing)}; with more than one policy, "
             "name one for every role"
         )
-    used = set(roles.values()) if len(policies) > 1 else set(policies)
-    for name in policies:
-        if name not in used:
-            yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
 
 
 def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:

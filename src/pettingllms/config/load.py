@@ -9,6 +9,7 @@ import tomli_w
 from pydantic import TypeAdapter, ValidationError
 
 from pettingllms.config.checks import cross_check, resolve
+from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
 from pettingllms.errors import ConfigError, nearest
 
@@ -21,8 +22,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"not TOML: {error}"]) from None
-    problems = [problem for raw in overrides if (problem := _override(data, raw))]
-    return parse_config(data, str(path), problems)
+    return parse_config(data, str(path), apply_overrides(data, overrides))
 
 
 def parse_config(
@@ -41,22 +41,12 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _override(data: dict[str, Any], raw: str) -> str | None:
-    """Put one `a.b=value` into the data; give the problem if it cannot be done."""
-    key, equals, value = raw.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        return f"override '{raw}' is not of the form section.key=value"
-    table: Any = data
-    for part in parts[:-1]:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            return f"override '{raw}': '{part}' is a value, not a table"
-    try:
-        table[parts[-1]] = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        table[parts[-1]] = value.strip()
-    return None
+def problems_in(error: ValidationError, *where: str) -> list[str]:
+    """One line for each thing that pydantic refused."""
+    return [
+        f"{'.'.join(map(str, (*where, *e['loc'])))}: {e['msg'].removeprefix('Value error, ')}"
+        for e in error.errors()
+    ]
 
 
 def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -70,9 +60,7 @@ def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 reader = TypeAdapter(field.rebuild_annotation())
                 sections[name] = reader.validate_python(data[name])
             except ValidationError as error:
-                for e in error.errors():
-                    where = ".".join(str(part) for part in (name, *e["loc"]))
-                    problems.append(f"{where}: {e['msg'].removeprefix('Value error, ')}")
+                problems += problems_in(error, name)
         elif field.is_required():
             problems.append(f"{name}: missing. {field.description}")
         else:

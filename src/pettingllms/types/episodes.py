@@ -110,6 +110,10 @@ class Episode:
         """Step indices of the play that went on, oldest first."""
         return list(self.path(self.last))[::-1]
 
+    def trunk_turns(self) -> list[Turn]:
+        """The replies of the play that went on, oldest first."""
+        return [self.turns[index] for at in self.trunk() for index in self.steps[at].turns]
+
     def judged_by(self, turn: Turn) -> list[Step]:
         """The steps whose rewards this turn answers for: its own, then those played after it."""
         if turn.step is None:

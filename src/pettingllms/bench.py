@@ -1,0 +1,93 @@
+"""Benchmarks that anyone can run: what the system itself costs, without a model."""
+
+import asyncio
+import statistics
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+
+from pettingllms.config import RewardConfig, RolloutConfig
+from pettingllms.envs import make_env
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollout import Seat, Worker
+from pettingllms.types import Episode, Sample, SampleRequest
+
+
+class InstantSampler(ScriptedSampler):
+    """Answers as soon as the loop comes round again, so that all episodes are under way at once."""
+
+    waiting = most_waiting = 0
+
+    async def sample(self, request: SampleRequest) -> list[Sample]:
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        await asyncio.sleep(0)
+        self.waiting -= 1
+        return await super().sample(request)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBench:
+    """What a turn costs with few and with many episodes at once, and an episode's memory."""
+
+    num_few: int
+    num_many: int
+    few_at_once: int
+    many_at_once: int
+    few_us_per_turn: float
+    many_us_per_turn: float
+    ratio: float
+    peak_bytes_per_episode: int
+    held_bytes_per_episode: int
+
+    def as_dict(self) -> dict[str, float]:
+        """The same as plain values."""
+        return asdict(self)
+
+
+def bench_rollout(num_many: int = 10_000, num_few: int = 100, repeats: int = 5) -> RolloutBench:
+    """Play tic-tac-toe with `num_few` and `num_many` episodes at once, taking turns."""
+    _play(num_few)
+    few, many = [], []
+    for _ in range(repeats):
+        few.append(statistics.median(_play(num_few)[0] for _ in range(20)))
+        many.append(_play(num_many)[0])
+    _, few_at_once, _ = _play(num_few)
+    _, many_at_once, _ = _play(num_many)
+    peak, held = _memory(1000)
+    few_us, many_us = statistics.median(few), statistics.median(many)
+    return RolloutBench(
+        num_few=num_few,
+        num_many=num_many,
+        few_at_once=few_at_once,
+        many_at_once=many_at_once,
+        few_us_per_turn=round(few_us, 1),
+        many_us_per_turn=round(many_us, 1),
+        ratio=round(statistics.median(m / f for m, f in zip(many, few, strict=True)), 3),
+        peak_bytes_per_episode=peak,
+        held_bytes_per_episode=held,
+    )
+
+
+def _play(num_episodes: int) -> tuple[float, int, list[Episode]]:
+    """Microseconds a turn, the most episodes that waited for a reply at once, and the episodes."""
+    env = make_env("tic_tac_toe-v1", num_tasks=num_episodes)
+    sampler = InstantSampler(env, "random")
+    seat = Seat("shared", sampler, ByteRenderer(), sees_state=True)
+    config = RolloutConfig(type="linear", num_samples=1, max_concurrent=num_episodes)
+    worker = Worker(env, dict.fromkeys(env.roles, seat), config, RewardConfig())
+    episodes: list[Episode] = []
+    start = time.perf_counter()
+    asyncio.run(worker.run(env.tasks("train"), 0, episodes.append))
+    seconds = time.perf_counter() - start
+    num_turns = sum(len(episode.turns) for episode in episodes)
+    return seconds / num_turns * 1e6, sampler.most_waiting, episodes
+
+
+def _memory(num_episodes: int) -> tuple[int, int]:
+    """Bytes an episode at the peak, and bytes that a finished episode keeps."""
+    tracemalloc.start()
+    _, _, episodes = _play(num_episodes)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak // len(episodes), held // len(episodes)

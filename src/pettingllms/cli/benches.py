@@ -1,0 +1,31 @@
+"""`bench`: figures with the command that made them."""
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from pettingllms.bench import bench_rollout
+
+console = Console()
+
+
+def print_rollout_bench(num_many: int, repeats: int, as_json: bool) -> None:
+    """Run the rollout benchmark and print it."""
+    if as_json:
+        console.out(json.dumps(bench_rollout(num_many, repeats=repeats).as_dict()), highlight=False)
+        return
+    with console.status(f"playing tic-tac-toe, {num_many:,} episodes at once"):
+        result = bench_rollout(num_many, repeats=repeats)
+    table = Table("tic-tac-toe, a sampler that answers at once", "", title="bench rollout")
+    table.add_row(f"a turn at {result.num_few:,} episodes", f"{result.few_us_per_turn:.0f} µs")
+    table.add_row(f"a turn at {result.num_many:,} episodes", f"{result.many_us_per_turn:.0f} µs")
+    table.add_row("ratio", f"{result.ratio:.2f}")
+    table.add_row("episodes that waited for a reply at once", f"{result.many_at_once:,}")
+    table.add_row("memory an episode, at the peak", _kib(result.peak_bytes_per_episode))
+    table.add_row("memory an episode, once over", _kib(result.held_bytes_per_episode))
+    console.print(table)
+
+
+def _kib(num_bytes: int) -> str:
+    return f"{num_bytes / 1024:.1f} KiB"

@@ -1,0 +1,148 @@
+"""`pettingllms`: the commands, and the one place where an error becomes a message."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="pettingllms",
+    help="Train teams of language models by reinforcement learning.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench_app = typer.Typer(help="Measure what the system itself costs.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Such as rollout.num_samples=8."),
+]
+EnvName = Annotated[
+    str, typer.Argument(metavar="ENV", help="As in `pettingllms envs`, or file.py:Class.")
+]
+EnvOptions = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Options of the environment, such as solo=true."),
+]
+
+
+@app.command()
+def envs() -> None:
+    """List the environments."""
+    from pettingllms.cli.listing import list_envs
+
+    list_envs()
+
+
+@app.command()
+def algos() -> None:
+    """List the algorithms: what each compares with what."""
+    from pettingllms.cli.listing import list_algos
+
+    list_algos()
+
+
+@app.command()
+def check(config: Config, overrides: Overrides = None) -> None:
+    """Say whether a configuration can run, with every problem at once."""
+    from pettingllms.cli.configs import check_config
+
+    check_config(config, overrides or [])
+
+
+@app.command()
+def show_config(config: Config, overrides: Overrides = None) -> None:
+    """Print a configuration with every default filled in."""
+    from pettingllms.cli.configs import print_config
+
+    print_config(config, overrides or [])
+
+
+@app.command()
+def check_env(
+    env: EnvName,
+    options: EnvOptions = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 20,
+) -> None:
+    """Test an environment against the contract."""
+    from pettingllms.cli.listing import test_env
+
+    test_env(env, options or [], episodes)
+
+
+@app.command()
+def play(
+    env: EnvName,
+    options: EnvOptions = None,
+    seat: Annotated[
+        list[str] | None,
+        typer.Option(help="Who plays a role: ROLE=human or ROLE=PLAYER. Others play 'random'."),
+    ] = None,
+    watch: Annotated[str | None, typer.Option(help="Let this player play every role.")] = None,
+    task: Annotated[int, typer.Option(min=0, help="Number of the task to play.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of chance.")] = 0,
+    delay: Annotated[float, typer.Option(min=0, help="Seconds between moves to watch.")] = 0.3,
+) -> None:
+    """Play an environment at the terminal, or watch scripted players."""
+    from pettingllms.cli.playing import Game, play_game
+
+    play_game(Game.of(env, options or [], seat or [], watch, task, seed, delay))
+
+
+@app.command()
+def rollout(
+    config: Config,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to.")] = None,
+    player: Annotated[
+        str, typer.Option(help="Scripted player that stands in for policies with an engine.")
+    ] = "random",
+    split: Annotated[str, typer.Option(help="train or test.")] = "train",
+) -> None:
+    """Play a configuration's tasks with scripted players and write the episodes."""
+    from pettingllms.cli.rollouts import run_rollout
+
+    run_rollout(config, overrides or [], out, player, split)
+
+
+@app.command()
+def score(
+    episodes: Annotated[Path, typer.Argument(help="Episodes as JSON lines.", show_default=False)],
+    algo: Annotated[str, typer.Option(help="As in `pettingllms algos`.")] = "grpo",
+    out: Annotated[Path | None, typer.Option(help="File to write the scored episodes to.")] = None,
+) -> None:
+    """Assign credit to episodes that were written earlier, by any algorithm."""
+    from pettingllms.cli.rollouts import score_episodes
+
+    score_episodes(episodes, algo, out)
+
+
+@bench_app.command("rollout")
+def bench_rollout(
+    episodes: Annotated[int, typer.Option(min=200, help="Episodes at once.")] = 10_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Cost of a turn with few and with many episodes at once, and memory of an episode."""
+    from pettingllms.cli.benches import print_rollout_bench
+
+    print_rollout_bench(episodes, repeats, as_json)
+
+
+def main() -> None:
+    """Run a command; an error that a user can act on is printed without a traceback."""
+    from pettingllms.errors import PettingError
+
+    try:
+        app()
+    except PettingError as error:
+        if os.environ.get("PETTINGLLMS_TRACEBACK"):
+            raise
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

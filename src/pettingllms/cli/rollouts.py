@@ -1,0 +1,116 @@
+"""`rollout` and `score`: episodes played, written, read back and scored again."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pettingllms.algos import make_algorithm
+from pettingllms.collect import EPISODES_FILE, Summary, collect
+from pettingllms.config import RunConfig, load_config
+from pettingllms.envs import Split
+from pettingllms.errors import ConfigError
+from pettingllms.types import Episode, Group, read_episodes, write_episodes
+
+console = Console()
+
+
+def run_rollout(
+    path: Path, overrides: Sequence[str], out: Path | None, player: str, split: str
+) -> None:
+    """Play, write and sum up."""
+    if split not in ("train", "test"):
+        raise ConfigError("--split", [f"'{split}' is no split; give train or test"])
+    config = load_config(path, overrides)
+    folder = out or Path("runs") / path.stem
+    _announce_stand_in(config, player)
+    num_samples = config.rollout.num_samples if config.rollout.type == "linear" else 1
+    with _progress() as progress:
+        bar = progress.add_task("episodes", total=config.rollout.num_tasks * num_samples)
+
+        def advance(_: Episode) -> None:
+            progress.advance(bar)
+
+        summary = collect(config, folder, player, cast("Split", split), advance)
+    _print_summary(summary, config)
+    console.print(f"Written to [bold]{folder / EPISODES_FILE}[/]")
+
+
+def score_episodes(path: Path, algo: str, out: Path | None) -> None:
+    """Read episodes, assign credit anew, and say what was compared."""
+    algorithm = make_algorithm(algo)
+    if not path.is_file():
+        raise ConfigError(str(path), ["there is no such file; `pettingllms rollout` writes one"])
+    episodes = list(read_episodes(path))
+    groups = algorithm.assign(episodes)
+    sizes = [len(group.members) for group in groups]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    trained = sum(turn.advantage is not None for turn in turns)
+    table = Table(title=f"{algo} on {path.name}", show_header=False)
+    table.add_row("episodes", str(len(episodes)))
+    table.add_row("groups", str(len(groups)))
+    table.add_row("members a group", f"{statistics.mean(sizes):.1f}" if sizes else "-")
+    table.add_row("groups where rewards differ", str(sum(_differ(group) for group in groups)))
+    table.add_row("turns that would be trained on", f"{trained} of {len(turns)}")
+    console.print(table)
+    if not groups:
+        console.print(
+            f"[yellow]No turns could be compared: were these episodes sampled for '{algo}'? "
+            "at_grpo reads tree rollouts, the others linear ones.[/]"
+        )
+    if out is not None:
+        write_episodes(out, episodes)
+        console.print(f"Written to [bold]{out}[/]")
+
+
+def _differ(group: Group) -> bool:
+    return len({member.reward for member in group.members}) > 1
+
+
+def _announce_stand_in(config: RunConfig, player: str) -> None:
+    replaced = [name for name, policy in config.policies.items() if policy.kind != "scripted"]
+    if replaced:
+        console.print(
+            f"No engine is used: the scripted player '{player}' stands in for "
+            f"{', '.join(replaced)}."
+        )
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _print_summary(summary: Summary, config: RunConfig) -> None:
+    table = Table("role", "policy", "success", "mean reward", title="By role")
+    for role, policy in config.roles.items():
+        rewards = summary.rewards[role]
+        table.add_row(
+            role,
+            policy,
+            f"{summary.successes[role] / summary.num_episodes:.1%}",
+            f"{statistics.mean(rewards):+.3f}" if rewards else "-",
+        )
+    console.print(table)
+    console.print(
+        f"{summary.num_episodes} episodes, {summary.num_turns} turns "
+        f"({summary.num_trained_turns} with an advantage, {summary.num_failed_turns} failed), "
+        f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them for continuations)"
+    )
+    if summary.failure_share > config.rollout.max_failure_share:
+        reason, count = summary.failures.most_common(1)[0]
+        console.print(
+            f"[bold red]ALARM[/] {summary.failure_share:.1%} of turns failed, more than "
+            f"rollout.max_failure_share = {config.rollout.max_failure_share:.1%}. "
+            f"Most often ({count} turns): {reason}",
+        )

@@ -1,0 +1,118 @@
+"""Playing a configuration without a learner: seats from policies, episodes to a folder."""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pettingllms.algos import make_algorithm_for
+from pettingllms.algos.credit import role_reward
+from pettingllms.config import RunConfig, to_toml
+from pettingllms.envs import Environment, Split
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.registry import ENVIRONMENTS
+from pettingllms.rollout import Seat, Worker
+from pettingllms.types import Episode, Scored, episode_line
+
+CONFIG_FILE = "config.toml"
+EPISODES_FILE = "episodes.jsonl"
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a set of episodes came to. Failures are counted, never averaged in."""
+
+    num_episodes: int = 0
+    num_turns: int = 0
+    num_trained_turns: int = 0
+    num_failed_turns: int = 0
+    num_tokens: int = 0
+    num_extra_tokens: int = 0
+    num_unfinished: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """Failed turns by owner and reason."""
+    successes: Counter[str] = field(default_factory=Counter)
+    """Episodes in which a role reached its aim. Unfinished ones count as not reached."""
+    rewards: dict[str, list[float]] = field(default_factory=dict)
+    """What each role was paid in each episode that came to its end."""
+
+    @property
+    def failure_share(self) -> float:
+        """Failed turns among all turns."""
+        return self.num_failed_turns / self.num_turns if self.num_turns else 0.0
+
+
+def env_of(config: RunConfig) -> Environment[Any, Any]:
+    """The environment of a run."""
+    env: Environment[Any, Any] = ENVIRONMENTS.load(config.env.id).create(config.env)
+    return env
+
+
+def scripted_seats(
+    config: RunConfig, env: Environment[Any, Any], stand_in: str
+) -> Mapping[str, Seat]:
+    """Seats for every role without an engine: policies that need one are played by a stand-in."""
+    trained = config.trained_policies()
+    seats = {}
+    for role, name in config.roles.items():
+        policy = config.policies[name]
+        player = policy.player if policy.kind == "scripted" else stand_in
+        sampler = ScriptedSampler(env, player)
+        seats[role] = Seat(name, sampler, ByteRenderer(), name in trained, sees_state=True)
+    return seats
+
+
+def collect(
+    config: RunConfig,
+    folder: Path,
+    stand_in: str = "random",
+    split: Split = "train",
+    on_episode: Callable[[Episode], None] = lambda _: None,
+) -> Summary:
+    """Play the first tasks of a split, assign credit, and write all of it to a folder.
+
+    Episodes are written in the order of tasks, whatever order they end in.
+    """
+    env = env_of(config)
+    worker = Worker(env, scripted_seats(config, env, stand_in), config.rollout, config.reward)
+    episodes: list[Episode] = []
+
+    def deliver(episode: Episode) -> None:
+        episodes.append(episode)
+        on_episode(episode)
+
+    tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
+    asyncio.run(worker.run(tasks, config.seed, deliver))
+    order = {task.id: at for at, task in enumerate(tasks)}
+    episodes.sort(key=lambda episode: (order[episode.task.id], episode.id))
+    make_algorithm_for(config).assign(episodes)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG_FILE).write_text(to_toml(config), encoding="utf-8")
+    with (folder / EPISODES_FILE).open("w", encoding="utf-8") as file:
+        file.writelines(map(episode_line, episodes))
+    return summarize(episodes, config)
+
+
+def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
+    """Count and add up."""
+    summary = Summary(rewards={role: [] for role in config.roles})
+    for episode in episodes:
+        summary.num_episodes += 1
+        summary.num_turns += len(episode.turns)
+        summary.num_tokens += episode.num_tokens
+        summary.num_extra_tokens += episode.num_extra_tokens
+        summary.num_unfinished += episode.failure is not None
+        for turn in episode.turns:
+            summary.num_trained_turns += turn.advantage is not None
+            if turn.failure is not None:
+                summary.num_failed_turns += 1
+                summary.failures[f"{turn.failure.owner}: {turn.failure.reason}"] += 1
+        for role in config.roles:
+            summary.successes[role] += episode.success.get(role, False)
+            reward = role_reward(episode, role, config.reward)
+            if isinstance(reward, Scored):
+                summary.rewards[role].append(reward.value)
+    return summary
