@@ -15,7 +15,10 @@ def cross_check(sections: Mapping[str, Any]) -> list[str]:
         problems += _check_policies(sections["roles"], sections["policies"])
     if "env" not in sections:
         return problems
-    env = ENVIRONMENTS.load(sections["env"].id).create(sections["env"])
+    try:
+        env = ENVIRONMENTS.load(sections["env"].id).create(sections["env"])
+    except ValueError as error:
+        return [*problems, f"env: {error}"]
     if {"roles", "policies"} <= sections.keys():
         problems += _check_roles(env, sections["roles"], sections["policies"])
     if "policies" in sections:

@@ -184,9 +184,8 @@ def _select(table: Table, episode: Episode, indices: range, rng: random.Random) 
 
 
 def _extra_over(table: Table, episode: Episode) -> Failed | None:
-    cap = table.config.max_extra_tokens
-    if table.config.continuation == "none" or episode.num_extra_tokens < cap:
+    """The failure to record if what is left cannot give every sibling a token of continuation."""
+    used, cap = episode.num_extra_tokens, table.config.max_extra_tokens
+    if table.config.continuation == "none" or cap - used >= table.config.num_samples:
         return None
-    return Failed(
-        f"cut after {episode.num_extra_tokens} extra tokens (rollout.max_extra_tokens)", "limit"
-    )
+    return Failed(f"cut after {used} of {cap} extra tokens (rollout.max_extra_tokens)", "limit")

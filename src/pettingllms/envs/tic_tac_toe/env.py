@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -24,7 +25,7 @@ class TicTacToeConfig(EnvConfig):
     """Games in a split. They differ only in their seeds."""
     illegal_reward: float = -0.5
     """Process reward of a reply that is not a legal move; the game is lost as well."""
-    opponent: str = "random"
+    opponent: Literal["random", "minimax"] = "random"
     """Solo: the scripted player in the other seat."""
 
 

@@ -1,0 +1,217 @@
+from collections import defaultdict
+
+import pytest
+from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
+
+from pettingllms.algos import make_algorithm
+from pettingllms.algos.credit import turn_reward
+from pettingllms.config import RewardConfig
+from pettingllms.envs import make_env
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollout import Seat
+from pettingllms.types import Episode, Failed, Scored, Turn, episode_line
+
+MIX = RewardConfig()
+
+
+def grow(env=None, answer=by_chance, **options) -> Episode:
+    options = {"num_tasks": 1, "num_samples": 4, **options}
+    return roll(env or Relay(), answer, type="tree", **options)[0]
+
+
+def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
+    """Siblings by the step that they were played from, and role."""
+    found = defaultdict(list)
+    for turn in episode.turns:
+        if turn.branch is not None and turn.step is not None:
+            found[episode.steps[turn.step].parent, turn.role].append(turn)
+    return found
+
+
+def worth(episode: Episode, turn: Turn) -> float:
+    reward = turn_reward(episode, turn, MIX)
+    assert isinstance(reward, Scored)
+    return reward.value
+
+
+def test_every_decision_has_k_siblings_from_one_state_each_in_a_fork_of_its_own() -> None:
+    episode = grow()
+    groups = decisions(episode)
+    assert len(groups) == 4
+    for siblings in groups.values():
+        assert [turn.branch for turn in siblings] == [0, 1, 2, 3]
+        assert len({turn.messages for turn in siblings}) == 1
+        assert len({turn.step for turn in siblings}) == 4
+        for turn in siblings:
+            assert turn.step is not None
+            paid = episode.steps[turn.step].rewards.process[turn.role]
+            assert paid == Scored(float(turn.text))
+
+
+def test_the_best_branch_goes_on_and_the_rest_are_kept() -> None:
+    episode = grow(select="best")
+    trunk = episode.trunk()
+    assert len(trunk) == 4
+    for (parent, _), siblings in decisions(episode).items():
+        (chosen,) = [turn for turn in siblings if turn.step in trunk]
+        assert worth(episode, chosen) == max(worth(episode, turn) for turn in siblings)
+        assert parent is None or parent in trunk
+
+
+def test_a_sampled_branch_need_not_be_the_best() -> None:
+    picks = set()
+    for seed in range(8):
+        episode = grow(select="sampled", seed=seed)
+        trunk = episode.trunk()
+        picks |= {turn.branch for turn in episode.turns if turn.step in trunk}
+    assert len(picks) > 1
+
+
+def test_the_second_role_sees_the_reply_that_went_on() -> None:
+    episode = grow()
+    first, second, *_ = episode.trunk_turns()
+    assert f"a:{first.text}" in second.messages[0].content
+
+
+def test_siblings_of_roles_that_act_together_share_everything_but_their_own_reply() -> None:
+    episode = grow(Duel())
+    for turn in (t for t in episode.turns if t.role == "a"):
+        assert turn.step is not None
+        rivals = [episode.turns[i] for i in episode.steps[turn.step].turns if i != turn]
+        (rival,) = [r for r in rivals if r.role == "b"]
+        assert rival.branch == 0
+        assert worth(episode, turn) == float(turn.text) - float(rival.text)
+    chosen = episode.trunk_turns()
+    assert {turn.role for turn in chosen} == {"a", "b"}
+    for role in ("a", "b"):
+        best = max(float(t.text) for t in episode.turns if t.role == role)
+        assert float(next(t for t in chosen if t.role == role).text) == best
+
+
+def test_a_team_reward_reaches_siblings_only_through_continuations() -> None:
+    alone = grow(continuation="none")
+    first = [turn for turn in alone.turns if turn.role == "a" and turn.step is not None][0]
+    assert worth(alone, first) == float(first.text)
+    played = grow(continuation="episode")
+    for siblings in decisions(played).values():
+        for turn in siblings:
+            line = played.judged_by(turn)
+            assert line[-1].rewards.team is not None
+            team = line[-1].rewards.team
+            assert isinstance(team, Scored)
+            assert worth(played, turn) == float(turn.text) + team.value
+
+
+def test_continuations_are_counted_and_never_compared() -> None:
+    episode = grow(continuation="episode")
+    extra = [turn for turn in episode.turns if turn.branch is None]
+    assert episode.num_extra_tokens == sum(turn.num_tokens for turn in extra) > 0
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert all(turn.advantage is None for turn in extra)
+    assert {len(group.members) for group in groups} == {4}
+
+
+def test_extra_tokens_are_capped() -> None:
+    free = grow(continuation="episode")
+    capped = grow(continuation="episode", max_extra_tokens=10)
+    assert capped.num_extra_tokens <= 10 < free.num_extra_tokens
+    assert capped.failure is not None
+    assert capped.failure.owner == "limit"
+    cut = [turn for turn in capped.turns if turn.failure is not None]
+    assert cut
+    assert all(turn.failure.owner == "limit" for turn in cut if turn.failure)
+
+
+def test_every_fork_replays_to_what_was_recorded() -> None:
+    """Stepping one fork changed no other: each line, replayed alone, pays the same."""
+    env = make_env("tic_tac_toe-v1")
+    for episode in tic_tac_toe_trees(env, num_tasks=3):
+        for turn in episode.turns:
+            if turn.last is None or turn.failure is not None:
+                continue
+            state = env.reset(episode.task, episode.seed)
+            for at in list(episode.path(turn.last))[::-1]:
+                step = episode.steps[at]
+                replies = {episode.turns[i].role: episode.turns[i].text for i in step.turns}
+                result = env.step(state, replies)
+                assert result.rewards == step.rewards
+                state = result.state
+
+
+def test_in_a_game_that_pays_late_siblings_of_both_roles_are_told_apart() -> None:
+    env = make_env("tic_tac_toe-v1")
+    trees = tic_tac_toe_trees(env, num_tasks=10)
+    spread = defaultdict(int)
+    for tree in trees:
+        for (_, role), siblings in decisions(tree).items():
+            spread[role] += len({worth(tree, turn) for turn in siblings}) > 1
+    assert spread["player_x"] > 10
+    assert spread["player_o"] > 10
+
+
+def test_a_seat_that_does_not_learn_answers_once() -> None:
+    learner, rival = AnsweringSampler(by_chance), AnsweringSampler(by_chance)
+    seats = {
+        "a": Seat("learner", learner, ByteRenderer()),
+        "b": Seat("rival", rival, ByteRenderer(), trained=False),
+    }
+    episode = play_with(Relay(), seats, num_tasks=1, type="tree", num_samples=5)[0]
+    assert {request.num_samples for request in learner.requests} == {5}
+    assert {request.num_samples for request in rival.requests} == {1}
+    assert all(turn.branch is None for turn in episode.turns if turn.role == "b")
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert {turn.role for g in groups for m in g.members for turn in m.turns} == {"a"}
+
+
+def test_a_failed_sibling_is_left_out_and_the_others_go_on() -> None:
+    def answer(request, number):
+        return Failed("lost", "sampler") if number == 1 else by_chance(request, number)
+
+    episode = grow(answer=answer)
+    assert episode.failure is None
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert {len(group.members) for group in groups} == {3}
+    assert all(t.advantage is None for t in episode.turns if t.branch == 1)
+
+
+def test_the_reference_reply_is_the_first_that_did_not_fail() -> None:
+    def answer(request, number):
+        return Failed("lost", "sampler") if number == 0 else by_chance(request, number)
+
+    episode = grow(Duel(), answer)
+    assert episode.failure is None
+    partners = {
+        other.branch
+        for turn in episode.turns
+        if turn.step is not None and turn.role == "a"
+        for index in episode.steps[turn.step].turns
+        if (other := episode.turns[index]).role == "b"
+    }
+    assert partners == {1}
+
+
+def test_a_decision_without_any_reply_ends_the_episode() -> None:
+    episode = grow(answer=lambda request, number: Failed("engine is gone", "sampler"))
+    assert episode.failure == Failed("engine is gone", "sampler")
+    assert make_algorithm("at_grpo").assign([episode]) == []
+
+
+def test_the_same_seed_grows_the_same_tree_at_any_concurrency() -> None:
+    wide = roll(Relay(), type="tree", num_tasks=4, continuation="episode")
+    narrow = roll(Relay(), type="tree", num_tasks=4, continuation="episode", max_concurrent=1)
+    assert [*map(episode_line, wide)] == [*map(episode_line, narrow)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_tree_over_the_turn_limit_keeps_what_was_judged(limit: int) -> None:
+    episode = grow(max_turns=limit)
+    assert episode.failure is not None
+    assert len(episode.trunk()) == limit
+    assert len(make_algorithm("at_grpo").assign([episode])) == limit
+
+
+def tic_tac_toe_trees(env, num_tasks: int) -> list[Episode]:
+    sampler = ScriptedSampler(env, "random")
+    seat = Seat("shared", sampler, ByteRenderer(), sees_state=True)
+    seats = dict.fromkeys(env.roles, seat)
+    return play_with(env, seats, num_tasks, type="tree", num_samples=4, continuation="episode")
