@@ -102,7 +102,7 @@ def _welcome(game: Game, task_id: str) -> str:
 def _reply(game: Game, state: Any, role: str, rng: random.Random) -> str:
     player = game.seats[role]
     if player != HUMAN:
-        return game.env.players[player](game.env, state, role, rng)
+        return game.env.player(player)(game.env, state, role, rng)
     console.print(Panel(game.env.draw(state, role), title=f"you are {role}", expand=False))
     while True:
         console.print(f"[dim]{escape(game.env.hint(state, role))}[/]")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pettingllms.config import EnvConfig
+from pettingllms.errors import UnknownNameError, nearest
 from pettingllms.types import NO_REWARDS, Message, Rewards, Task
 
 StateT = TypeVar("StateT")
@@ -96,6 +97,13 @@ class Environment(ABC, Generic[StateT, ConfigT]):
 
         return OneSeat(self, "random")
 
+    def player(self, name: str) -> Player:
+        """The scripted player of that name."""
+        if name not in self.players:
+            known = nearest(name, self.players)
+            raise UnknownNameError(f"'{self.id}' has no player called '{name}'; {known}")
+        return self.players[name]
+
     def redeal(self, state: StateT, role: str, rng: random.Random) -> StateT:
         """Another state that the role cannot tell from this one: what it must not know, changed.
 
@@ -105,8 +113,10 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         return state
 
     def draw(self, state: StateT, role: str) -> str:
-        """The state as the role may see it, for a person at a terminal."""
-        return self.observe(state, role)[-1].content
+        """The state as the role may see it, for a person at a terminal, in Rich's markup."""
+        from rich.markup import escape
+
+        return escape(self.observe(state, role)[-1].content)
 
     def hint(self, state: StateT, role: str) -> str:
         """What a person who plays this role may type between the answer tags."""

@@ -128,7 +128,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
         raise _Broken("reset-not-repeatable", f"two resets of task '{task.id}', seed {seed} differ")
     paid: set[str] = set()
     acted: set[str] = set()
-    script: list[dict[str, str]] = []
+    script: list[tuple[dict[str, str], object]] = []
     for _ in range(max_steps):
         roles = _check_acting(env, state)
         if not roles:
@@ -140,8 +140,8 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
         rival = {role: _reply(env, state, role, rng, not nonsense) for role in roles}
         result = _check_step(env, state, replies, rival)
         paid |= _check_rewards(env, roles, result.rewards)
-        script.append(replies)
         state = result.state
+        script.append((replies, state))
     else:
         raise _Broken("never-ends", f"a play of task '{task.id}' was not over after {max_steps}")
     for role in env.roles:
@@ -150,7 +150,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
             raise _Broken("bad-success", f"success for '{role}' is {success!r}, not True or False")
     if unpaid := sorted(acted - paid):
         raise _Broken("never-paid", f"a whole play paid {unpaid} nothing at any level")
-    _check_replay(env, task, seed, script, state)
+    _check_replay(env, task, seed, script)
 
 
 def _call(call: Callable[[], ResultT], what: str) -> ResultT:
@@ -257,19 +257,19 @@ def _check_rewards(env: Env, acting: tuple[str, ...], rewards: object) -> set[st
 
 
 def _check_replay(
-    env: Env, task: Task, seed: int, script: list[dict[str, str]], end: object
+    env: Env, task: Task, seed: int, script: list[tuple[dict[str, str], object]]
 ) -> None:
-    """A copy of the environment that never saw this play must end in the same state."""
+    """A copy of the environment, given the same replies and nothing else, must go the same way."""
     try:
         twin = pickle.loads(pickle.dumps(env))  # noqa: S301 - bytes that we made just now
     except Exception as error:
         raise _Broken("not-picklable", f"the environment cannot be pickled: {error}") from error
     state = twin.reset(task, seed)
-    for replies in script:
+    for at, (replies, after) in enumerate(script, start=1):
         state = twin.step(state, replies).state
-    if state != end:
-        raise _Broken(
-            "hidden-memory",
-            "a replay in a copy of the environment ended in another state: "
-            "something outside the state decides what happens",
-        )
+        if state != after:
+            raise _Broken(
+                "hidden-memory",
+                f"a replay in a copy of the environment went another way at step {at}: something "
+                "outside the state decides what happens",
+            )

@@ -1,6 +1,6 @@
 """Tasks that are nothing but a seed: the environment makes the problem from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import overload
 
 from pettingllms.envs.base import Split
@@ -8,12 +8,20 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Task
 
 
+def task_seed(split: Split, index: int) -> int:
+    """The seed of a task, unlike that of any other."""
+    return derive_seed("task", split, index)
+
+
 class SeededTasks(Sequence[Task]):
     """`num_tasks` tasks made on demand; those of one split never share an id with the other's."""
 
-    def __init__(self, split: Split, num_tasks: int) -> None:
-        self._split = split
+    def __init__(
+        self, split: Split, num_tasks: int, seed_of: Callable[[Split, int], int] = task_seed
+    ) -> None:
+        self._split: Split = split
         self._num_tasks = num_tasks
+        self._seed_of = seed_of
 
     def __len__(self) -> int:
         return self._num_tasks
@@ -28,4 +36,4 @@ class SeededTasks(Sequence[Task]):
         return self._task(range(self._num_tasks)[index])
 
     def _task(self, index: int) -> Task:
-        return Task(f"{self._split}-{index}", seed=derive_seed("task", self._split, index))
+        return Task(f"{self._split}-{index}", seed=self._seed_of(self._split, index))

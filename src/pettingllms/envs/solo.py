@@ -30,7 +30,7 @@ class OneSeat(Environment[SeatState, EnvConfig]):
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
         super().__init__(env.config)
         self.env = env
-        self.player = env.players[player]
+        self._other = env.player(player)
         self.id = env.id  # type: ignore[misc]
         self.players = {  # type: ignore[misc]
             name: partial(_play_seat, player) for name, player in env.players.items()
@@ -98,7 +98,7 @@ class OneSeat(Environment[SeatState, EnvConfig]):
         rng = random.Random(derive_seed(state.seed, state.num_steps))
         for role in self.env.acting(state.inner):
             if role not in replies:
-                replies[role] = self.player(self.env, state.inner, role, rng)
+                replies[role] = self._other(self.env, state.inner, role, rng)
         result = self.env.step(state.inner, replies)
         return SeatState(result.state, state.seat, state.seed, state.num_steps + 1), result
 

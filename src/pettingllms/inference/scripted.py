@@ -28,7 +28,7 @@ class ScriptedSampler:
 
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
         self._env = env
-        self._player = env.players[player]
+        self._player = env.player(player)
 
     async def sample(self, request: SampleRequest) -> list[Sample]:
         """Let the player reply as often as asked, each time by other chance."""

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from toys import AnsweringSampler, Duel, Relay, play_with, roll
 
 from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat
 from pettingllms.types import Failed, episode_line
+from toys import AnsweringSampler, Duel, Relay, play_with, roll
 
 
 def test_an_episode_is_a_chain_of_steps_with_the_sampled_ids() -> None:

@@ -1,7 +1,6 @@
 from collections import defaultdict
 
 import pytest
-from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import turn_reward
@@ -10,6 +9,7 @@ from pettingllms.envs import make_env
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.rollout import Seat
 from pettingllms.types import Episode, Failed, Scored, Turn, episode_line
+from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
 MIX = RewardConfig()
 

@@ -92,9 +92,11 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return OneSeat(self, self.config.opponent)
 
     def draw(self, state: Board, role: str) -> str:
+        from rich.markup import escape
+
         cells = [COLORS.get(c, f"[dim]{at + 1}[/]") for at, c in enumerate(state.cells)]
         rows = ["│".join(f" {cell} " for cell in cells[r : r + 3]) for r in (0, 3, 6)]
-        ending = f"\n\n[red]forfeit: {state.forfeit}[/]" if state.forfeit else ""
+        ending = f"\n\n[red]forfeit: {escape(state.forfeit)}[/]" if state.forfeit else ""
         return "\n───┼───┼───\n".join(rows) + ending
 
     def hint(self, state: Board, role: str) -> str:

@@ -1,0 +1,71 @@
+"""Rock, paper, scissors: an environment of one's own, in one short file.
+
+pettingllms check-env examples/01_write_an_environment.py:RockPaperScissors
+pettingllms play examples/01_write_an_environment.py:RockPaperScissors
+"""
+
+from dataclasses import dataclass
+
+import pettingllms as pl
+
+BEATS = {"rock": "scissors", "paper": "rock", "scissors": "paper"}
+
+
+@dataclass(frozen=True)
+class Match:
+    rounds: tuple[tuple[str, str], ...] = ()
+
+
+def throw_any(env, state, role, rng):
+    return f"<answer>{rng.choice(list(BEATS))}</answer>"
+
+
+class RockPaperScissors(pl.Environment):
+    """Three rounds; both players throw at the same time."""
+
+    id = "rock_paper_scissors-v1"
+    roles = ("left", "right")
+    players = {"random": throw_any}
+
+    def tasks(self, split):
+        return [pl.Task(f"{split}-{number}", seed=number) for number in range(100)]
+
+    def reset(self, task, seed):
+        return Match()
+
+    def acting(self, state):
+        return self.roles if len(state.rounds) < 3 else ()
+
+    def observe(self, state, role):
+        told = "; ".join(f"left {a}, right {b}" for a, b in state.rounds) or "none"
+        return [
+            pl.system(f"Rock, paper, scissors, three rounds. You are {role}."),
+            pl.user(f"Rounds so far: {told}. Reply <answer>rock, paper or scissors</answer>."),
+        ]
+
+    def step(self, state, replies):
+        throws = left, right = tuple(throw(replies[role]) for role in self.roles)
+        won = (BEATS.get(left) == right) - (BEATS.get(right) == left)
+        rewards = pl.Rewards(
+            agent={"left": pl.Scored(won), "right": pl.Scored(-won)},
+            process={  # a reply that is no throw is an event of the game, with its own price
+                role: pl.Scored(0.0 if throw else -1.0)
+                for role, throw in zip(self.roles, throws, strict=True)
+            },
+        )
+        return pl.StepResult(Match((*state.rounds, throws)), rewards)
+
+    def success(self, state, role):
+        wins = sum(BEATS.get(left) == right for left, right in state.rounds)
+        losses = sum(BEATS.get(right) == left for left, right in state.rounds)
+        return wins > losses if role == "left" else losses > wins
+
+
+def throw(reply):
+    said = reply.strip().removeprefix("<answer>").removesuffix("</answer>").strip().lower()
+    return said if said in BEATS else ""
+
+
+if __name__ == "__main__":
+    pl.check_env(RockPaperScissors())
+    print("rock_paper_scissors-v1 keeps the environment contract")

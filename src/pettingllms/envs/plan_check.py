@@ -1,0 +1,267 @@
+"""A planner and a checker write one plan together: what the puzzle environments share.
+
+In each round the planner proposes a whole plan, and the checker, who sees it, accepts it or gives
+a corrected one. Nobody is told whether a plan is right: what a role knows of the plan it has from
+the puzzle and from the other role. Every reply is paid at once by how much it improved the score of
+the plan in force, so each reply answers for itself, and what a play pays in all is its last score:
+talking longer earns nothing.
+"""
+
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import Field
+
+from pettingllms.config import EnvConfig
+from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.envs.seeded import SeededTasks, task_seed
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Message, Rewards, Scored, Task, system, user
+
+PLANNER, CHECKER, SOLVER = "planner", "checker", "solver"
+ACCEPT = "accept"
+TRIES = 64
+"""Puzzles to make before one of the other split's half is taken."""
+
+
+class PlanCheckConfig(EnvConfig):
+    """Options that every planner-and-checker environment has."""
+
+    num_tasks: int = Field(default=1024, ge=1)
+    """Puzzles in a split, each made from its task's seed."""
+    max_rounds: int = Field(default=3, ge=1)
+    """Rounds before the play ends with the plan in force. Solo, a round is one reply."""
+    illegal_reward: float = -0.1
+    """Process reward of a reply that is refused; the plan in force stays."""
+
+
+PuzzleT = TypeVar("PuzzleT", bound=Hashable)
+PlanConfigT = TypeVar("PlanConfigT", bound=PlanCheckConfig)
+
+
+def halved_seed(split: Split, index: int) -> int:
+    """Even to train and odd to test: the half of all puzzles that a task's puzzle must be of."""
+    return task_seed(split, index) // 2 * 2 + (split == "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The last thing that a role said: a plan, its acceptance, or a reply that was refused."""
+
+    role: str
+    plan: str | None = None
+    accepted: bool = False
+    refusal: str | None = None
+
+    def told(self, viewer: str) -> str:
+        """One line about it for the viewer."""
+        own = self.role == viewer
+        if self.refusal is not None:
+            whose = "Your" if own else f"The {self.role}'s"
+            return f"{whose} reply was refused: {self.refusal}."
+        who = "You" if own else f"The {self.role}"
+        if self.accepted:
+            return f"{who} accepted the plan."
+        verb = "changed the plan to" if self.role == CHECKER else "proposed"
+        return f"{who} {verb}: {self.plan}"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Generic[PuzzleT]):
+    """A puzzle, the plan in force, and what was said last."""
+
+    puzzle: PuzzleT
+    turn: str
+    """The role that speaks now."""
+    round: int = 1
+    plan: str | None = None
+    said: tuple[Said, ...] = ()
+    """The last thing that each role said, oldest first."""
+    over: bool = False
+
+
+class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanConfigT]):
+    """Sequential and cooperative. A subclass gives the puzzle, how a plan is read, and its score.
+
+    Solo, the one role `solver` proposes and accepts its own plans.
+    """
+
+    plan_hint: ClassVar[str]
+    """What a person may type as a plan."""
+
+    @abstractmethod
+    def rules(self) -> str:
+        """The puzzle and the form of a plan, for the system prompt."""
+
+    @abstractmethod
+    def make(self, seed: int) -> PuzzleT:
+        """The puzzle of a seed: immutable and solvable, the same each time."""
+
+    @abstractmethod
+    def show(self, puzzle: PuzzleT) -> str:
+        """The puzzle as text for a language model."""
+
+    @abstractmethod
+    def read(self, puzzle: PuzzleT, answer: str) -> str:
+        """The plan that an answer gives, in one form and on one line; BadReply with the reason."""
+
+    @abstractmethod
+    def score(self, puzzle: PuzzleT, plan: str) -> float:
+        """From 0 to 1; 1 if the plan solves the puzzle, and only then."""
+
+    @abstractmethod
+    def paint(self, puzzle: PuzzleT, plan: str | None) -> str:
+        """The puzzle and the plan in Rich markup, for a person."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (SOLVER,) if self.config.solo else (PLANNER, CHECKER)
+
+    def solo(self) -> Environment[Any, Any]:
+        return type(self)(self.config.model_copy(update={"solo": True}))
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return SeededTasks(split, self.config.num_tasks, halved_seed)
+
+    def puzzle(self, task: Task) -> PuzzleT:
+        """The puzzle of a task, from its half of all puzzles: small ones would come up in both
+        splits otherwise."""
+        for attempt in range(TRIES):
+            puzzle = self.make(derive_seed(task.seed, attempt))
+            if derive_seed(self.show(puzzle)) % 2 == task.seed % 2:
+                break
+        return puzzle
+
+    def reset(self, task: Task, seed: int) -> Draft[PuzzleT]:
+        return Draft(self.puzzle(task), self.roles[0])
+
+    def acting(self, state: Draft[PuzzleT]) -> tuple[str, ...]:
+        return () if state.over else (state.turn,)
+
+    def observe(self, state: Draft[PuzzleT], role: str) -> Sequence[Message]:
+        parts = [self.show(state.puzzle), self._situation(state, role), _ask(state, role)]
+        return [
+            system(f"{self._part(role)} {self.rules()} {HOW_TO_ANSWER}"),
+            user("\n\n".join(parts)),
+        ]
+
+    def step(self, state: Draft[PuzzleT], replies: Mapping[str, str]) -> StepResult[Draft[PuzzleT]]:
+        role = state.turn
+        closing = role == self.roles[-1]
+        try:
+            plan: str | None = self._plan_in(state, replies[role])
+            said = Said(role, plan, accepted=closing and plan == state.plan)
+        except BadReply as refusal:
+            plan, said = state.plan, Said(role, refusal=str(refusal))
+        over = said.accepted or (closing and state.round == self.config.max_rounds)
+        after = Draft(
+            state.puzzle,
+            turn=self.roles[(self.roles.index(role) + 1) % len(self.roles)],
+            round=state.round + (closing and not over),
+            plan=plan,
+            said=(*(earlier for earlier in state.said if earlier.role != role), said),
+            over=over,
+        )
+        illegal = said.refusal is not None
+        score = self._score(after)
+        gained = score - self._score(state)
+        process = {role: Scored(self.config.illegal_reward if illegal else gained)}
+        team = Scored(float(score == 1.0)) if over else None
+        return StepResult(
+            after, Rewards(process, team=team), {"score": score, "illegal": float(illegal)}
+        )
+
+    def success(self, state: Draft[PuzzleT], role: str) -> bool:
+        return self._score(state) == 1.0
+
+    def draw(self, state: Draft[PuzzleT], role: str) -> str:
+        from rich.markup import escape
+
+        lines = [self.paint(state.puzzle, state.plan), escape(self._situation(state, role))]
+        if state.over:
+            lines.append("[green]solved[/]" if self.success(state, role) else "[red]not solved[/]")
+        return "\n\n".join(lines)
+
+    def hint(self, state: Draft[PuzzleT], role: str) -> str:
+        return f"{ACCEPT}, or {self.plan_hint}" if _may_accept(state, role) else self.plan_hint
+
+    def _plan_in(self, state: Draft[PuzzleT], reply: str) -> str:
+        """The plan in force after a reply, if it is not refused."""
+        answer = answer_in(reply)
+        if answer != ACCEPT:
+            return self.read(state.puzzle, answer)
+        if state.turn == PLANNER:
+            raise BadReply("the planner cannot accept; give a whole plan")
+        if state.plan is None:
+            raise BadReply("there is no plan to accept; give a whole plan")
+        return state.plan
+
+    def _score(self, state: Draft[PuzzleT]) -> float:
+        return 0.0 if state.plan is None else self.score(state.puzzle, state.plan)
+
+    def _part(self, role: str) -> str:
+        rounds = self.config.max_rounds
+        if role == SOLVER:
+            return (
+                f"You solve a puzzle with a plan. There are up to {rounds} rounds; answering "
+                f"{ACCEPT} ends them early and keeps your last plan."
+            )
+        end = f"There are up to {rounds} rounds; the last plan is the team's answer."
+        if role == PLANNER:
+            return (
+                "You are the planner: you propose a whole plan for a puzzle, and a checker accepts "
+                f"or changes it. {end}"
+            )
+        return (
+            "You are the checker: a planner proposes a plan for a puzzle. Check it step by step. "
+            f"If it is right, answer {ACCEPT}; if it is wrong, answer a corrected whole plan. {end}"
+        )
+
+    def _situation(self, state: Draft[PuzzleT], role: str) -> str:
+        lines = [f"Round {state.round} of {self.config.max_rounds}."]
+        lines += [said.told(role) for said in state.said]
+        if state.plan is None:
+            lines.append("There is no plan yet.")
+        elif state.said[-1].refusal is not None:
+            lines.append(f"The plan is still: {state.plan}")
+        return "\n".join(lines)
+
+
+def _may_accept(state: Draft[Any], role: str) -> bool:
+    return role != PLANNER and state.plan is not None
+
+
+def _ask(state: Draft[Any], role: str) -> str:
+    if _may_accept(state, role):
+        return f"Answer {ACCEPT}, or a whole plan that is better."
+    return "Answer a whole plan."
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Scripted players that can play every role."""
+
+    solve: Callable[[Any, Any], str | None]
+    """Environment and puzzle in; a solution out, or None if it gives up."""
+    guess: Callable[[Any, Any, random.Random], str]
+    """Environment, puzzle and a source of chance in; any plan out."""
+
+    def players(self, strong: str) -> Mapping[str, Player]:
+        """The random player, and the strong one under its name."""
+        return {"random": self.play_random, strong: self.play_strong}
+
+    def play_random(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """A guess, or acceptance by the toss of a coin."""
+        if _may_accept(state, role) and rng.random() < 0.5:
+            return as_reply(ACCEPT)
+        return as_reply(self.guess(env, state.puzzle, rng))
+
+    def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """The solution, or acceptance of a plan that is right."""
+        if _may_accept(state, role) and env.score(state.puzzle, state.plan) == 1.0:
+            return as_reply(ACCEPT)
+        return as_reply(self.solve(env, state.puzzle) or self.guess(env, state.puzzle, rng))

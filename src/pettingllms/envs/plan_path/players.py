@@ -1,0 +1,14 @@
+"""Scripted players of path planning: random moves, and breadth-first search."""
+
+from typing import Any
+
+from pettingllms.envs.plan_check import Script
+from pettingllms.envs.plan_path.grid import Grid, random_moves
+from pettingllms.envs.plan_path.levels import shortest_plan
+
+
+def _solve_for(env: Any, maze: Grid) -> str | None:
+    return shortest_plan(maze)
+
+
+PLAYERS = Script(_solve_for, random_moves).players("bfs")

@@ -1,0 +1,264 @@
+"""`check_env` finds each broken promise and calls it by its name."""
+
+import itertools
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from pettingllms.envs import Environment, StepResult, check_env, find_faults
+from pettingllms.errors import EnvContractError
+from pettingllms.types import Rewards, Scored, Task, user
+from toys import Relay, Talk
+
+
+class MutatesItsState(Relay):
+    """step writes into the state that it was given."""
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        object.__setattr__(state, "said", (*state.said, ("ghost", "0")))
+        return result
+
+
+@dataclass
+class OpenTalk:
+    said: list = field(default_factory=list)
+
+
+class MutableState(Relay):
+    """The state is a plain dataclass with a list in it."""
+
+    def reset(self, task, seed):
+        return OpenTalk()
+
+    def acting(self, state):
+        return () if len(state.said) >= 2 else (self.roles[len(state.said)],)
+
+    def observe(self, state, role):
+        return [user("speak")]
+
+    def step(self, state, replies):
+        paid = Rewards(process=dict.fromkeys(replies, Scored(0.0)))
+        return StepResult(OpenTalk([*state.said, *replies.items()]), paid)
+
+
+class SharedBoard:
+    """Compares and hashes by value, and is written to by every fork."""
+
+    def __init__(self, said=()):
+        self.said = tuple(said)
+        self.start = 0
+
+    def __eq__(self, other):
+        return self.said == other.said
+
+    def __hash__(self):
+        return 1
+
+
+class ForksShareAState(Relay):
+    """Forks of one state are one object."""
+
+    def __init__(self):
+        super().__init__()
+        self.forks: dict[int, SharedBoard] = {}
+
+    def reset(self, task, seed):
+        return SharedBoard()
+
+    def step(self, state, replies):
+        board = self.forks.setdefault(id(state), SharedBoard())
+        board.said = (*state.said, *replies.items())
+        return StepResult(board, Rewards(process=dict.fromkeys(replies, Scored(0.0))))
+
+
+class RemembersInItself(Relay):
+    """What a step does depends on whom the environment looked at last."""
+
+    looked_at = ""
+
+    def observe(self, state, role):
+        self.looked_at = role
+        return super().observe(state, role)
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        return replace(result, state=replace(result.state, start=ord(self.looked_at)))
+
+
+class ForgetsTheSeed(Relay):
+    """reset takes chance from nowhere."""
+
+    def reset(self, task, seed):
+        return Talk(start=random.SystemRandom().randrange(10**9))
+
+
+class ChanceInStep(Relay):
+    """step takes chance from nowhere."""
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        noise = random.SystemRandom().randrange(10**9)
+        return replace(result, state=replace(result.state, start=noise))
+
+
+class NeverEnds(Relay):
+    """Somebody always acts."""
+
+    def acting(self, state):
+        return (self.roles[len(state.said) % 2],)
+
+
+class StrangeRole(Relay):
+    """acting names a role that does not exist."""
+
+    def acting(self, state):
+        return () if state.said else ("c",)
+
+
+class PaysAStranger(Relay):
+    """A reward for a role that does not exist."""
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        return replace(result, rewards=Rewards(result.rewards.process, {"zoe": Scored(1.0)}))
+
+
+class PaysTheSilent(Relay):
+    """A process reward for a role that said nothing."""
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        return replace(result, rewards=Rewards(dict.fromkeys(self.roles, Scored(0.0))))
+
+
+class NumbersForRewards(Relay):
+    """A bare number where a reward must be."""
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        return replace(result, rewards=Rewards(process=dict.fromkeys(replies, 1.0)))
+
+
+class CannotBePickled(Relay):
+    """A function in the state."""
+
+    def reset(self, task, seed):
+        return Talk(start=lambda: 0)
+
+
+class CrashesOnNonsense(Relay):
+    """A reply that is no number is a crash."""
+
+    def step(self, state, replies):
+        for reply in replies.values():
+            int(reply)
+        return super().step(state, replies)
+
+
+class PaysLateUnsaid(Relay):
+    """A step pays nothing, and the environment does not say so."""
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        return replace(result, rewards=Rewards(team=result.rewards.team))
+
+
+class NeverPays(Relay):
+    """No role is ever paid."""
+
+    late_rewards = True
+
+    def step(self, state, replies):
+        return replace(super().step(state, replies), rewards=Rewards())
+
+
+class ShowsNothing(Relay):
+    """An empty prompt."""
+
+    def observe(self, state, role):
+        return []
+
+
+class ShowsTheClock(Relay):
+    """The same state looks different the second time."""
+
+    clock = itertools.count()
+
+    def observe(self, state, role):
+        return [user(f"it is {next(self.clock)}")]
+
+
+class LeaksTheHand(Relay):
+    """b must not know `start`, and is shown it."""
+
+    def redeal(self, state, role, rng):
+        return replace(state, start=state.start + 1) if role == "b" else state
+
+
+class NoVersion(Relay):
+    id = "relay"
+
+
+class OneIdForAll(Relay):
+    def tasks(self, split):
+        return [Task(split), Task(split)]
+
+
+class SplitsOverlap(Relay):
+    def tasks(self, split):
+        return [Task(f"task-{at}", seed=at) for at in range(5)]
+
+
+class MaybeSucceeds(Relay):
+    def success(self, state, role):
+        return None
+
+
+class NoRandomPlayer(Relay):
+    players = {}  # noqa: RUF012
+
+
+class SoloForTwo(Relay):
+    def solo(self) -> Environment:
+        return self
+
+
+BROKEN = {
+    MutatesItsState: "mutated-state",
+    MutableState: "mutable-state",
+    ForksShareAState: "fork-leak",
+    RemembersInItself: "hidden-memory",
+    ForgetsTheSeed: "reset-not-repeatable",
+    ChanceInStep: "step-not-repeatable",
+    NeverEnds: "never-ends",
+    StrangeRole: "unknown-role",
+    PaysAStranger: "unknown-role",
+    PaysTheSilent: "process-without-reply",
+    NumbersForRewards: "bare-reward",
+    CannotBePickled: "not-picklable",
+    CrashesOnNonsense: "raises",
+    PaysLateUnsaid: "late-rewards",
+    NeverPays: "never-paid",
+    ShowsNothing: "bad-observation",
+    ShowsTheClock: "observe-not-repeatable",
+    LeaksTheHand: "hidden-leak",
+    NoVersion: "id-without-version",
+    OneIdForAll: "bad-tasks",
+    SplitsOverlap: "split-overlap",
+    MaybeSucceeds: "bad-success",
+    NoRandomPlayer: "no-random-player",
+    SoloForTwo: "no-solo",
+}
+
+
+def test_the_environment_they_all_break_is_sound() -> None:
+    assert find_faults(Relay()) == []
+
+
+@pytest.mark.parametrize(("env", "fault"), BROKEN.items(), ids=lambda x: getattr(x, "__name__", x))
+def test_each_fault_is_named(env: type[Relay], fault: str) -> None:
+    with pytest.raises(EnvContractError) as caught:
+        check_env(env(), max_steps=50)
+    assert f"[{fault}]" in str(caught.value)

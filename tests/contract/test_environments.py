@@ -1,0 +1,37 @@
+"""Every environment that ships keeps the contract, as a team and solo, at every usual option."""
+
+import pytest
+
+from pettingllms.envs import check_env, make_env
+from pettingllms.registry import ENVIRONMENTS
+
+VARIANTS = [
+    *((name, {}) for name in ENVIRONMENTS.names()),
+    *((name, {"solo": True}) for name in ENVIRONMENTS.names()),
+    ("tic_tac_toe-v1", {"solo": True, "opponent": "minimax"}),
+    ("hanabi-v1", {"num_players": 5}),
+    ("hanabi-v1", {"num_players": 2, "num_colors": 2, "num_ranks": 3, "hand_size": 2}),
+    ("sudoku-v1", {"size": 9}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_it_keeps_the_contract(name: str, options: dict) -> None:
+    check_env(make_env(name, **options), num_episodes=10)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_it_has_a_readme_and_two_players(name: str) -> None:
+    import importlib
+    from pathlib import Path
+
+    module = importlib.import_module(type(make_env(name)).__module__)
+    readme = Path(module.__file__).with_name("README.md").read_text()
+    assert name in readme.splitlines()[0]
+    assert len(make_env(name).players) >= 2
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_solo_is_one_role_and_one_line_of_configuration(name: str) -> None:
+    assert len(make_env(name).roles) > 1
+    assert len(make_env(name, solo=True).roles) == 1

@@ -1,0 +1,260 @@
+"""The defects that sank the systems this one replaces.
+
+Each claim is a check over real episodes. It is run on the code as it is, where it must pass, and
+once more with the old defect put in, where it must fail: a check that cannot fail proves nothing.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable
+
+import pytest
+
+from pettingllms.algos import base as algos_base
+from pettingllms.algos import make_algorithm
+from pettingllms.algos.credit import turn_reward
+from pettingllms.config import RewardConfig, parse_config
+from pettingllms.envs import StepResult, make_env
+from pettingllms.errors import ConfigError, UnknownNameError
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
+from pettingllms.rollout import Seat, tree
+from pettingllms.rollout.table import Table
+from pettingllms.types import Episode, Failed, Scored
+from toys import Relay, by_chance, play_with, roll
+
+Break = Callable[[pytest.MonkeyPatch], None]
+LINEAR = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas"]
+
+
+def scripted(name: str, player: str = "random", num_tasks: int = 6, **options) -> list[Episode]:
+    env = make_env(name)
+    seat = Seat("shared", ScriptedSampler(env, player), ByteRenderer(), sees_state=True)
+    seats = dict.fromkeys(env.roles, seat)
+    return play_with(env, seats, num_tasks, **{"type": "tree", "num_samples": 4, **options})
+
+
+# --- one problem a group -----------------------------------------------------------------------
+
+
+def check_one_problem_a_group() -> None:
+    for name in LINEAR:
+        episodes = roll(Relay(), num_tasks=4, num_samples=4)
+        home = {id(turn): (e.task.id, e.seed) for e in episodes for turn in e.turns}
+        groups = make_algorithm(name).assign(episodes)
+        assert groups
+        for group in groups:
+            assert len({home[id(t)] for member in group.members for t in member.turns}) == 1, name
+    trees = scripted("plan_path-v1")
+    home = {id(turn): (e.id, turn.messages) for e in trees for turn in e.turns}
+    for group in make_algorithm("at_grpo").assign(trees):
+        assert len({home[id(t)] for member in group.members for t in member.turns}) == 1
+
+
+def mix_problems(patch: pytest.MonkeyPatch) -> None:
+    for name in ("grpo", "dr_mas", "magrpo", "at_grpo"):
+        patch.setattr(f"pettingllms.algos.{name}.problem", lambda episode: ("one for all",))
+
+
+def mix_states(patch: pytest.MonkeyPatch) -> None:
+    def siblings(self, episode):
+        for turn in episode.turns:
+            if turn.branch is not None and turn.step is not None:
+                reward = turn_reward(episode, turn, self.reward)
+                assert isinstance(reward, Scored)
+                yield (turn.role,), algos_base.Member([turn], reward.value)
+
+    patch.setattr("pettingllms.algos.at_grpo.AtGrpo._siblings", siblings)
+
+
+# --- every acting role's reward varies over its siblings, in games that pay late too -----------------
+
+
+def spread(trees: list[Episode]) -> dict[str, int]:
+    """For each role, the decisions at which its siblings were worth different things."""
+    found: dict[str, int] = defaultdict(int)
+    for group in make_algorithm("at_grpo").assign(trees):
+        role = group.members[0].turns[0].role
+        found[role] += len({member.reward for member in group.members}) > 1
+    return found
+
+
+def check_rewards_vary() -> None:
+    early = spread(scripted("plan_path-v1"))
+    assert early["planner"] > 3
+    assert early["checker"] > 3
+    late = spread(scripted("tic_tac_toe-v1", continuation="episode"))
+    assert late["player_x"] > 3
+    assert late["player_o"] > 3
+
+
+def reward_only_the_first_fork(patch: pytest.MonkeyPatch) -> None:
+    """All siblings get what the winning branch got, as when it is copied before they are stepped."""
+    real = tree._fork
+
+    async def once(table, episode, at, joint):
+        first = (joint[0] - (episode.turns[joint[0]].branch or 0),)
+        return await real(table, episode, at, first)
+
+    patch.setattr(tree, "_fork", once)
+
+
+def never_play_on(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(table, episode, forks, num_steps):
+        return None
+
+    patch.setattr(tree, "_play_forks_on", nothing)
+
+
+# --- a role that acts second sees what the first said ---------------------------------------------
+
+
+def check_the_second_sees_the_first() -> None:
+    for type_ in ("tree", "linear"):
+        for episode in scripted("sudoku-v1", "backtracking", num_tasks=3, type=type_):
+            first, second, *_ = episode.trunk_turns()
+            said = first.text.removeprefix("<answer>").removesuffix("</answer>")
+            digits = "".join(c for c in said if c.isdigit())
+            prompt = bytes(second.prompt_ids.tolist()).decode()
+            assert digits in "".join(c for c in prompt if c.isdigit())
+    for episode in roll(Relay(), num_tasks=3, type="tree"):
+        first, second, *_ = episode.trunk_turns()
+        assert f"a:{first.text}" in bytes(second.prompt_ids.tolist()).decode()
+
+
+def look_only_once(patch: pytest.MonkeyPatch) -> None:
+    """Observations are taken at the start of a turn, before anybody spoke."""
+    real = Table._question
+    first: dict[str, object] = {}
+
+    async def stale(self, at, task, role, num_samples):
+        seen = first.setdefault(task.id, at.state)
+        return await real(self, dataclasses.replace(at, state=seen), task, role, num_samples)
+
+    patch.setattr(Table, "_question", stale)
+
+
+# --- stepping one fork changes no other -----------------------------------------------------------
+
+
+class Notebook(Relay):
+    """Relay whose states share a notebook when `leaks` is set."""
+
+    leaks = False
+    notes: list[str] = []  # noqa: RUF012
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        if not self.leaks:
+            return result
+        self.notes.extend(replies.values())
+        noise = Scored(float(len(self.notes)))
+        rewards = dataclasses.replace(result.rewards, process=dict.fromkeys(replies, noise))
+        return StepResult(result.state, rewards)
+
+
+def check_forks_do_not_touch() -> None:
+    env = Notebook()
+    for episode in roll(env, by_chance, num_tasks=2, type="tree", continuation="episode"):
+        for turn in episode.turns:
+            state = env.reset(episode.task, episode.seed)
+            for at in list(episode.path(turn.last))[::-1]:
+                step = episode.steps[at]
+                turns = [episode.turns[index] for index in step.turns]
+                result = env.step(state, {t.role: t.text for t in turns})
+                assert result.rewards == step.rewards
+                state = result.state
+
+
+def share_a_notebook(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Notebook, "leaks", True)
+
+
+# --- a failed call is never trained on and is in no baseline ------------------------------------------
+
+
+def sometimes(request, number):
+    text = by_chance(request, number)
+    return Failed("engine restarted", "sampler") if text in "012" else text
+
+
+def check_failures_are_not_trained_on() -> None:
+    for name in [*LINEAR, "at_grpo", "reinforce_pp", "rae"]:
+        type_ = "tree" if name == "at_grpo" else "linear"
+        episodes = roll(Relay(), sometimes, num_tasks=8, num_samples=6, type=type_)
+        failed = [turn for e in episodes for turn in e.turns if turn.failure is not None]
+        assert failed, "the sampler must fail now and then"
+        groups = make_algorithm(name).assign(episodes)
+        grouped = {id(t) for g in groups for member in g.members for t in member.turns}
+        assert grouped, name
+        assert not grouped & {id(turn) for turn in failed}, name
+        assert all(turn.advantage is None for turn in failed), name
+
+
+def pay_failures_zero(patch: pytest.MonkeyPatch) -> None:
+    def paid(episode, *_):
+        return Scored(0.0)
+
+    for name in ("at_grpo", "reinforce_pp"):
+        patch.setattr(f"pettingllms.algos.{name}.turn_reward", paid)
+    patch.setattr("pettingllms.algos.base.role_reward", paid)
+    patch.setattr("pettingllms.algos.magrpo.team_reward", paid)
+    patch.setattr(algos_base.Algorithm, "learns", lambda self, turn: True)
+
+
+# --- a wrong name is an error at start-up --------------------------------------------------------
+
+
+def check_wrong_names_stop_the_run() -> None:
+    good = {"env": {"id": "tic_tac_toe-v1"}, "algo": {"type": "grpo"}}
+    policies = {"policies": {"p": {"kind": "full", "model": "m"}}}
+    assert parse_config({**good, **policies})
+    for section, key, name in [("env", "id", "tictactoe-v1"), ("algo", "type", "gpro")]:
+        with pytest.raises(ConfigError) as caught:
+            parse_config({**good, **policies, section: {key: name}})
+        assert name in str(caught.value)
+        assert "did you mean" in str(caught.value)
+    for registry in (ENVIRONMENTS, ALGORITHMS):
+        with pytest.raises(UnknownNameError):
+            registry.load("no_such_name")
+    assert RewardConfig()
+
+
+def fall_back_silently(patch: pytest.MonkeyPatch) -> None:
+    real = Registry.load
+
+    def load(self, name):
+        try:
+            return real(self, name)
+        except UnknownNameError:
+            return real(self, self.names()[0])
+
+    patch.setattr(Registry, "load", load)
+
+
+CLAIMS: dict[Callable[[], None], list[Break]] = {
+    check_one_problem_a_group: [mix_problems, mix_states],
+    check_rewards_vary: [reward_only_the_first_fork, never_play_on],
+    check_the_second_sees_the_first: [look_only_once],
+    check_forks_do_not_touch: [share_a_notebook],
+    check_failures_are_not_trained_on: [pay_failures_zero],
+    check_wrong_names_stop_the_run: [fall_back_silently],
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+def test_the_claim_holds(claim: Callable[[], None]) -> None:
+    claim()
+
+
+@pytest.mark.parametrize(
+    ("claim", "defect"),
+    [(claim, defect) for claim, defects in CLAIMS.items() for defect in defects],
+    ids=lambda function: function.__name__,
+)
+def test_the_claim_fails_with_the_old_defect(
+    claim: Callable[[], None], defect: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        claim()

@@ -1,0 +1,75 @@
+"""Episodes written by hand, for credit that can be worked out by hand."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pettingllms.types import Episode, Failed, Reward, Rewards, Scored, Step, Task, Turn, user
+
+IDS = np.array([1, 2], dtype=np.int32)
+LOST = Failed("lost", "sampler")
+
+
+def turn(role: str, policy: str | None = None, **fields: Any) -> Turn:
+    return Turn(
+        role=role,
+        policy=policy or f"policy_{role}",
+        messages=(user("?"),),
+        prompt_ids=IDS,
+        response_ids=IDS,
+        logprobs=None,
+        text="!",
+        policy_version=0,
+        **fields,
+    )
+
+
+def rewards(
+    process: Mapping[str, float] | None = None,
+    agent: Mapping[str, float] | None = None,
+    team: float | Failed | None = None,
+) -> Rewards:
+    return Rewards(
+        process={role: Scored(value) for role, value in (process or {}).items()},
+        agent={role: Scored(value) for role, value in (agent or {}).items()},
+        team=_reward(team),
+    )
+
+
+def _reward(value: float | Failed | None) -> Reward | None:
+    return value if value is None or isinstance(value, Failed) else Scored(value)
+
+
+def linear(
+    task: str,
+    number: int,
+    *steps: tuple[str, Rewards],
+    failure: Failed | None = None,
+    seed: int = 0,
+) -> Episode:
+    """A play in which each step is one role's reply and what was paid for it."""
+    episode = Episode(f"{task}/{number}", "hand-v1", Task(task), seed, failure=failure)
+    last = len(steps) - 1
+    for at, (role, paid) in enumerate(steps):
+        episode.turns.append(turn(role, step=at, last=last, failure=failure))
+        episode.steps.append(Step(at - 1 if at else None, (at,), paid))
+    episode.last = last if steps else None
+    return episode
+
+
+def siblings(task: str, role: str, values: Sequence[float | Failed], number: int = 0) -> Episode:
+    """One decision of one role: a fork for each value, paid as process reward."""
+    episode = Episode(f"{task}/{number}", "hand-v1", Task(task), 0)
+    for branch, value in enumerate(values):
+        failed = value if isinstance(value, Failed) else None
+        at = None if failed else len(episode.steps)
+        episode.turns.append(turn(role, branch=branch, step=at, last=at, failure=failed))
+        if not isinstance(value, Failed):
+            episode.steps.append(Step(None, (branch,), rewards(process={role: value})))
+            episode.last = at
+    return episode
+
+
+def advantages(episode: Episode) -> list[float | None]:
+    return [turn.advantage for turn in episode.turns]

@@ -1,0 +1,163 @@
+"""Each algorithm against numbers worked out by hand."""
+
+import math
+
+import pytest
+
+from pettingllms.algos import make_algorithm
+from pettingllms.algos.credit import role_reward, turn_reward
+from pettingllms.algos.rae import Rae, RaeConfig
+from pettingllms.config import RewardConfig
+from pettingllms.types import Episode, Failed, Scored
+from plays import LOST, advantages, linear, rewards, siblings
+
+near = pytest.approx
+
+
+def bandits(task: str, *values: float) -> list[Episode]:
+    """One-turn plays of one task by role a, paid to the team."""
+    return [linear(task, n, ("a", rewards(team=value))) for n, value in enumerate(values)]
+
+
+def pair(task: str, number: int, a: float, b: float) -> Episode:
+    """a then b, each paid for itself at the end."""
+    return linear(task, number, ("a", rewards()), ("b", rewards(agent={"a": a, "b": b})))
+
+
+def test_levels_are_mixed_by_their_weights() -> None:
+    episode = linear(
+        "t",
+        0,
+        ("a", rewards(process={"a": 2.0})),
+        ("b", rewards(process={"b": 10.0}, agent={"a": 3.0})),
+        ("a", rewards(process={"a": 5.0}, agent={"a": 7.0, "b": 1.0}, team=100.0)),
+    )
+    mix = RewardConfig(process=1.0, agent=0.5, team=0.25)
+    first, second, third = episode.turns
+    assert turn_reward(episode, first, mix) == Scored(2 + 0.5 * (3 + 7) + 25)
+    assert turn_reward(episode, second, mix) == Scored(10 + 0.5 * 1 + 25)
+    assert turn_reward(episode, third, mix) == Scored(5 + 0.5 * 7 + 25)
+    assert role_reward(episode, "a", mix) == Scored((2 + 5) + 0.5 * 10 + 25)
+
+
+def test_nothing_paid_is_a_failure_and_not_a_zero() -> None:
+    episode = linear("t", 0, ("a", rewards()))
+    assert isinstance(turn_reward(episode, episode.turns[0], RewardConfig()), Failed)
+    assert isinstance(role_reward(episode, "a", RewardConfig()), Failed)
+
+
+def test_a_failed_level_fails_the_turn_unless_it_has_no_weight() -> None:
+    episode = linear("t", 0, ("a", rewards(process={"a": 1.0}, team=Failed("no judge", "judge"))))
+    (turn,) = episode.turns
+    assert turn_reward(episode, turn, RewardConfig()) == Failed("no judge", "judge")
+    assert turn_reward(episode, turn, RewardConfig(team=0)) == Scored(1.0)
+
+
+def test_grpo() -> None:
+    plays = bandits("t", 1, 0, 0, 1) + bandits("u", 5, 9)
+    make_algorithm("grpo").assign(plays)
+    std = math.sqrt(4 * 0.25 / 3)
+    assert [advantages(play)[0] for play in plays] == near(
+        [0.5 / std, -0.5 / std, -0.5 / std, 0.5 / std, -2 / math.sqrt(8), 2 / math.sqrt(8)],
+        rel=1e-5,
+    )
+
+
+def test_grpo_compares_all_roles_of_a_task_and_dr_mas_each_with_itself() -> None:
+    plays = [pair("t", 0, 1, 10), pair("t", 1, 3, 20)]
+    make_algorithm("grpo").assign(plays)
+    spread = math.sqrt((7.5**2 + 5.5**2 + 1.5**2 + 11.5**2) / 3)
+    assert [a for play in plays for a in advantages(play)] == near(
+        [-7.5 / spread, 1.5 / spread, -5.5 / spread, 11.5 / spread], rel=1e-5
+    )
+    make_algorithm("dr_mas").assign(plays)
+    half = math.sqrt(0.5)
+    assert [a for play in plays for a in advantages(play)] == near(
+        [-half, -half, half, half], rel=1e-5
+    )
+
+
+def test_dr_grpo_does_not_divide() -> None:
+    plays = bandits("t", 1, 0, 0, 1)
+    make_algorithm("dr_grpo").assign(plays)
+    assert [advantages(play)[0] for play in plays] == [0.5, -0.5, -0.5, 0.5]
+
+
+def test_rloo_leaves_the_play_itself_out() -> None:
+    plays = bandits("t", 1, 2, 6)
+    make_algorithm("rloo").assign(plays)
+    assert [advantages(play)[0] for play in plays] == near([1 - 4, 2 - 3.5, 6 - 1.5])
+
+
+def test_at_grpo_compares_siblings_of_one_decision_alone() -> None:
+    first = siblings("t", "a", [1.0, 2.0, 3.0])
+    second = siblings("t", "a", [100.0, 300.0], number=1)
+    make_algorithm("at_grpo").assign([first, second])
+    assert advantages(first) == near([-1, 0, 1], abs=1e-5)
+    assert advantages(second) == near([-math.sqrt(0.5), math.sqrt(0.5)], rel=1e-5)
+
+
+def test_magrpo_pays_all_roles_the_teams_return_from_their_turn_on() -> None:
+    plays = [
+        linear("t", 0, ("a", rewards(team=1.0)), ("b", rewards(team=2.0))),
+        linear("t", 1, ("a", rewards(team=5.0)), ("b", rewards(team=4.0))),
+    ]
+    make_algorithm("magrpo").assign(plays)
+    assert advantages(plays[0]) == [3 - 6, 2 - 3]
+    assert advantages(plays[1]) == [9 - 6, 4 - 3]
+
+
+def test_reinforce_pp_compares_with_the_whole_batch_of_the_policy() -> None:
+    plays = bandits("t", 1) + bandits("u", 2) + bandits("v", 3)
+    make_algorithm("reinforce_pp").assign(plays)
+    assert [advantages(play)[0] for play in plays] == near([-1, 0, 1], abs=1e-5)
+
+
+def test_rae_moves_a_baseline_for_each_role_after_the_batch() -> None:
+    rae = Rae(RaeConfig(decay=0.5))
+    plays = [pair("t", 0, 1, -1), pair("u", 0, 3, -3)]
+    rae.assign(plays)
+    assert [advantages(play) for play in plays] == [[1, -1], [3, -3]]
+    assert rae.state() == {"hand-v1/a": near(0.75 * 2), "hand-v1/b": near(0.75 * -2)}
+    again = Rae(RaeConfig(decay=0.5))
+    again.load_state(rae.state())
+    (play,) = [pair("v", 0, 2, -2)]
+    again.assign([play])
+    assert advantages(play) == [near(0.5), near(-0.5)]
+
+
+def test_every_turn_of_a_role_shares_the_advantage_of_the_play() -> None:
+    plays = [
+        linear("t", n, ("a", rewards()), ("a", rewards()), ("a", rewards(team=value)))
+        for n, value in enumerate((0.0, 1.0))
+    ]
+    make_algorithm("rloo").assign(plays)
+    assert [advantages(play) for play in plays] == [[-1, -1, -1], [1, 1, 1]]
+
+
+def test_a_play_with_more_turns_weighs_no_more_in_the_baseline() -> None:
+    long = linear("t", 0, *[("a", rewards())] * 5, ("a", rewards(team=1.0)))
+    short = linear("t", 1, ("a", rewards(team=0.0)))
+    make_algorithm("dr_grpo").assign([long, short])
+    assert advantages(long) == [0.5] * 6
+    assert advantages(short) == [-0.5]
+
+
+def test_one_play_left_has_nothing_to_be_compared_with() -> None:
+    plays = [*bandits("t", 1.0), linear("t", 1, ("a", rewards(team=0.0)), failure=LOST)]
+    assert make_algorithm("grpo").assign(plays) == []
+    assert [advantages(play) for play in plays] == [[None], [None]]
+
+
+def test_policies_that_do_not_learn_are_in_no_baseline() -> None:
+    plays = [pair("t", 0, 1, 100), pair("t", 1, 3, 900)]
+    cls = type(make_algorithm("dr_grpo"))
+    cls(policies=frozenset({"policy_a"})).assign(plays)
+    assert [advantages(play) for play in plays] == [[-1, None], [1, None]]
+
+
+def test_scoring_again_leaves_nothing_of_the_first_time() -> None:
+    plays = bandits("t", 1, 0)
+    make_algorithm("grpo").assign(plays)
+    make_algorithm("at_grpo").assign(plays)
+    assert [advantages(play) for play in plays] == [[None], [None]]

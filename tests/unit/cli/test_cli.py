@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pettingllms.cli.main import app, main
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+SELF_PLAY = str(CONFIGS / "tic_tac_toe_self_play.toml")
+SOLO = str(CONFIGS / "tic_tac_toe_solo.toml")
+
+
+def run(*args: str, typed: str | None = None, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(args), input=typed)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def fail(monkeypatch, capsys, *args: str) -> str:
+    monkeypatch.setattr("sys.argv", ["pettingllms", *args])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_envs_and_algos_are_listed() -> None:
+    assert "tic_tac_toe-v1" in run("envs")
+    assert "at_grpo" in run("algos")
+
+
+def test_check_says_who_plays_what() -> None:
+    text = run("check", SELF_PLAY)
+    assert "can run" in text
+    assert "player_o" in text
+
+
+def test_show_config_prints_toml_that_reads_back(tmp_path: Path) -> None:
+    text = run("show-config", SOLO, "seed=5")
+    path = tmp_path / "shown.toml"
+    path.write_text(text)
+    assert run("show-config", str(path)) == text
+    assert "seed = 5" in text
+
+
+def test_an_error_is_a_message_without_a_traceback(monkeypatch, capsys) -> None:
+    text = fail(monkeypatch, capsys, "check", SOLO, "rollout.num_sample=3", "seed=x")
+    assert "2 problems" in text
+    assert "did you mean 'num_samples'?" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["play", "tictactoe-v1"], "did you mean 'tic_tac_toe-v1'?"),
+        (["play", "tic_tac_toe-v1", "sollo=true"], "did you mean 'solo'?"),
+        (["play", "tic_tac_toe-v1", "--seat", "player_y=human"], "did you mean 'player_x'?"),
+        (["play", "tic_tac_toe-v1", "--watch", "minmax"], "did you mean 'minimax'?"),
+        (["play", "tic_tac_toe-v1", "--task", "99999"], "there are 1024 tasks"),
+        (["score", "nowhere.jsonl"], "there is no such file"),
+        (["rollout", SOLO, "--split", "dev"], "give train or test"),
+        (["rollout", SOLO, "--player", "minmax"], "did you mean 'minimax'?"),
+    ],
+)
+def test_wrong_words_are_named(monkeypatch, capsys, args: list[str], expected: str) -> None:
+    assert expected in fail(monkeypatch, capsys, *args)
+
+
+def test_rollouts_are_written_and_scored_again(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    text = run("rollout", SELF_PLAY, "rollout.num_tasks=2", "--out", str(out))
+    assert "No engine is used" in text
+    assert "2 episodes" in text
+    lines = (out / "episodes.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    assert json.loads(lines[0])["turns"][0]["advantage"] is not None
+    assert 'type = "tree"' in (out / "config.toml").read_text()
+    again = run(
+        "score", str(out / "episodes.jsonl"), "--algo", "at_grpo", "--out", str(tmp_path / "again")
+    )
+    assert "groups where rewards differ" in again
+    assert (tmp_path / "again").read_text().splitlines() == lines
+
+
+def test_scoring_with_an_algorithm_that_needs_other_rollouts_says_so(tmp_path: Path) -> None:
+    run("rollout", SELF_PLAY, "rollout.num_tasks=1", "--out", str(tmp_path))
+    text = run("score", str(tmp_path / "episodes.jsonl"), "--algo", "dr_mas")
+    assert "No turns could be compared" in text
+
+
+def test_failures_raise_the_alarm(tmp_path: Path) -> None:
+    text = run("rollout", SOLO, "rollout.max_turns=1", "--out", str(tmp_path))
+    assert "ALARM" in text
+    assert "rollout.max_turns" in text
+
+
+def test_a_person_plays_with_bare_answers() -> None:
+    text = run(
+        "play",
+        "tic_tac_toe-v1",
+        "--seat",
+        "player_x=human",
+        "--seat",
+        "player_o=human",
+        typed="1\n4\n2\n5\n?\n3\n",
+    )
+    assert "you are player_o" in text
+    assert "Three in a row wins" in text
+    assert "player_x (human) reached its aim, was paid +1.00" in text
+
+
+def test_a_person_may_leave_and_an_ended_input_is_said() -> None:
+    assert "the end" not in run("play", "tic_tac_toe-v1", typed="q\n")
+    assert "Input ended" in run("play", "tic_tac_toe-v1", typed="", code=1)
+
+
+def test_scripted_players_can_be_watched() -> None:
+    text = run("play", "tic_tac_toe-v1", "--watch", "minimax", "--delay", "0")
+    assert text.count("did not reach its aim") == 2
+
+
+def test_bench_prints_json() -> None:
+    result = json.loads(run("bench", "rollout", "--episodes", "200", "--repeats", "1", "--json"))
+    assert result["many_at_once"] == 200
+    assert result["many_us_per_turn"] > 0
+
+
+def test_check_env() -> None:
+    assert "keeps the environment contract" in run("check-env", "tic_tac_toe-v1", "solo=true")

@@ -1,0 +1,152 @@
+from pathlib import Path
+
+import pytest
+
+from pettingllms.config import RunConfig, load_config, parse_config, to_toml
+from pettingllms.errors import ConfigError
+from pettingllms.registry import ENVIRONMENTS
+
+FULL = {"kind": "full", "model": "m"}
+
+
+def run(**sections) -> RunConfig:
+    base = {"env": {"id": "tic_tac_toe-v1"}, "algo": {"type": "grpo"}, "policies": {"p": FULL}}
+    return parse_config({**base, **sections})
+
+
+def problems(**sections) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        run(**sections)
+    return caught.value.problems
+
+
+def test_one_policy_plays_every_role() -> None:
+    assert run().roles == {"player_x": "p", "player_o": "p"}
+
+
+def test_levels_are_nothing_but_the_map_from_roles_to_policies() -> None:
+    two = {"x": FULL, "o": {"kind": "lora", "model": "m"}}
+    roles = {"player_x": "x", "player_o": "o"}
+    assert run(policies=two, roles=roles).roles == roles
+    assert run(env={"id": "tic_tac_toe-v1", "solo": True}).roles == {"solo": "p"}
+
+
+def test_the_rollout_follows_from_the_algorithm() -> None:
+    assert run().rollout.type == "linear"
+    tree = run(algo={"type": "at_grpo"}, rollout={"continuation": "episode"})
+    assert tree.rollout.type == "tree"
+
+
+def test_every_problem_of_a_file_is_shown_at_once() -> None:
+    found = problems(
+        env={"id": "tic_tac_toe-v1", "num_task": 3, "illegal_reward": "much"},
+        algo={"type": "grpoo"},
+        rollout={"num_samples": 0, "max_turn": 3},
+        policies={"p": {"kind": "lora", "model": "m", "rnak": 4}, "q": {"kind": "fool"}},
+        roles={"player_x": "z"},
+        rewards={"team": 1},
+    )
+    text = "\n".join(found)
+    for expected in [
+        "env.num_task: unknown key; did you mean 'num_tasks'?",
+        "env.illegal_reward: ",
+        "algo: no algorithm is called 'grpoo'; did you mean 'grpo'?",
+        "rollout.num_samples: Input should be greater than or equal to 1",
+        "rollout.max_turn: unknown key; did you mean 'max_turns'?",
+        "policies.p.lora.rnak: unknown key; did you mean 'rank'?",
+        "policies.q: ",
+        "rewards: unknown key; did you mean 'reward'?",
+    ]:
+        assert expected in text
+    assert len(found) == 8
+
+
+def test_a_missing_section_says_what_it_is_for() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"policies": {"p": FULL}})
+    assert caught.value.problems == [
+        "env: missing. The environment, with its own options.",
+        "algo: missing. The algorithm, with its own options.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"roles": {"playr_x": "p"}}, "has no such role; did you mean 'player_x'?"),
+        ({"roles": {"player_x": "q"}}, "no policy is called 'q'"),
+        ({"policies": {"p": FULL, "q": FULL}}, "no policy is given for player_x, player_o"),
+        (
+            {"policies": {"p": FULL, "q": FULL}, "roles": {"player_x": "p", "player_o": "p"}},
+            "policies.q: plays no role",
+        ),
+        (
+            {"policies": {"p": {"kind": "scripted", "player": "minmax"}}},
+            "has no player called 'minmax'; did you mean 'minimax'?",
+        ),
+        ({"rollout": {"type": "tree"}}, "'grpo' needs rollout.type = \"linear\""),
+        ({"algo": {"type": "at_grpo"}}, 'pays late.* set rollout.continuation = "episode"'),
+        ({"rollout": {"num_samples": 1}}, "'grpo' compares at least 2 samples"),
+        ({"env": {"id": "tic_tac_toe-v1", "opponent": "me"}}, "env.opponent: "),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_fix(sections: dict, expected: str) -> None:
+    import re
+
+    assert any(re.search(expected, problem) for problem in problems(**sections))
+
+
+def test_an_algorithm_that_forks_refuses_an_environment_that_cannot(monkeypatch) -> None:
+    monkeypatch.setattr(ENVIRONMENTS.load("tic_tac_toe-v1"), "can_fork", False)
+    found = problems(algo={"type": "at_grpo"}, rollout={"continuation": "episode"})
+    assert found == [
+        "algo.type: 'at_grpo' needs an environment that can fork, and 'tic_tac_toe-v1' cannot; "
+        'set algo.type = "grpo"'
+    ]
+
+
+def test_overrides_reach_every_depth_and_are_read_as_toml(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('[env]\nid = "tic_tac_toe-v1"\n[algo]\ntype = "grpo"\n')
+    config = load_config(
+        path,
+        ["seed=7", "policies.p.kind=full", "policies.p.model=org/name", "rollout.env_seconds=0.5"],
+    )
+    assert config.seed == 7
+    assert config.policies["p"].model == "org/name"
+    assert config.rollout.env_seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed", "is not of the form section.key=value"),
+        ("=3", "is not of the form"),
+        ("env.id.x=3", "'id' is a value, not a table"),
+        ("rollout.num_smaples=3", "did you mean 'num_samples'"),
+    ],
+)
+def test_a_bad_override_is_a_problem_like_any_other(tmp_path, override, expected) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('[env]\nid = "tic_tac_toe-v1"\n[algo]\ntype = "grpo"\n')
+    with pytest.raises(ConfigError, match=expected) as caught:
+        load_config(path, [override])
+    assert any("policies: missing" in problem for problem in caught.value.problems)
+
+
+def test_the_resolved_configuration_reads_back_as_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "resolved.toml"
+    config = run(policies={"p": {"kind": "lora", "model": 'a "quoted" \\ name'}}, seed=3)
+    path.write_text(to_toml(config))
+    assert load_config(path) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, "cannot be read"), ("env = [", "not TOML"), (b"\xff", "not TOML")]
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, text, expected: str) -> None:
+    path = tmp_path / "run.toml"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=expected):
+        load_config(path)

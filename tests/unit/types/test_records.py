@@ -1,0 +1,92 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.algos import make_algorithm
+from pettingllms.errors import RecordError
+from pettingllms.types import (
+    Failed,
+    episode_from_json,
+    episode_line,
+    episode_to_json,
+    read_episodes,
+    write_episodes,
+)
+from plays import linear, rewards, siblings
+from toys import Relay, roll
+
+
+def test_episodes_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
+    episodes = [
+        *roll(Relay(), num_tasks=2),
+        *roll(Relay(), num_tasks=2, type="tree", continuation="episode"),
+        linear(
+            "t", 0, ("a", rewards(team=Failed("no judge", "judge"))), failure=Failed("x", "limit")
+        ),
+        siblings("t", "a", [1.0, Failed("lost", "sampler")]),
+    ]
+    path = tmp_path / "episodes.jsonl"
+    assert write_episodes(path, episodes) == len(episodes)
+    again = list(read_episodes(path))
+    assert [*map(episode_line, again)] == [*map(episode_line, episodes)]
+    for before, after in zip(episodes, again, strict=True):
+        for one, two in zip(before.turns, after.turns, strict=True):
+            assert one.prompt_ids.dtype == two.prompt_ids.dtype == np.int32
+            assert (one.response_ids == two.response_ids).all()
+            if one.logprobs is not None:
+                assert one.logprobs.tobytes() == two.logprobs.tobytes()
+            assert one.messages == two.messages
+        assert [s.rewards for s in before.steps] == [s.rewards for s in after.steps]
+
+
+def test_what_was_read_back_can_be_scored_by_another_algorithm(tmp_path: Path) -> None:
+    episodes = roll(Relay(), num_tasks=3, num_samples=4)
+    make_algorithm("rloo").assign(episodes)
+    expected = [turn.advantage for e in episodes for turn in e.turns]
+    make_algorithm("grpo").assign(episodes)
+    write_episodes(tmp_path / "e.jsonl", episodes)
+    again = list(read_episodes(tmp_path / "e.jsonl"))
+    make_algorithm("rloo").assign(again)
+    assert [turn.advantage for e in again for turn in e.turns] == expected
+
+
+@given(
+    ids=st.lists(st.integers(0, 2**31 - 1), max_size=20),
+    logprobs=st.lists(st.floats(-50, 0, width=32), max_size=20),
+    text=st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+)
+def test_any_ids_log_probs_and_text_survive(ids, logprobs, text) -> None:
+    episode = linear("t", 0, ("a", rewards(team=1.0)))
+    (turn,) = episode.turns
+    turn.response_ids = np.array(ids, dtype=np.int32)
+    turn.logprobs = np.array(logprobs, dtype=np.float32)
+    turn.text = text
+    line = episode_line(episode)
+    assert line.count("\n") == 1
+    back = episode_from_json(json.loads(line)).turns[0]
+    assert back.response_ids.tolist() == ids
+    assert back.logprobs is not None
+    assert back.logprobs.tobytes() == turn.logprobs.tobytes()
+    assert back.text == text
+
+
+def test_a_file_that_was_cut_short_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    line = episode_line(linear("t", 0, ("a", rewards(team=1.0))))
+    path.write_text(line + line[: len(line) // 2])
+    reader = read_episodes(path)
+    next(reader)
+    with pytest.raises(RecordError, match="line 2: not an episode .* cut short"):
+        next(reader)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    data = episode_to_json(linear("t", 0, ("a", rewards(team=1.0))))
+    path = tmp_path / "e.jsonl"
+    path.write_text(json.dumps({**data, "format": 99}) + "\n")
+    with pytest.raises(RecordError, match="line 1: episode has format 99, this version reads 1"):
+        list(read_episodes(path))
