@@ -41,7 +41,7 @@ class Relay(Environment[Talk, EnvConfig]):
     """`num_rounds` times a says a digit, then b, who sees it. Each is paid its digit at once."""
 
     id = "relay-v1"
-    players = {"random": play_digit}  # noqa: RUF012
+    players = {"random": play_digit}
     num_rounds = 2
 
     @property

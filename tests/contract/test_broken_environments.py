@@ -217,7 +217,7 @@ class MaybeSucceeds(Relay):
 
 
 class NoRandomPlayer(Relay):
-    players = {}  # noqa: RUF012
+    players = {}
 
 
 class SoloForTwo(Relay):

@@ -34,7 +34,7 @@ def scripted(name: str, player: str = "random", num_tasks: int = 6, **options) -
     return play_with(env, seats, num_tasks, **{"type": "tree", "num_samples": 4, **options})
 
 
-# --- one problem a group -----------------------------------------------------------------------
+# --- one problem a group -------------------------------------------------------------------------
 
 
 def check_one_problem_a_group() -> None:
@@ -67,7 +67,7 @@ def mix_states(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pettingllms.algos.at_grpo.AtGrpo._siblings", siblings)
 
 
-# --- every acting role's reward varies over its siblings, in games that pay late too -----------------
+# --- every acting role's reward varies over its siblings, in games that pay late too -------------
 
 
 def spread(trees: list[Episode]) -> dict[str, int]:
@@ -89,7 +89,7 @@ def check_rewards_vary() -> None:
 
 
 def reward_only_the_first_fork(patch: pytest.MonkeyPatch) -> None:
-    """All siblings get what the winning branch got, as when it is copied before they are stepped."""
+    """All siblings get what one branch got, as when it is copied before they are stepped."""
     real = tree._fork
 
     async def once(table, episode, at, joint):
@@ -106,7 +106,7 @@ def never_play_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tree, "_play_forks_on", nothing)
 
 
-# --- a role that acts second sees what the first said ---------------------------------------------
+# --- a role that acts second sees what the first said --------------------------------------------
 
 
 def check_the_second_sees_the_first() -> None:
@@ -134,14 +134,14 @@ def look_only_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Table, "_question", stale)
 
 
-# --- stepping one fork changes no other -----------------------------------------------------------
+# --- stepping one fork changes no other ----------------------------------------------------------
 
 
 class Notebook(Relay):
     """Relay whose states share a notebook when `leaks` is set."""
 
     leaks = False
-    notes: list[str] = []  # noqa: RUF012
+    notes: list[str] = []
 
     def step(self, state, replies):
         result = super().step(state, replies)
@@ -170,7 +170,7 @@ def share_a_notebook(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Notebook, "leaks", True)
 
 
-# --- a failed call is never trained on and is in no baseline ------------------------------------------
+# --- a failed call is never trained on and is in no baseline -------------------------------------
 
 
 def sometimes(request, number):

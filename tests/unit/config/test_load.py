@@ -99,10 +99,9 @@ def test_what_cannot_run_is_refused_with_the_fix(sections: dict, expected: str) 
 def test_an_algorithm_that_forks_refuses_an_environment_that_cannot(monkeypatch) -> None:
     monkeypatch.setattr(ENVIRONMENTS.load("tic_tac_toe-v1"), "can_fork", False)
     found = problems(algo={"type": "at_grpo"}, rollout={"continuation": "episode"})
-    assert found == [
-        "algo.type: 'at_grpo' needs an environment that can fork, and 'tic_tac_toe-v1' cannot; "
-        'set algo.type = "grpo"'
-    ]
+    assert len(found) == 1
+    assert "'at_grpo' needs an environment that can fork" in found[0]
+    assert 'set algo.type = "grpo"' in found[0]
 
 
 def test_overrides_reach_every_depth_and_are_read_as_toml(tmp_path: Path) -> None:

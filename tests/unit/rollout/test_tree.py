@@ -90,7 +90,7 @@ def test_siblings_of_roles_that_act_together_share_everything_but_their_own_repl
 
 def test_a_team_reward_reaches_siblings_only_through_continuations() -> None:
     alone = grow(continuation="none")
-    first = [turn for turn in alone.turns if turn.role == "a" and turn.step is not None][0]
+    first = alone.turns[0]
     assert worth(alone, first) == float(first.text)
     played = grow(continuation="episode")
     for siblings in decisions(played).values():
