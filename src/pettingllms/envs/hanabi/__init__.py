@@ -1,0 +1,5 @@
+"""Hanabi, `hanabi-v1`."""
+
+from pettingllms.envs.hanabi.env import Hanabi, HanabiConfig
+
+__all__ = ["Hanabi", "HanabiConfig"]

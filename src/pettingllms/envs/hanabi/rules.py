@@ -1,0 +1,229 @@
+"""The rules of Hanabi: the table, the legal moves, and what follows a move.
+
+Seats, colors and positions in a hand count from 0 here, ranks from 1. The chance of a game is the
+order of its deck, which stands in the table from the start: every transition is a pure function.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeVar
+
+ItemT = TypeVar("ItemT")
+COLORS = ("red", "yellow", "green", "white", "blue")
+
+
+class Card(NamedTuple):
+    """A color, from 0, and a rank, from 1."""
+
+    color: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The numbers that a game is played with."""
+
+    num_players: int
+    num_colors: int
+    num_ranks: int
+    hand_size: int
+    max_information: int
+    max_lives: int
+
+    def copies(self, rank: int) -> int:
+        """How many cards of this rank each color has: three 1s, one highest, two between."""
+        if rank == 1:
+            return 3
+        return 1 if rank == self.num_ranks else 2
+
+    @cached_property
+    def cards(self) -> tuple[Card, ...]:
+        """The whole deck, in order."""
+        kinds = [Card(c, r) for c in range(self.num_colors) for r in range(1, self.num_ranks + 1)]
+        return tuple(card for card in kinds for _ in range(self.copies(card.rank)))
+
+    @property
+    def max_score(self) -> int:
+        """The points of a perfect game."""
+        return self.num_colors * self.num_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A card in a hand, and the colors and ranks that the hints to its holder left possible."""
+
+    card: Card
+    colors: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+    def told(self, move: "Move") -> "Held":
+        """The same card after a hint to its holder, whether or not the hint touched it."""
+        touched = move.touches(self.card)
+        if move.kind == "color":
+            return replace(self, colors=_narrowed(self.colors, move.value, touched))
+        return replace(self, ranks=_narrowed(self.ranks, move.value, touched))
+
+
+def _narrowed(possible: tuple[int, ...], value: int, touched: bool) -> tuple[int, ...]:
+    return (value,) if touched else tuple(other for other in possible if other != value)
+
+
+Hand = tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Play or discard the card at a position, or hint a color or a rank to a seat."""
+
+    kind: Literal["play", "discard", "color", "rank"]
+    value: int
+    """The position, the color or the rank."""
+    target: int = -1
+    """The seat that a hint goes to."""
+
+    def touches(self, card: Card) -> bool:
+        """Whether this hint points at the card."""
+        return self.value == (card.color if self.kind == "color" else card.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a seat did: a move and what it showed, or a reply that was refused."""
+
+    seat: int
+    move: Move | None
+    card: Card | None = None
+    fits: bool = False
+    touched: tuple[int, ...] = ()
+    refusal: str = ""
+    """Why the reply was refused. Only the seat itself may read it: that a hint would have touched
+    no card tells its target something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A game at one moment. `views.hidden_from` gives what one seat may see of it."""
+
+    deck: tuple[Card, ...]
+    """Cards not dealt yet, the next one first."""
+    hands: tuple[Hand, ...]
+    """A hand for each seat, the oldest card first."""
+    fireworks: tuple[int, ...]
+    """The highest rank played of each color, 0 for none."""
+    information: int
+    lives: int
+    turns_left: int
+    """Turns until the end, counted from the moment that the deck is empty."""
+    mover: int = 0
+    discards: tuple[Card, ...] = ()
+    events: tuple[Event, ...] = ()
+    """The last event of every seat, the newest last."""
+
+    @property
+    def score(self) -> int:
+        """Cards on the fireworks, or nothing once the last life is lost."""
+        return sum(self.fireworks) if self.lives else 0
+
+    def over(self, variant: Variant) -> bool:
+        """Whether nobody moves any more."""
+        return not self.lives or not self.turns_left or self.score == variant.max_score
+
+
+def deal(variant: Variant, rng: random.Random) -> Table:
+    """A new game: a shuffled deck, full hands, seat 0 to move."""
+    deck = list(variant.cards)
+    rng.shuffle(deck)
+    size, num_dealt = variant.hand_size, variant.hand_size * variant.num_players
+    hands = tuple(
+        tuple(_fresh(variant, card) for card in deck[start : start + size])
+        for start in range(0, num_dealt, size)
+    )
+    return Table(
+        deck=tuple(deck[num_dealt:]),
+        hands=hands,
+        fireworks=(0,) * variant.num_colors,
+        information=variant.max_information,
+        lives=variant.max_lives,
+        turns_left=variant.num_players,
+    )
+
+
+def _fresh(variant: Variant, card: Card) -> Held:
+    return Held(card, tuple(range(variant.num_colors)), tuple(range(1, variant.num_ranks + 1)))
+
+
+def legal_moves(variant: Variant, table: Table) -> list[Move]:
+    """What the mover may do. It does not depend on cards that the mover cannot see."""
+    positions = range(len(table.hands[table.mover]))
+    moves = [Move("play", at) for at in positions]
+    if table.information < variant.max_information:
+        moves += [Move("discard", at) for at in positions]
+    if table.information:
+        for step in range(1, variant.num_players):
+            moves += _hints(table, (table.mover + step) % variant.num_players)
+    return moves
+
+
+def _hints(table: Table, target: int) -> list[Move]:
+    cards = [held.card for held in table.hands[target]]
+    colors = [Move("color", color, target) for color in sorted({card.color for card in cards})]
+    return colors + [Move("rank", rank, target) for rank in sorted({card.rank for card in cards})]
+
+
+def after_move(variant: Variant, table: Table, move: Move) -> Table:
+    """The table after a legal move of the mover."""
+    if move.kind in ("color", "rank"):
+        return _after_hint(variant, table, move)
+    hand = table.hands[table.mover]
+    card = hand[move.value].card
+    fits = move.kind == "play" and card.rank == table.fireworks[card.color] + 1
+    kept = hand[: move.value] + hand[move.value + 1 :]
+    event = Event(table.mover, move, card, fits)
+    regains = move.kind == "discard" or (fits and card.rank == variant.num_ranks)
+    after = replace(
+        table,
+        hands=put(table.hands, table.mover, kept),
+        fireworks=put(table.fireworks, card.color, card.rank) if fits else table.fireworks,
+        discards=table.discards if fits else (*table.discards, card),
+        information=min(table.information + regains, variant.max_information),
+        lives=table.lives - (move.kind == "play" and not fits),
+    )
+    return _next_turn(variant, after, event)
+
+
+def after_refusal(variant: Variant, table: Table, reason: str) -> Table:
+    """The table after a reply that is no legal move: a life is lost and the turn passes."""
+    after = replace(table, lives=table.lives - 1)
+    return _next_turn(variant, after, Event(table.mover, None, refusal=reason))
+
+
+def _after_hint(variant: Variant, table: Table, move: Move) -> Table:
+    hand = table.hands[move.target]
+    touched = tuple(at for at, held in enumerate(hand) if move.touches(held.card))
+    told = tuple(held.told(move) for held in hand)
+    after = replace(
+        table,
+        hands=put(table.hands, move.target, told),
+        information=table.information - 1,
+    )
+    return _next_turn(variant, after, Event(table.mover, move, touched=touched))
+
+
+def _next_turn(variant: Variant, table: Table, event: Event) -> Table:
+    table = replace(
+        table,
+        mover=(table.mover + 1) % variant.num_players,
+        turns_left=table.turns_left - (not table.deck),
+        events=(*table.events, event)[-variant.num_players :],
+    )
+    hand = table.hands[event.seat]
+    if table.over(variant) or not table.deck or len(hand) == variant.hand_size:
+        return table
+    drawn = (*hand, _fresh(variant, table.deck[0]))
+    return replace(table, deck=table.deck[1:], hands=put(table.hands, event.seat, drawn))
+
+
+def put(values: tuple[ItemT, ...], at: int, value: ItemT) -> tuple[ItemT, ...]:
+    """The same tuple with another value at one place."""
+    return (*values[:at], value, *values[at + 1 :])
