@@ -38,18 +38,18 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     strings and tuples is all of that. `pettingllms.check_env` tests the whole contract.
     """
 
-    id: ClassVar[str]
+    id: str
     """Name and version; the version is raised when learning results could change."""
     Config: ClassVar[type[EnvConfig]] = EnvConfig
     """The options that a configuration file may set under [env]."""
-    players: ClassVar[Mapping[str, Player]] = {}
+    players: Mapping[str, Player] = {}
     """Scripted players by name; one is called `random`."""
-    late_rewards: ClassVar[bool] = False
-    """True if a step may pay nothing to a role that acted in it, as in a game that pays at its
-    end."""
-    can_fork: ClassVar[bool] = True
+    late_rewards: bool = False
+    """True if what a reply is worth may show only later, as in a game that pays at its end. Tree
+    rollouts then play siblings on; without it, every step pays each role that acted in it."""
+    can_fork: bool = True
     """False if two plays cannot go on from one state."""
-    blocking: ClassVar[bool] = False
+    blocking: bool = False
     """True if a step waits for something outside, such as a process or a socket."""
 
     def __init__(self, config: ConfigT | None = None) -> None:

@@ -1,8 +1,8 @@
-"""One role alone, in an environment made for several: the other seats are played by a script."""
+"""One role alone, in an environment made for several: in one seat, or in all of them by turns."""
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,24 +20,24 @@ class SeatState:
 
     inner: Any
     seat: str
-    seed: int
+    seed: int = 0
     num_steps: int = 0
 
 
-class OneSeat(Environment[SeatState, EnvConfig]):
-    """The role `solo` takes one seat, which one by the task's seed; a script plays the others."""
+class AllSeats(Environment[SeatState, EnvConfig]):
+    """The role `solo` speaks for whoever is to move, and sees what that seat sees.
 
-    def __init__(self, env: Environment[Any, Any], player: str) -> None:
+    For environments in which one role acts at a time and all are paid as a team.
+    """
+
+    def __init__(self, env: Environment[Any, Any]) -> None:
         super().__init__(env.config)
         self.env = env
-        self._other = env.player(player)
-        self.id = env.id  # type: ignore[misc]
-        self.players = {  # type: ignore[misc]
-            name: partial(_play_seat, player) for name, player in env.players.items()
-        }
-        self.late_rewards = env.late_rewards  # type: ignore[misc]
-        self.can_fork = env.can_fork  # type: ignore[misc]
-        self.blocking = env.blocking  # type: ignore[misc]
+        self.id = env.id
+        self.players = {name: partial(_play_seat, play) for name, play in env.players.items()}
+        self.late_rewards = env.late_rewards
+        self.can_fork = env.can_fork
+        self.blocking = env.blocking
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -47,9 +47,8 @@ class OneSeat(Environment[SeatState, EnvConfig]):
         return self.env.tasks(split)
 
     def reset(self, task: Task, seed: int) -> SeatState:
-        seat = self.env.roles[task.seed % len(self.env.roles)]
-        state = SeatState(self.env.reset(task, seed), seat, derive_seed("solo", seed))
-        return self._play_others(state)[0]
+        inner = self.env.reset(task, seed)
+        return SeatState(inner, self._mover(inner, self.env.roles[0]))
 
     def acting(self, state: SeatState) -> tuple[str, ...]:
         return (SOLO,) if self.env.acting(state.inner) else ()
@@ -58,32 +57,44 @@ class OneSeat(Environment[SeatState, EnvConfig]):
         return self.env.observe(state.inner, state.seat)
 
     def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
-        state, own = self._step_once(state, {state.seat: replies[SOLO]})
-        state, after = self._play_others(state)
-        results = [own, *after]
-        seat = state.seat
-        process = own.rewards.process.get(seat)
-        agent = total(result.rewards.agent.get(seat) for result in results)
-        rewards = Rewards(
-            process={} if process is None else {SOLO: process},
-            agent={} if agent is None else {SOLO: agent},
-            team=total(result.rewards.team for result in results),
-        )
-        metrics = {key: value for result in results for key, value in result.metrics.items()}
-        return StepResult(state, rewards, metrics)
+        result = self.env.step(state.inner, {state.seat: replies[SOLO]})
+        after = replace(state, inner=result.state, seat=self._mover(result.state, state.seat))
+        return StepResult(after, _as_solo(state.seat, [result]), result.metrics)
 
     def success(self, state: SeatState, role: str) -> bool:
         return self.env.success(state.inner, state.seat)
 
     def redeal(self, state: SeatState, role: str, rng: random.Random) -> SeatState:
-        inner = self.env.redeal(state.inner, state.seat, rng)
-        return SeatState(inner, state.seat, state.seed, state.num_steps)
+        return replace(state, inner=self.env.redeal(state.inner, state.seat, rng))
 
     def draw(self, state: SeatState, role: str) -> str:
         return self.env.draw(state.inner, state.seat)
 
     def hint(self, state: SeatState, role: str) -> str:
         return self.env.hint(state.inner, state.seat)
+
+    def _mover(self, inner: Any, before: str) -> str:
+        return next(iter(self.env.acting(inner)), before)
+
+
+class OneSeat(AllSeats):
+    """The role `solo` has one seat, which one by the task's seed; a script plays the others."""
+
+    def __init__(self, env: Environment[Any, Any], player: str) -> None:
+        super().__init__(env)
+        self._other = env.player(player)
+
+    def reset(self, task: Task, seed: int) -> SeatState:
+        seat = self.env.roles[task.seed % len(self.env.roles)]
+        state = SeatState(self.env.reset(task, seed), seat, derive_seed("solo", seed))
+        return self._play_others(state)[0]
+
+    def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
+        state, own = self._step_once(state, {state.seat: replies[SOLO]})
+        state, after = self._play_others(state)
+        results = [own, *after]
+        metrics = {key: value for result in results for key, value in result.metrics.items()}
+        return StepResult(state, _as_solo(state.seat, results), metrics)
 
     def _play_others(self, state: SeatState) -> tuple[SeatState, list[StepResult[Any]]]:
         results = []
@@ -100,10 +111,21 @@ class OneSeat(Environment[SeatState, EnvConfig]):
             if role not in replies:
                 replies[role] = self._other(self.env, state.inner, role, rng)
         result = self.env.step(state.inner, replies)
-        return SeatState(result.state, state.seat, state.seed, state.num_steps + 1), result
+        return replace(state, inner=result.state, num_steps=state.num_steps + 1), result
+
+
+def _as_solo(seat: str, results: Sequence[StepResult[Any]]) -> Rewards:
+    """What a seat was paid for its reply and for all that followed before its next one."""
+    process = results[0].rewards.process.get(seat)
+    agent = total(result.rewards.agent.get(seat) for result in results)
+    return Rewards(
+        process={} if process is None else {SOLO: process},
+        agent={} if agent is None else {SOLO: agent},
+        team=total(result.rewards.team for result in results),
+    )
 
 
 def _play_seat(
-    player: Player, env: OneSeat, state: SeatState, role: str, rng: random.Random
+    player: Player, env: AllSeats, state: SeatState, role: str, rng: random.Random
 ) -> str:
     return player(env.env, state.inner, state.seat, rng)

@@ -395,18 +395,15 @@ def test_solo_plays_every_seat_and_sees_what_that_seat_sees() -> None:
     solo = pickle.loads(pickle.dumps(solo))  # noqa: S301 - bytes that we made just now
     assert solo.roles == ("solo",)
     assert set(solo.players) == {"random", "cautious"}
-    states = list(plays(solo, "cautious", 3, share_bad=0.03))
-    assert states == list(zip_roles(team, 3))
-    for state, _ in states:
-        role = team.acting(state)[0]
-        assert solo.observe(state, "solo") == team.observe(state, role)
-        assert solo.draw(state, "solo") == team.draw(state, role)
-        assert solo.hint(state, "solo") == team.hint(state, role)
-    assert {team.acting(state)[0] for state, _ in states} == set(team.roles)
-
-
-def zip_roles(team: Any, seed: int) -> Iterator[tuple[Any, Any]]:
-    """The team's play with its process rewards under the name `solo`."""
-    for state, result in plays(team, "cautious", seed, share_bad=0.03):
-        process = {"solo": reward for reward in result.rewards.process.values()}  # noqa: B035
-        yield state, replace(result, rewards=replace(result.rewards, process=process))
+    alone = list(plays(solo, "cautious", 3, share_bad=0.03))
+    together = list(plays(team, "cautious", 3, share_bad=0.03))
+    for (state, result), (table, expected) in zip(alone, together, strict=True):
+        (role,) = team.acting(table)
+        assert (state.inner, state.seat) == (table, role)
+        assert solo.observe(state, "solo") == team.observe(table, role)
+        assert solo.draw(state, "solo") == team.draw(table, role)
+        assert solo.hint(state, "solo") == team.hint(table, role)
+        assert result.state.inner == expected.state
+        assert result.rewards.team == expected.rewards.team
+        assert list(result.rewards.process.values()) == list(expected.rewards.process.values())
+    assert {state.seat for state, _ in alone} == set(team.roles)

@@ -14,9 +14,9 @@ from pettingllms.envs.hanabi.drawing import draw_table
 from pettingllms.envs.hanabi.prompts import moves_text, rules_text, table_text
 from pettingllms.envs.hanabi.replies import name, read_move
 from pettingllms.envs.hanabi.rules import Table, Variant, after_move, after_refusal, deal
-from pettingllms.envs.hanabi.solo import AllSeats
 from pettingllms.envs.hanabi.views import hidden_from, redealt
 from pettingllms.envs.seeded import SeededTasks
+from pettingllms.envs.solo import AllSeats
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
@@ -72,6 +72,7 @@ class Hanabi(Environment[Table, HanabiConfig]):
     id = "hanabi-v1"
     Config = HanabiConfig
     players = players.PLAYERS
+    late_rewards = True
 
     def __init__(self, config: HanabiConfig | None = None) -> None:
         super().__init__(config)
