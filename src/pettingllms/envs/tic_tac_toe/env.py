@@ -120,7 +120,7 @@ def _outcome(winner: str | None) -> dict[str, Scored]:
 def _move(cells: str, reply: str) -> int:
     answer = answer_in(reply)
     if answer not in "123456789" or len(answer) != 1:
-        raise BadReply(f"'{answer[:20]}' is not a cell from 1 to 9")
+        raise BadReply(f"{answer[:20]!r} is not a cell from 1 to 9")
     at = int(answer) - 1
     if cells[at] != ".":
         raise BadReply(f"cell {answer} is taken by {cells[at]}")
