@@ -109,9 +109,11 @@ class AnsweringSampler:
             if isinstance(text, Failed):
                 results.append(text)
             else:
-                ids = text_ids(text)
+                whole = text_ids(text)
+                ids = whole[: request.max_tokens]
                 logprobs = np.linspace(-1, -0.1, len(ids)).astype(np.float32)
-                results.append(Sample(ids, logprobs, self.version, "stop"))
+                finish = "stop" if len(ids) == len(whole) else "length"
+                results.append(Sample(ids, logprobs, self.version, finish))
         return results
 
 

@@ -35,6 +35,15 @@ class RecordError(PettingError, ValueError):
     """An episode file that cannot be read."""
 
 
+def describe(error: BaseException) -> str:
+    """An exception by its name and its words, even if it fails to say them."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 - the words of somebody else's exception
+        words = "it cannot say why"
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """End of a message about an unknown name: the nearest known one, or all of them."""
     names = sorted(known)

@@ -5,14 +5,16 @@ A name is a line of a table here, an entry point of an installed package, or `mo
 an error with the nearest right one, and a module that cannot be imported says why.
 """
 
-import importlib
-import importlib.util
 import sys
+from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pettingllms.errors import UnknownNameError, nearest
+from pettingllms.errors import UnknownNameError, describe, nearest
+from pettingllms.seeds import derive_seed
 
 
 class Registry:
@@ -33,42 +35,49 @@ class Registry:
             raise UnknownNameError(
                 f"no {self.kind} is called '{name}'; {nearest(name, self.names())}"
             )
-        place, _, attribute = target.partition(":")
+        place, _, attribute = target.rpartition(":")
         try:
-            module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
-            return getattr(module, attribute)
-        except (ModuleNotFoundError, FileNotFoundError, AttributeError) as error:
-            raise UnknownNameError(f"{self.kind} '{name}' cannot be loaded: {error}") from error
+            module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
+            found = getattr(module, attribute)
+        except Exception as error:
+            raise UnknownNameError(
+                f"{self.kind} '{name}' cannot be loaded: {describe(error)}"
+            ) from error
+        if not isinstance(found, type) or not hasattr(found, "Config"):
+            raise UnknownNameError(f"'{name}' is not a class that is an {self.kind}")
+        return found
 
     def _plugins(self) -> dict[str, str]:
         group = f"pettingllms.{self.kind}s"
         return {point.name: point.value for point in entry_points(group=group)}
 
 
-def _import(place: str) -> Any:
-    return importlib.import_module(place)
+def absolute(name: str) -> str:
+    """The same name, with the path of a file written out so that it holds in every folder."""
+    place, _, attribute = name.rpartition(":")
+    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
 
 
-def _load_file(path: Path) -> Any:
-    """Import a file under its stem, so that what it defines can be pickled by name."""
+def _load_file(path: Path) -> ModuleType:
+    """Import a file under a name of its own, which hides no other module.
+
+    The name follows from the path, so what the file defines can be pickled to another process that
+    has loaded the same file.
+    """
     resolved = path.resolve()
-    loaded = sys.modules.get(resolved.stem)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(resolved):
-        return loaded
-    if loaded is not None:
-        raise UnknownNameError(
-            f"{path} would hide the module '{resolved.stem}', which is already loaded; "
-            "rename the file"
-        )
-    spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
-    if spec is None or spec.loader is None or not resolved.is_file():
+    if not resolved.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[resolved.stem] = module
+    name = f"pettingllms_file_{derive_seed(str(resolved)):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, resolved)
+    assert spec is not None and spec.loader is not None  # noqa: S101, PT018 - a .py has a loader
+    module = module_from_spec(spec)
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[resolved.stem]
+        del sys.modules[name]
         raise
     return module
 

@@ -4,6 +4,7 @@ import itertools
 import random
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 
 from pettingllms.envs import Environment, StepResult, check_env, find_faults
@@ -141,6 +142,40 @@ class NumbersForRewards(Relay):
         return replace(result, rewards=Rewards(process=dict.fromkeys(replies, 1.0)))
 
 
+class Generators(Relay):
+    """tasks cannot be looked at twice."""
+
+    def tasks(self, split):
+        return iter([Task(split)])
+
+
+class ArrayInState(Relay):
+    """An array in a frozen state: equality of states is no answer."""
+
+    def reset(self, task, seed):
+        return Talk(start=np.zeros(3))
+
+
+class PaysByWhatItSawLast(Relay):
+    """Sound alone; beside another play, the last reset decides what is paid."""
+
+    def reset(self, task, seed):
+        self.bonus = float(task.seed)
+        return super().reset(task, seed)
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        process = dict.fromkeys(replies, Scored(self.bonus))
+        return replace(result, rewards=replace(result.rewards, process=process))
+
+
+class DataThatIsNoJson(Relay):
+    """Task data that comes back changed from a file."""
+
+    def tasks(self, split):
+        return [Task(f"{split}-{at}", {"pair": (1, 2)}, seed=at) for at in range(5)]
+
+
 class CannotBePickled(Relay):
     """A function in the state."""
 
@@ -236,7 +271,11 @@ BROKEN = {
     StrangeRole: "unknown-role",
     PaysAStranger: "unknown-role",
     PaysTheSilent: "process-without-reply",
-    NumbersForRewards: "bare-reward",
+    NumbersForRewards: "raises",
+    Generators: "raises",
+    ArrayInState: "raises",
+    PaysByWhatItSawLast: "hidden-memory",
+    DataThatIsNoJson: "bad-tasks",
     CannotBePickled: "not-picklable",
     CrashesOnNonsense: "raises",
     PaysLateUnsaid: "late-rewards",

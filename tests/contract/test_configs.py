@@ -18,7 +18,7 @@ def test_it_loads_and_rolls_out(path: Path, tmp_path: Path) -> None:
     config = load_config(path, ["rollout.num_tasks=3"])
     summary = collect(config, tmp_path)
     assert summary.num_failed_turns == 0
-    assert summary.num_unfinished == 0
+    assert summary.num_failed_episodes == 0
     assert summary.num_trained_turns > 0
     episodes = list(read_episodes(tmp_path / EPISODES_FILE))
     assert len(episodes) == summary.num_episodes

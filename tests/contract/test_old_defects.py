@@ -124,14 +124,15 @@ def check_the_second_sees_the_first() -> None:
 
 def look_only_once(patch: pytest.MonkeyPatch) -> None:
     """Observations are taken at the start of a turn, before anybody spoke."""
-    real = Table._question
+    real = Table.ask_all
     first: dict[str, object] = {}
 
-    async def stale(self, at, task, role, num_samples):
+    async def stale(self, at, task, num_samples, max_tokens):
         seen = first.setdefault(task.id, at.state)
-        return await real(self, dataclasses.replace(at, state=seen), task, role, num_samples)
+        at = dataclasses.replace(at, state=seen)
+        return await real(self, at, task, num_samples, max_tokens)
 
-    patch.setattr(Table, "_question", stale)
+    patch.setattr(Table, "ask_all", stale)
 
 
 # --- stepping one fork changes no other ----------------------------------------------------------
@@ -155,7 +156,8 @@ class Notebook(Relay):
 
 def check_forks_do_not_touch() -> None:
     env = Notebook()
-    for episode in roll(env, by_chance, num_tasks=2, type="tree", continuation="episode"):
+    options = {"type": "tree", "continuation": "episode", "keep_continuations": True}
+    for episode in roll(env, by_chance, num_tasks=2, **options):
         for turn in episode.turns:
             state = env.reset(episode.task, episode.seed)
             for at in list(episode.path(turn.last))[::-1]:
@@ -195,8 +197,10 @@ def pay_failures_zero(patch: pytest.MonkeyPatch) -> None:
     def paid(episode, *_):
         return Scored(0.0)
 
-    for name in ("at_grpo", "reinforce_pp"):
-        patch.setattr(f"pettingllms.algos.{name}.turn_reward", paid)
+    patch.setattr("pettingllms.algos.reinforce_pp.turn_reward", paid)
+    patch.setattr(
+        "pettingllms.algos.at_grpo.sibling_rewards", lambda e, turns, m: [*map(paid, turns)]
+    )
     patch.setattr("pettingllms.algos.base.role_reward", paid)
     patch.setattr("pettingllms.algos.magrpo.team_reward", paid)
     patch.setattr(algos_base.Algorithm, "learns", lambda self, turn: True)

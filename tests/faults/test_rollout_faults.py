@@ -2,14 +2,16 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pettingllms.algos import make_algorithm
 from pettingllms.errors import SamplerError
 from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat
-from pettingllms.types import Episode, episode_line
+from pettingllms.types import Episode, Rewards, Sample, Scored, Task, episode_line, user
 from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 
@@ -142,7 +144,7 @@ class Moody:
     [
         ("raises", "SamplerError: engine core died"),
         ("hangs", "no reply within 0.1 s"),
-        ("short", "the sampler gave 0 replies"),
+        ("short", "replies came, "),
     ],
 )
 def test_a_failing_sampler_fails_its_own_turns_alone(mood, reason, type_) -> None:
@@ -191,3 +193,141 @@ def test_a_run_that_is_cancelled_stops_at_once() -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(run())
     assert time.monotonic() - start < 2
+
+
+class Odd(Relay):
+    """Task 1 answers with what the contract does not allow."""
+
+    def __init__(self, oddity: str) -> None:
+        super().__init__()
+        self.oddity = oddity
+
+    def is_odd(self, state, oddity: str) -> bool:
+        return state.start == 1 and self.oddity == oddity
+
+    def acting(self, state):
+        return ("zoe",) if self.is_odd(state, "stranger") else super().acting(state)
+
+    def observe(self, state, role):
+        if self.is_odd(state, "text"):
+            return ["hello"]
+        if self.is_odd(state, "generator"):
+            return (1 / 0 for _ in range(1))
+        if self.is_odd(state, "surrogate"):
+            return [user("\ud800")]
+        return super().observe(state, role)
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        if self.is_odd(state, "nothing"):
+            return None
+        if self.is_odd(state, "number"):
+            return replace(result, rewards=Rewards(process=dict.fromkeys(replies, 12.0)))
+        if self.is_odd(state, "infinite"):
+            return replace(result, metrics={"x": float("nan")})
+        if self.is_odd(state, "huge"):
+            return replace(result, rewards=Rewards(team=Scored(1e308)))
+        return result
+
+
+ODDITIES = [
+    "stranger", "text", "generator", "surrogate", "nothing", "number", "infinite", "huge",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("type_", ["linear", "tree"])
+@pytest.mark.parametrize("oddity", ODDITIES)
+def test_an_answer_outside_the_contract_is_a_failure_of_its_own_episode(oddity, type_) -> None:
+    options = {"num_tasks": 3, "num_samples": 2, "type": type_}
+    episodes = roll(Odd(oddity), **options)
+    assert lines(episodes, "train-1") == lines(roll(Relay(), **options), "train-1")
+    for episode in episodes:
+        assert (episode.failure is not None) == (episode.task.id == "train-1")
+
+
+ODD_SAMPLES = [
+    "few", "many", "none", "log-probs short", "log-probs nan", "too long", "id too large",
+]  # fmt: skip
+
+
+def odd_samples(oddity: str, request) -> list[Sample]:
+    ids = np.array([52], dtype=np.int32)
+    sample = Sample(ids, np.array([-0.5], dtype=np.float32), 1, "stop")
+    odd = {
+        "few": [sample] * (request.num_samples - 1),
+        "many": [sample] * (request.num_samples + 1),
+        "none": [None] * request.num_samples,
+        "log-probs short": [replace(sample, ids=np.array([52, 52]))] * request.num_samples,
+        "log-probs nan": [replace(sample, logprobs=np.array([np.nan]))] * request.num_samples,
+        "too long": [replace(sample, ids=np.full(999, 52), logprobs=None)] * request.num_samples,
+        "id too large": [replace(sample, ids=np.array([2**40]))] * request.num_samples,
+    }
+    return odd[oddity]
+
+
+@pytest.mark.parametrize("type_", ["linear", "tree"])
+@pytest.mark.parametrize(
+    "oddity",
+    ["few", "many", "none", "log-probs short", "log-probs nan", "too long", "id too large"],
+)
+def test_a_sample_outside_the_contract_is_a_failure_of_the_sampler(oddity, type_) -> None:
+    class Strange:
+        async def sample(self, request):
+            if request.task_id == "train-1":
+                return odd_samples(oddity, request)
+            return await AnsweringSampler(by_chance).sample(request)
+
+    seats = {role: Seat("p", Strange(), ByteRenderer()) for role in ("a", "b")}
+    for episode in play_with(Relay(), seats, num_tasks=3, num_samples=2, type=type_):
+        failed = episode.failure is not None and episode.failure.owner == "sampler"
+        assert failed == (episode.task.id == "train-1")
+
+
+def test_a_sampler_that_uses_its_buffer_again_changes_no_turn() -> None:
+    class Reusing:
+        buffer = np.zeros(1, dtype=np.int32)
+
+        async def sample(self, request):
+            self.buffer[0] = 48 + request.seed % 10
+            return [Sample(self.buffer[:], None, 1, "stop")]
+
+    seats = {role: Seat("p", Reusing(), ByteRenderer()) for role in ("a", "b")}
+    for episode in play_with(Relay(), seats, num_tasks=3, num_samples=1):
+        for turn in episode.turns:
+            assert bytes(turn.response_ids.tolist()).decode() == turn.text
+
+
+@pytest.mark.parametrize("width", [1, 2, 1000])
+def test_a_cancelled_future_in_a_sampler_loses_no_episode(width: int) -> None:
+    class Cancelling(Moody):
+        async def sample(self, request):
+            if request.task_id == "train-1":
+                future = asyncio.get_running_loop().create_future()
+                future.cancel()
+                await future
+            return await self.sound.sample(request)
+
+    seats = {role: Seat("p", Cancelling("sound"), ByteRenderer()) for role in ("a", "b")}
+    episodes = play_with(Relay(), seats, num_tasks=5, num_samples=2, max_concurrent=width)
+    assert len(episodes) == 10
+    assert sum(episode.failure is not None for episode in episodes) == 2
+
+
+def test_a_samplers_own_time_out_is_not_taken_for_ours() -> None:
+    class Slow:
+        async def sample(self, request):
+            raise TimeoutError("connect to engine")
+
+    seats = {role: Seat("p", Slow(), ByteRenderer()) for role in ("a", "b")}
+    (episode,) = play_with(Relay(), seats, num_tasks=1, num_samples=1)
+    assert episode.failure is not None
+    assert episode.failure.reason == "TimeoutError: connect to engine"
+
+
+def test_one_task_twice_in_a_batch_is_refused() -> None:
+    class Twice(Relay):
+        def tasks(self, split):
+            return [Task("same", seed=1), Task("same", seed=2)]
+
+    with pytest.raises(ValueError, match="task 'same' comes twice in one batch"):
+        roll(Twice(), num_tasks=2)

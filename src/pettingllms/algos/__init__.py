@@ -16,8 +16,9 @@ def make_algorithm(type: str, **options: Any) -> Algorithm:  # noqa: A002
     return algorithm
 
 
-def make_algorithm_for(config: RunConfig) -> Algorithm:
-    """The algorithm of a run, with its mix of rewards and the policies that learn."""
-    cls = ALGORITHMS.load(config.algo.type)
-    algorithm: Algorithm = cls(config.algo, config.reward, config.trained_policies())
+def make_algorithm_for(config: RunConfig, type: str | None = None) -> Algorithm:  # noqa: A002
+    """The algorithm of a run, or another one with the same rewards and the same learners."""
+    cls = ALGORITHMS.load(type or config.algo.type)
+    options = cls.Config(type=type) if type else config.algo
+    algorithm: Algorithm = cls(options, config.reward, config.trained_policies())
     return algorithm

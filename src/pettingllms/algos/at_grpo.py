@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from pettingllms.algos.base import Algorithm, Need, problem, reward_list
-from pettingllms.algos.credit import standardized, turn_reward
-from pettingllms.types import Episode, Group, Member, Scored
+from pettingllms.algos.credit import sibling_rewards, standardized
+from pettingllms.types import Episode, Group, Member, Scored, Turn
 
 
 class AtGrpo(Algorithm):
@@ -27,10 +27,14 @@ class AtGrpo(Algorithm):
         return standardized(reward_list(group))
 
     def _siblings(self, episode: Episode) -> Iterator[tuple[tuple[object, ...], Member]]:
+        decisions: dict[tuple[int | None, str], list[Turn]] = {}
         for turn in episode.turns:
-            if turn.branch is None or turn.step is None or not self.learns(turn):
-                continue
-            reward = turn_reward(episode, turn, self.reward)
-            if isinstance(reward, Scored):
-                decision = (episode.id, episode.steps[turn.step].parent, turn.role)
-                yield (*problem(episode), *decision), Member([turn], reward.value)
+            if turn.branch is not None and turn.step is not None and self.learns(turn):
+                parent = episode.steps[turn.step].parent
+                decisions.setdefault((parent, turn.role), []).append(turn)
+        for decision, turns in decisions.items():
+            rewards = sibling_rewards(episode, turns, self.reward)
+            for turn, reward in zip(turns, rewards, strict=True):
+                if isinstance(reward, Scored):
+                    key = (*problem(episode), episode.id, *decision)
+                    yield key, Member([turn], reward.value)

@@ -91,9 +91,16 @@ class Algorithm(ABC):
     def group_plays(
         self, episodes: Iterable[Episode], key: Callable[[Episode, str], tuple[Hashable, ...]]
     ) -> list[Group]:
-        """Put each role's part in each episode into the group of its key."""
-        plays = self.plays(episodes)
-        return self.grouped((key(episode, role), part) for episode, role, part in plays)
+        """Put each role's part in each play into the group of its key.
+
+        What counts is how many plays are compared: the roles of one play are no comparison.
+        """
+        parts = list(self.plays(episodes))
+        plays: dict[tuple[Hashable, ...], set[str]] = {}
+        for episode, role, _ in parts:
+            plays.setdefault(key(episode, role), set()).add(episode.id)
+        groups = self.grouped((key(episode, role), part) for episode, role, part in parts)
+        return [group for group in groups if len(plays[group.key]) >= self.min_members]
 
     def grouped(self, parts: Iterable[tuple[tuple[Hashable, ...], Member]]) -> list[Group]:
         """Members by key, without the groups that are too small to compare anything."""

@@ -10,12 +10,28 @@ EPSILON = 1e-6
 """Added to a standard deviation before dividing by it."""
 
 
+Levels = tuple[Reward | None, Reward | None, Reward | None]
+"""What was paid at the levels of process, agent and team."""
+
+
 def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
     """What this reply was paid, and what its role and team were paid from here on."""
     if turn.failure is not None:
         return turn.failure
-    steps = episode.judged_by(turn)
-    return _mixed(steps[:1], steps, turn.role, mix)
+    return _mixed(_turn_levels(episode, turn), mix)
+
+
+def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[Reward]:
+    """What replies to one and the same state are compared by.
+
+    A level counts only if all of them were paid at it. Where one reply ends the play and another
+    does not, only the first has been paid for the outcome, and "not yet" is not zero.
+    """
+    levels = [_turn_levels(episode, turn) for turn in turns if turn.failure is None]
+    shared = [all(paid is not None for paid in level) for level in zip(*levels, strict=True)]
+    return [
+        turn.failure or _mixed(_only(shared, _turn_levels(episode, turn)), mix) for turn in turns
+    ]
 
 
 def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
@@ -23,32 +39,46 @@ def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
     if episode.failure is not None:
         return episode.failure
     steps = [episode.steps[at] for at in episode.trunk()]
-    return _mixed(steps, steps, role, mix)
+    return _mixed(_levels(steps, steps, role), mix)
 
 
-def team_reward(episode: Episode, first: int) -> Reward:
+def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
     """What the team was paid from one step of the trunk to the end."""
     if episode.failure is not None:
         return episode.failure
     steps = [episode.steps[at] for at in episode.path(episode.last, first)]
-    return total(step.rewards.team for step in steps) or _unpaid("the team")
+    return _mixed((None, None, total(step.rewards.team for step in steps)), mix)
 
 
-def _mixed(replied: Sequence[Step], steps: Sequence[Step], role: str, mix: RewardConfig) -> Reward:
-    levels = (
-        (mix.process, total(step.rewards.process.get(role) for step in replied)),
-        (mix.agent, total(step.rewards.agent.get(role) for step in steps)),
-        (mix.team, total(step.rewards.team for step in steps)),
+def _turn_levels(episode: Episode, turn: Turn) -> Levels:
+    steps = episode.judged_by(turn)
+    return _levels(steps[:1], steps, turn.role)
+
+
+def _levels(replied: Sequence[Step], steps: Sequence[Step], role: str) -> Levels:
+    return (
+        total(step.rewards.process.get(role) for step in replied),
+        total(step.rewards.agent.get(role) for step in steps),
+        total(step.rewards.team for step in steps),
     )
-    return total(_scaled(weight, paid) for weight, paid in levels if weight) or _unpaid(role)
+
+
+def _only(shared: Sequence[bool], levels: Levels) -> Levels:
+    process, agent, team = (
+        paid if counts else None for paid, counts in zip(levels, shared, strict=True)
+    )
+    return process, agent, team
+
+
+def _mixed(levels: Levels, mix: RewardConfig) -> Reward:
+    """The weighted sum; a level without weight does not count, not even if it failed."""
+    weights = (mix.process, mix.agent, mix.team)
+    paid = [_scaled(w, level) for w, level in zip(weights, levels, strict=True) if w]
+    return total(paid) or Failed("nothing was paid at any level that has a weight", "environment")
 
 
 def _scaled(weight: float, reward: Reward | None) -> Reward | None:
     return Scored(weight * reward.value) if isinstance(reward, Scored) else reward
-
-
-def _unpaid(who: str) -> Failed:
-    return Failed(f"{who} was paid nothing on any level that has a weight", "environment")
 
 
 def mean(rewards: Sequence[float]) -> float:

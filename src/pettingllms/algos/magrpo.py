@@ -25,6 +25,6 @@ class Magrpo(Algorithm):
         for depth, at in enumerate(episode.trunk()):
             turns = [episode.turns[index] for index in episode.steps[at].turns]
             turns = [turn for turn in turns if self.learns(turn)]
-            reward = team_reward(episode, at)
+            reward = team_reward(episode, at, self.reward)
             if turns and isinstance(reward, Scored):
                 yield (*problem(episode), depth), Member(turns, reward.value)

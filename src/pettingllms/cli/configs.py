@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
@@ -21,7 +22,7 @@ def check_config(path: Path, overrides: Sequence[str]) -> None:
         learns = "yes" if policy in trained else "no"
         table.add_row(role, policy, config.policies[policy].kind, learns)
     console.print(
-        f"[green]✓[/] {path} can run: {config.algo.type} on {config.env.id}, "
+        f"[green]ok[/]: {escape(str(path))} can run: {config.algo.type} on {config.env.id}, "
         f"{config.rollout.type} rollouts."
     )
     console.print(table)

@@ -47,13 +47,15 @@ def test_env(name: str, options: Sequence[str], num_episodes: int) -> None:
     """Run `check_env`; a fault is an error that names it."""
     env = env_with(name, options)
     check_env(env, num_episodes)
-    console.print(f"[green]✓[/] {env.id} keeps the environment contract ({num_episodes} episodes).")
+    console.print(f"[green]ok[/]: {env.id} keeps the environment contract, {num_episodes} plays.")
 
 
 def env_with(name: str, options: Sequence[str]) -> Environment[Any, Any]:
     """The environment of that name with options given as KEY=VALUE."""
     values: dict[str, Any] = {}
     problems = apply_overrides(values, options)
+    if "id" in values:
+        problems.append("id: name the environment first, not as an option")
     try:
         if not problems:
             return make_env(name, **values)

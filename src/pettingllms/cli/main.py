@@ -114,13 +114,18 @@ def rollout(
 @app.command()
 def score(
     episodes: Annotated[Path, typer.Argument(help="Episodes as JSON lines.", show_default=False)],
-    algo: Annotated[str, typer.Option(help="As in `pettingllms algos`.")] = "grpo",
+    algo: Annotated[
+        str | None, typer.Option(help="As in `pettingllms algos`; else the run's own.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The run's configuration, if not beside the episodes.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the scored episodes to.")] = None,
 ) -> None:
     """Assign credit to episodes that were written earlier, by any algorithm."""
     from pettingllms.cli.rollouts import score_episodes
 
-    score_episodes(episodes, algo, out)
+    score_episodes(episodes, algo, config, out)
 
 
 @bench_app.command("rollout")
@@ -141,7 +146,7 @@ def main() -> None:
 
     try:
         app()
-    except PettingError as error:
+    except (PettingError, OSError) as error:
         if os.environ.get("PETTINGLLMS_TRACEBACK"):
             raise
         sys.stderr.write(f"error: {error}\n")

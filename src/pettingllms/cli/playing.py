@@ -125,7 +125,7 @@ def _show_step(game: Game, replies: Mapping[str, str], result: StepResult[Any]) 
     if game.people:
         for role in game.people:
             for level, reward in _levels(result, role):
-                console.print(f"  {role}: {level} reward {_shown(reward)}")
+                console.print(f"  {role}: {level} reward {escape(_shown(reward))}")
         return
     for role, reply in replies.items():
         console.print(Panel(escape(reply), title=f"{role} ({game.seats[role]})", expand=False))

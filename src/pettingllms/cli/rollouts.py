@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import cast
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pettingllms.algos import make_algorithm
-from pettingllms.collect import EPISODES_FILE, Summary, collect
+from pettingllms.algos import make_algorithm_for
+from pettingllms.collect import CONFIG_FILE, EPISODES_FILE, Summary, collect
 from pettingllms.config import RunConfig, load_config
 from pettingllms.envs import Split
 from pettingllms.errors import ConfigError
@@ -37,20 +38,24 @@ def run_rollout(
 
         summary = collect(config, folder, player, cast("Split", split), advance)
     _print_summary(summary, config)
-    console.print(f"Written to [bold]{folder / EPISODES_FILE}[/]")
+    console.print(f"Written to [bold]{escape(str(folder / EPISODES_FILE))}[/]")
 
 
-def score_episodes(path: Path, algo: str, out: Path | None) -> None:
-    """Read episodes, assign credit anew, and say what was compared."""
-    algorithm = make_algorithm(algo)
+def score_episodes(
+    path: Path, algo: str | None, config_path: Path | None, out: Path | None
+) -> None:
+    """Read episodes, assign credit anew as their run would, and say what was compared."""
     if not path.is_file():
         raise ConfigError(str(path), ["there is no such file; `pettingllms rollout` writes one"])
+    config = load_config(config_path or path.parent / CONFIG_FILE)
+    algorithm = make_algorithm_for(config, algo)
+    algo = algo or config.algo.type
     episodes = list(read_episodes(path))
     groups = algorithm.assign(episodes)
     sizes = [len(group.members) for group in groups]
     turns = [turn for episode in episodes for turn in episode.turns]
     trained = sum(turn.advantage is not None for turn in turns)
-    table = Table(title=f"{algo} on {path.name}", show_header=False)
+    table = Table(title=f"{algo} on {escape(path.name)}", show_header=False)
     table.add_row("episodes", str(len(episodes)))
     table.add_row("groups", str(len(groups)))
     table.add_row("members a group", f"{statistics.mean(sizes):.1f}" if sizes else "-")
@@ -64,7 +69,7 @@ def score_episodes(path: Path, algo: str, out: Path | None) -> None:
         )
     if out is not None:
         write_episodes(out, episodes)
-        console.print(f"Written to [bold]{out}[/]")
+        console.print(f"Written to [bold]{escape(str(out))}[/]")
 
 
 def _differ(group: Group) -> bool:
@@ -92,13 +97,15 @@ def _progress() -> Progress:
 
 
 def _print_summary(summary: Summary, config: RunConfig) -> None:
-    table = Table("role", "policy", "success", "mean reward", title="By role")
+    best = config.rollout.type == "tree" and config.rollout.select == "best"
+    title = f"By role{', of the best branch of each decision' if best else ''}"
+    table = Table("role", "policy", "success", "mean reward", title=title)
     for role, policy in config.roles.items():
         rewards = summary.rewards[role]
         table.add_row(
             role,
             policy,
-            f"{summary.successes[role] / summary.num_episodes:.1%}",
+            f"{summary.successes[role] / max(1, summary.num_episodes):.1%}",
             f"{statistics.mean(rewards):+.3f}" if rewards else "-",
         )
     console.print(table)
@@ -110,7 +117,10 @@ def _print_summary(summary: Summary, config: RunConfig) -> None:
     if summary.failure_share > config.rollout.max_failure_share:
         reason, count = summary.failures.most_common(1)[0]
         console.print(
-            f"[bold red]ALARM[/] {summary.failure_share:.1%} of turns failed, more than "
-            f"rollout.max_failure_share = {config.rollout.max_failure_share:.1%}. "
-            f"Most often ({count} turns): {reason}",
+            f"[bold red]ALARM[/] {summary.num_failed_turns} turns and "
+            f"{summary.num_failed_episodes} episodes failed, more than "
+            f"rollout.max_failure_share = {config.rollout.max_failure_share:.1%} of all. "
+            f"Most often ({count} times): {escape(reason)}",
         )
+    elif not summary.num_trained_turns and config.trained_policies():
+        console.print("[bold red]ALARM[/] No turn could be compared, so nothing would be learnt.")

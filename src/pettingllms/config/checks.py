@@ -4,22 +4,29 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pettingllms.config.run import RunConfig
-from pettingllms.errors import nearest
+from pettingllms.errors import describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
-def cross_check(sections: Mapping[str, Any]) -> list[str]:
+def build_env(sections: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """The environment, or why there is none."""
+    if "env" not in sections:
+        return None, []
+    try:
+        return ENVIRONMENTS.load(sections["env"].id).create(sections["env"]), []
+    except Exception as error:  # noqa: BLE001 - an author's constructor; its failure is a problem
+        return None, [f"env: cannot be made: {describe(error)}"]
+
+
+def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     """Problems between the sections that could be read; a missing one is passed over."""
     problems: list[str] = []
-    if {"roles", "policies"} <= sections.keys():
+    both = {"roles", "policies"} <= sections.keys()
+    if both:
         problems += _check_policies(sections["roles"], sections["policies"])
-    if "env" not in sections:
+    if env is None:
         return problems
-    try:
-        env = ENVIRONMENTS.load(sections["env"].id).create(sections["env"])
-    except ValueError as error:
-        return [*problems, f"env: {error}"]
-    if {"roles", "policies"} <= sections.keys():
+    if both:
         problems += _check_roles(env, sections["roles"], sections["policies"])
     if "policies" in sections:
         problems += _check_players(env, sections["policies"])
@@ -28,9 +35,8 @@ def cross_check(sections: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def resolve(config: RunConfig) -> RunConfig:
+def resolve(config: RunConfig, env: Any) -> RunConfig:
     """Fill in what the file left to choose; the configuration has no problems any more."""
-    env = ENVIRONMENTS.load(config.env.id).create(config.env)
     forks = "forks" in ALGORITHMS.load(config.algo.type).needs
     return config.resolved(env.roles, "tree" if forks else "linear")
 

@@ -8,7 +8,7 @@ from typing import Any
 import tomli_w
 from pydantic import TypeAdapter, ValidationError
 
-from pettingllms.config.checks import cross_check, resolve
+from pettingllms.config.checks import build_env, cross_check, resolve
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
 from pettingllms.errors import ConfigError, nearest
@@ -30,10 +30,11 @@ def parse_config(
 ) -> RunConfig:
     """Check plain data as a run; raise one ConfigError with every problem found."""
     sections, unreadable = _read_sections(data)
-    found = [*problems, *unreadable, *cross_check(sections)]
+    env, unmade = build_env(sections)
+    found = [*problems, *unreadable, *unmade, *cross_check(sections, env)]
     if found:
         raise ConfigError(source, found)
-    return resolve(RunConfig(**sections))
+    return resolve(RunConfig(**sections), env)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -43,10 +44,13 @@ def to_toml(config: RunConfig) -> str:
 
 def problems_in(error: ValidationError, *where: str) -> list[str]:
     """One line for each thing that pydantic refused."""
-    return [
-        f"{'.'.join(map(str, (*where, *e['loc'])))}: {e['msg'].removeprefix('Value error, ')}"
-        for e in error.errors()
-    ]
+    problems = []
+    for e in error.errors():
+        loc = [*where, *map(str, e["loc"])]
+        if loc[0] == "policies" and len(loc) > 3:
+            del loc[2]  # pydantic puts the kind of the policy here, which is no key of the file
+        problems.append(f"{'.'.join(loc)}: {e['msg'].removeprefix('Value error, ')}")
+    return problems
 
 
 def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -58,7 +62,7 @@ def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if name in data:
             try:
                 reader = TypeAdapter(field.rebuild_annotation())
-                sections[name] = reader.validate_python(data[name])
+                sections[name] = reader.validate_python(data[name], strict=True)
             except ValidationError as error:
                 problems += problems_in(error, name)
         elif field.is_required():

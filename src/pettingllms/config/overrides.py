@@ -12,21 +12,44 @@ def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> list[str]
 
 def _apply(data: dict[str, Any], raw: str) -> str | None:
     key, equals, value = raw.partition("=")
-    *tables, name = key.strip().split(".")
-    if not equals or not name or not all(tables):
+    try:
+        path = tomllib.loads(f"{key}={{}}") if equals else {}
+    except tomllib.TOMLDecodeError:
+        path = {}
+    if not path:
         return f"override '{raw}' is not of the form section.key=value"
-    table: Any = data
-    for part in tables:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            return f"override '{raw}': '{part}' is a value, not a table"
-    table[name] = _value(value.strip())
+    change: Any = _value(value.strip())
+    for name in reversed(_names(path)):
+        change = {name: change}
+    return _merge(data, change, raw)
+
+
+def _names(path: dict[str, Any]) -> list[str]:
+    """The parts of a dotted key, read by TOML's own rules for quotes."""
+    names = []
+    while path:
+        ((name, path),) = path.items()
+        names.append(name)
+    return names
+
+
+def _merge(table: dict[str, Any], change: dict[str, Any], raw: str) -> str | None:
+    for name, value in change.items():
+        if not isinstance(value, dict):
+            table[name] = value
+            continue
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return f"override '{raw}': '{name}' is a value, not a table"
+        if problem := _merge(inner, value, raw):
+            return problem
     return None
 
 
 def _value(text: str) -> Any:
     """A TOML value; what is none is taken as a string, so that names need no quotes."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        read = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return read["value"] if len(read) == 1 else text

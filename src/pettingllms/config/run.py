@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
 
 
 class RewardConfig(Section):
@@ -18,6 +18,12 @@ class RewardConfig(Section):
     """Weight of what the role itself was paid."""
     process: float = 1.0
     """Weight of what this very reply was paid."""
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> Self:
+        if not (self.team or self.agent or self.process):
+            raise ValueError("every weight is 0, so nothing would be learnt; set one")
+        return self
 
 
 class RolloutConfig(Section):
@@ -37,7 +43,9 @@ class RolloutConfig(Section):
     pay late."""
     max_extra_tokens: int = Field(default=100_000, ge=1)
     """Tree: tokens that an episode's continuations may use before the episode is cut."""
-    max_turns: int = Field(default=200, ge=1)
+    keep_continuations: bool = False
+    """Tree: keep what was said in continuations, for a look. Their rewards are always kept."""
+    max_steps: int = Field(default=200, ge=1)
     """Steps of the environment before an episode is cut."""
     max_reply_tokens: int = Field(default=512, ge=1)
     """Tokens of one reply."""
@@ -55,8 +63,12 @@ class RolloutConfig(Section):
 
 def _section_of(registry: Registry, key: str, data: Any) -> Any:
     """Read a section with the configuration class of what it names."""
-    if not isinstance(data, dict) or not isinstance(data.get(key), str):
+    if isinstance(data, Section):
         return data
+    if not isinstance(data, dict) or not isinstance(data.get(key), str):
+        raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
+            f'not a table with {key} = "NAME", where NAME is an {registry.kind}'
+        )
     return registry.load(data[key]).Config.model_validate(data)
 
 
@@ -91,7 +103,8 @@ class RunConfig(Section):
         only = next(iter(self.policies))
         roles = {role: self.roles.get(role, only) for role in env_roles}
         rollout = self.rollout.model_copy(update={"type": rollout_type})
-        return self.model_copy(update={"roles": roles, "rollout": rollout})
+        env = self.env.model_copy(update={"id": absolute(self.env.id)})
+        return self.model_copy(update={"env": env, "roles": roles, "rollout": rollout})
 
     def trained_policies(self) -> frozenset[str]:
         """Names of the policies that learn."""

@@ -18,7 +18,12 @@ class Section(BaseModel):
     """A table of the TOML file. Unknown keys are errors; the text under a field documents it."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        validate_default=True,
     )
 
     @model_validator(mode="wrap")

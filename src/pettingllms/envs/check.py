@@ -5,6 +5,7 @@ would quietly spoil training: states that change under a fork's feet, chance tha
 prompts that leak, rewards that nobody can trust. Each fault has a name and says where it was seen.
 """
 
+import json
 import pickle
 import random
 import re
@@ -14,9 +15,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pettingllms.envs.base import Environment, StepResult
-from pettingllms.errors import EnvContractError
+from pettingllms.errors import EnvContractError, describe
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Failed, Message, Rewards, Scored, Task
+from pettingllms.types import Message, Rewards, Task
 
 Env = Environment[Any, Any]
 ResultT = TypeVar("ResultT")
@@ -27,7 +28,7 @@ NONSENSE = (
     "<answer></answer>",
     "</answer><answer>",
     "<answer>1</answer><answer>2</answer>",
-    "<answer>\x00\ud7ff💥 {[(</answer>",
+    "<answer>\x00\ud800💥 {[(</answer>",
     "<answer>-1</answer>",
     "<answer>²</answer>",
     "<answer>" + "9" * 5000 + "</answer>",
@@ -43,6 +44,15 @@ class Fault:
 
     def __str__(self) -> str:
         return f"[{self.name}] {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """A play as it went: the replies of every step and what they led to."""
+
+    task: Task
+    seed: int
+    script: list[tuple[dict[str, str], StepResult[Any]]]
 
 
 class _Broken(Exception):  # noqa: N818 - carries a fault to the one place that collects them
@@ -66,9 +76,11 @@ def find_faults(
     for form in (env, *_solo_form(env, faults)):
         _collect(faults, _check_names, form)
         _collect(faults, _check_tasks, form)
+        plays: list[_Play] = []
         for at in range(num_episodes):
             episode_seed = derive_seed("check", seed, at)
-            _collect(faults, _check_episode, form, episode_seed, at % 2 == 1, max_steps)
+            _collect(faults, _check_episode, form, episode_seed, at % 2 == 1, max_steps, plays)
+        _collect(faults, _check_replays, form, plays)
     return list(faults.values())
 
 
@@ -77,6 +89,9 @@ def _collect(faults: dict[str, Fault], check: Callable[..., None], *args: object
         check(*args)
     except _Broken as broken:
         faults.setdefault(broken.fault.name, broken.fault)
+    except Exception as error:  # noqa: BLE001 - what no check foresaw is a fault all the same
+        name = check.__name__.removeprefix("_")
+        faults.setdefault("raises", Fault("raises", f"{name} met {describe(error)}"))
 
 
 def _solo_form(env: Env, faults: dict[str, Fault]) -> Iterator[Env]:
@@ -114,11 +129,14 @@ def _check_tasks(env: Env) -> None:
         ids[split] = {task.id for task in first}
         if len(ids[split]) < len(first):
             raise _Broken("bad-tasks", f"tasks('{split}') gives one id to several tasks")
+        for task in first:
+            if json.loads(json.dumps(task.data)) != task.data:
+                raise _Broken("bad-tasks", f"the data of '{task.id}' changes when written as JSON")
     if ids["train"] & ids["test"]:
         raise _Broken("split-overlap", f"in both splits: {sorted(ids['train'] & ids['test'])[:3]}")
 
 
-def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
+def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: list[_Play]) -> None:
     rng = random.Random(seed)
     tasks = env.tasks("train")
     task = tasks[rng.randrange(min(len(tasks), 64))]
@@ -128,7 +146,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
         raise _Broken("reset-not-repeatable", f"two resets of task '{task.id}', seed {seed} differ")
     paid: set[str] = set()
     acted: set[str] = set()
-    script: list[tuple[dict[str, str], object]] = []
+    script: list[tuple[dict[str, str], StepResult[Any]]] = []
     for _ in range(max_steps):
         roles = _check_acting(env, state)
         if not roles:
@@ -140,8 +158,8 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
         rival = {role: _reply(env, state, role, rng, not nonsense) for role in roles}
         result = _check_step(env, state, replies, rival)
         paid |= _check_rewards(env, roles, result.rewards)
+        script.append((replies, result))
         state = result.state
-        script.append((replies, state))
     else:
         raise _Broken("never-ends", f"a play of task '{task.id}' was not over after {max_steps}")
     for role in env.roles:
@@ -150,7 +168,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int) -> None:
             raise _Broken("bad-success", f"success for '{role}' is {success!r}, not True or False")
     if unpaid := sorted(acted - paid):
         raise _Broken("never-paid", f"a whole play paid {unpaid} nothing at any level")
-    _check_replay(env, task, seed, script)
+    plays.append(_Play(task, seed, script))
 
 
 def _call(call: Callable[[], ResultT], what: str) -> ResultT:
@@ -237,10 +255,6 @@ def _check_rewards(env: Env, acting: tuple[str, ...], rewards: object) -> set[st
     if not isinstance(rewards, Rewards):
         raise _Broken("bad-rewards", f"rewards are {rewards!r:.60}; give Rewards(...)")
     levels = {"process": rewards.process, "agent": rewards.agent}
-    given = [value for level in levels.values() for value in level.values()]
-    for value in [*given, *([] if rewards.team is None else [rewards.team])]:
-        if not isinstance(value, Scored | Failed):
-            raise _Broken("bare-reward", f"a reward is {value!r}; give Scored(...) or Failed(...)")
     for level, by_role in levels.items():
         if unknown := sorted(set(by_role) - set(env.roles)):
             raise _Broken("unknown-role", f"{level} rewards name {unknown}, not among the roles")
@@ -256,20 +270,23 @@ def _check_rewards(env: Env, acting: tuple[str, ...], rewards: object) -> set[st
     return paid
 
 
-def _check_replay(
-    env: Env, task: Task, seed: int, script: list[tuple[dict[str, str], object]]
-) -> None:
-    """A copy of the environment, given the same replies and nothing else, must go the same way."""
+def _check_replays(env: Env, plays: list[_Play]) -> None:
+    """A copy of the environment, given all plays at once and step by step, must go the same way."""
     try:
-        twin = pickle.loads(pickle.dumps(env))  # noqa: S301 - bytes that we made just now
+        twin: Env = pickle.loads(pickle.dumps(env))  # noqa: S301 - bytes that we made just now
     except Exception as error:
         raise _Broken("not-picklable", f"the environment cannot be pickled: {error}") from error
-    state = twin.reset(task, seed)
-    for at, (replies, after) in enumerate(script, start=1):
-        state = twin.step(state, replies).state
-        if state != after:
-            raise _Broken(
-                "hidden-memory",
-                f"a replay in a copy of the environment went another way at step {at}: something "
-                "outside the state decides what happens",
-            )
+    states = [twin.reset(play.task, play.seed) for play in plays]
+    for at in range(max((len(play.script) for play in plays), default=0)):
+        for number, play in enumerate(plays):
+            if at >= len(play.script):
+                continue
+            replies, expected = play.script[at]
+            result = twin.step(states[number], replies)
+            if result != expected:
+                raise _Broken(
+                    "hidden-memory",
+                    f"a replay beside other plays, in a copy of the environment, went another way "
+                    f"at step {at + 1}: something outside the state decides what happens",
+                )
+            states[number] = result.state

@@ -78,14 +78,14 @@ class AllSeats(Environment[SeatState, EnvConfig]):
 
 
 class OneSeat(AllSeats):
-    """The role `solo` has one seat, which one by the task's seed; a script plays the others."""
+    """The role `solo` has one seat, which one by the task; a script plays the others."""
 
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
         super().__init__(env)
         self._other = env.player(player)
 
     def reset(self, task: Task, seed: int) -> SeatState:
-        seat = self.env.roles[task.seed % len(self.env.roles)]
+        seat = self.env.roles[derive_seed("seat", task.id) % len(self.env.roles)]
         state = SeatState(self.env.reset(task, seed), seat, derive_seed("solo", seed))
         return self._play_others(state)[0]
 
@@ -93,8 +93,7 @@ class OneSeat(AllSeats):
         state, own = self._step_once(state, {state.seat: replies[SOLO]})
         state, after = self._play_others(state)
         results = [own, *after]
-        metrics = {key: value for result in results for key, value in result.metrics.items()}
-        return StepResult(state, _as_solo(state.seat, results), metrics)
+        return StepResult(state, _as_solo(state.seat, results), own.metrics)
 
     def _play_others(self, state: SeatState) -> tuple[SeatState, list[StepResult[Any]]]:
         results = []

@@ -2,8 +2,10 @@
 
 Plain environments are called on the event loop itself, which is what makes thousands of plays in
 one process cheap. A call that overruns is ended from a watchdog thread by an exception raised
-inside it, so an endless loop stops burning the core. Environments that wait for something outside
-(`blocking`) are called on threads of their own, and a thread that cannot be ended is left behind.
+inside it, so an endless loop stops burning the core; from then on all calls are made on threads, so
+that the next one does not hold up the loop. Environments that wait for something outside
+(`blocking`) are called on threads from the start. A thread that cannot be ended, because it is
+stuck inside a C call, is left behind.
 """
 
 import asyncio
@@ -13,11 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pettingllms.errors import describe
 from pettingllms.types import Failed
 
 ResultT = TypeVar("ResultT")
-MAX_BLOCKED = 64
-"""Blocking calls under way at once."""
+MAX_ON_THREADS = 64
+"""Calls under way on threads at once, not counting those that were left behind."""
 
 
 class CallFailed(Exception):  # noqa: N818 - a recorded event of a play, not an error of the program
@@ -45,11 +48,11 @@ class Guard:
 
     def __init__(self, seconds: float, blocking: bool = False) -> None:
         self._seconds = seconds
-        self._blocking = blocking
+        self._on_threads = blocking
         self._calls: dict[int, _Call] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._free = asyncio.Semaphore(MAX_BLOCKED)
+        self._free = asyncio.Semaphore(MAX_ON_THREADS)
         self._watchdog = threading.Thread(target=self._watch, daemon=True, name="env-watchdog")
 
     def __enter__(self) -> "Guard":
@@ -59,15 +62,16 @@ class Guard:
     def __exit__(self, *exc: object) -> None:
         self._closed.set()
         self._watchdog.join()
+        self._end_calls(before=float("inf"))
 
-    async def call(self, function: Callable[..., ResultT], *args: Any) -> ResultT:
-        """The function's result; CallFailed if it raised or took too long."""
-        if not self._blocking:
-            return self._call_here(function, *args)
+    async def call(self, what: str, function: Callable[..., ResultT], *args: Any) -> ResultT:
+        """The function's result; CallFailed, naming `what` was called, if there is none."""
+        if not self._on_threads:
+            return self._call_here(what, function, *args)
         async with self._free:
-            return await self._call_on_thread(function, *args)
+            return await self._call_on_thread(what, function, *args)
 
-    def _call_here(self, function: Callable[..., ResultT], *args: Any) -> ResultT:
+    def _call_here(self, what: str, function: Callable[..., ResultT], *args: Any) -> ResultT:
         thread = threading.get_ident()
         try:
             try:
@@ -77,12 +81,17 @@ class Guard:
                 self._finish(thread)
         except _Overtime:
             self._finish(thread)
-            raise CallFailed(self._overran(function)) from None
-        except Exception as error:
-            reason = f"{_name(function)} raised {type(error).__name__}: {error}"
+            self._on_threads = True
+            raise CallFailed(self._overran(what)) from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            reason = f"{what} raised {describe(error)}"
             raise CallFailed(Failed(reason, "environment")) from error
 
-    async def _call_on_thread(self, function: Callable[..., ResultT], *args: Any) -> ResultT:
+    async def _call_on_thread(
+        self, what: str, function: Callable[..., ResultT], *args: Any
+    ) -> ResultT:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[ResultT] = loop.create_future()
 
@@ -97,7 +106,7 @@ class Guard:
         def run() -> None:
             result, error = None, None
             try:
-                result = self._call_here(function, *args)
+                result = self._call_here(what, function, *args)
             except CallFailed as failed:
                 error = failed
             if not loop.is_closed():
@@ -107,7 +116,7 @@ class Guard:
         try:
             return await asyncio.wait_for(done, self._seconds * 1.5)
         except TimeoutError:
-            raise CallFailed(self._overran(function)) from None
+            raise CallFailed(self._overran(what)) from None
 
     def _finish(self, thread: int) -> None:
         """Take the call off the watch, and take back an exception that has not landed yet."""
@@ -118,22 +127,21 @@ class Guard:
 
     def _watch(self) -> None:
         while not self._closed.wait(min(self._seconds / 4, 0.25)):
-            now = time.monotonic()
-            with self._lock:
-                for thread, call in list(self._calls.items()):
-                    if now > call.deadline:
-                        call.ended, call.deadline = True, now + self._seconds
-                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                            ctypes.c_ulong(thread), ctypes.py_object(_Overtime)
-                        )
+            self._end_calls(before=time.monotonic())
 
-    def _overran(self, function: Callable[..., Any]) -> Failed:
+    def _end_calls(self, before: float) -> None:
+        """Raise inside every call whose deadline has passed; again later, if it goes on."""
+        with self._lock:
+            for thread, call in self._calls.items():
+                if call.deadline < before:
+                    call.ended, call.deadline = True, time.monotonic() + self._seconds
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread), ctypes.py_object(_Overtime)
+                    )
+
+    def _overran(self, what: str) -> Failed:
         return Failed(
-            f"{_name(function)} did not return within {self._seconds:g} s "
-            "(rollout.env_seconds); the call was ended",
+            f"{what} did not return within {self._seconds:g} s (rollout.env_seconds); the call "
+            "was ended",
             "environment",
         )
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", repr(function))

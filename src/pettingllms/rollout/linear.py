@@ -2,7 +2,7 @@
 
 from pettingllms.rollout.guard import CallFailed
 from pettingllms.rollout.table import Position, Table
-from pettingllms.types import Episode
+from pettingllms.types import Episode, Turn
 
 
 async def play_linear(table: Table, episode: Episode, path: int | str) -> None:
@@ -18,28 +18,43 @@ async def play_linear(table: Table, episode: Episode, path: int | str) -> None:
 
 
 async def play_on(
-    table: Table, episode: Episode, start: Position, max_tokens: int, num_steps: int = 0
+    table: Table,
+    episode: Episode,
+    start: Position,
+    max_tokens: int,
+    key: str = "max_episode_tokens",
+    num_steps: int = 0,
 ) -> Position:
-    """Play from a position to the end, adding every turn and step to the episode."""
+    """Play from a position to the end, adding every turn and step to the episode.
+
+    The token limit holds exactly: a reply that reached it was cut by us, so nobody judges it.
+    """
     at, num_tokens = start, 0
     while roles := await table.acting(at):
-        episode.failure = table.over_limit(num_steps, num_tokens, max_tokens)
+        episode.failure = table.over_limit(num_steps, num_tokens, max_tokens, key)
         if episode.failure is not None:
             break
-        replies = await table.ask_all(at, episode.task, dict.fromkeys(roles, 1))
+        left = (max_tokens - num_tokens) // len(roles) or 1
+        replies = await table.ask_all(at, episode.task, dict.fromkeys(roles, 1), left)
         turns = range(len(episode.turns), len(episode.turns) + len(replies))
         episode.turns += [turn for (turn,) in replies]
+        num_tokens += sum(turn.num_tokens for (turn,) in replies)
         episode.failure = next((turn.failure for (turn,) in replies if turn.failure), None)
+        if left < table.config.max_reply_tokens and _any_cut(replies):
+            episode.failure = table.over_limit(num_steps, max_tokens, max_tokens, key)
         if episode.failure is not None:
             break
         state, step = await table.step(at, episode, turns)
         for (turn,) in replies:
             turn.step = step
-            num_tokens += turn.num_tokens
         at = at.after(state, step, "next")
         episode.last = step
         num_steps += 1
     return at
+
+
+def _any_cut(replies: list[list[Turn]]) -> bool:
+    return any(turn.finish == "length" for (turn,) in replies)
 
 
 def judge_turns(episode: Episode) -> None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pettingllms.errors import SamplerError, describe
 from pettingllms.types import (
     Failed,
     Ids,
+    LogProbs,
     Message,
     Renderer,
     Sample,
@@ -16,7 +18,9 @@ from pettingllms.types import (
     Turn,
 )
 
+MAX_ID = np.iinfo(np.int32).max
 NO_IDS: Ids = np.empty(0, dtype=np.int32)
+NO_IDS.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,63 +51,97 @@ class Question:
 
 
 async def ask(seat: Seat, question: Question) -> list[Turn]:
-    """The replies of the seat's policy, one turn for each; a failed one carries its reason."""
-    prompt_ids = seat.renderer.render(question.messages)
-    prompt_ids.flags.writeable = False
-    request = SampleRequest(
-        policy=seat.policy,
-        role=question.role,
-        prompt_ids=prompt_ids,
-        num_samples=question.num_samples,
-        max_tokens=question.max_tokens,
-        seed=question.seed,
-        task_id=question.task_id,
-        state=question.state if seat.sees_state else None,
-    )
-    results = await _sample(seat.sampler, request, question.seconds)
-    return [_turn(seat, question, prompt_ids, result) for result in results]
+    """The replies of the seat's policy, one turn for each.
+
+    This is the boundary that records a sampler's failures: whatever goes wrong in sampling or
+    rendering becomes the reason on these turns, and touches nothing else.
+    """
+    prompt_ids = NO_IDS
+    try:
+        prompt_ids = frozen(seat.renderer.render(question.messages))
+        request = SampleRequest(
+            policy=seat.policy,
+            role=question.role,
+            prompt_ids=prompt_ids,
+            num_samples=question.num_samples,
+            max_tokens=question.max_tokens,
+            seed=question.seed,
+            task_id=question.task_id,
+            state=question.state if seat.sees_state else None,
+        )
+        results = await _sample(seat.sampler, request, question.seconds)
+        return [_turn(seat, question, prompt_ids, result) for result in results]
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        failure = Failed(f"the sampler was cancelled: {describe(error)}", "sampler")
+    except Exception as error:  # noqa: BLE001 - see the docstring
+        failure = Failed(describe(error), "sampler")
+    return [_failed_turn(seat, question, prompt_ids, failure) for _ in range(question.num_samples)]
 
 
 async def _sample(
     sampler: Sampler, request: SampleRequest, seconds: float
 ) -> list[Sample | Failed]:
-    """Ask the sampler; whatever goes wrong there becomes a failure of these replies alone."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as deadline:
             results = list(await sampler.sample(request))
     except TimeoutError:
-        reason = f"no reply within {seconds:g} s (rollout.sampler_seconds)"
-    except Exception as error:  # noqa: BLE001 - the one boundary that records a sampler's failure
-        reason = f"{type(error).__name__}: {error}"
-    else:
-        if len(results) == request.num_samples:
-            return results
-        reason = f"the sampler gave {len(results)} replies, {request.num_samples} were asked for"
-    return [Failed(reason, "sampler")] * request.num_samples
+        if not deadline.expired():
+            raise
+        raise SamplerError(f"no reply within {seconds:g} s (rollout.sampler_seconds)") from None
+    if len(results) != request.num_samples:
+        raise SamplerError(f"{len(results)} replies came, {request.num_samples} were asked for")
+    return results
 
 
 def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Failed) -> Turn:
     if isinstance(result, Failed):
-        return Turn(
-            role=question.role,
-            policy=seat.policy,
-            messages=question.messages,
-            prompt_ids=prompt_ids,
-            response_ids=NO_IDS,
-            logprobs=None,
-            text="",
-            policy_version=0,
-            failure=result,
-        )
-    result.ids.flags.writeable = False
+        return _failed_turn(seat, question, prompt_ids, result)
+    ids = frozen(result.ids)
+    if len(ids) > question.max_tokens:
+        raise SamplerError(f"{len(ids)} tokens came, at most {question.max_tokens} were asked for")
     return Turn(
         role=question.role,
         policy=seat.policy,
         messages=question.messages,
         prompt_ids=prompt_ids,
-        response_ids=result.ids,
-        logprobs=result.logprobs,
-        text=seat.renderer.decode(result.ids),
+        response_ids=ids,
+        logprobs=None if result.logprobs is None else _checked(result.logprobs, len(ids)),
+        text=seat.renderer.decode(ids),
         policy_version=result.policy_version,
         finish=result.finish,
     )
+
+
+def _failed_turn(seat: Seat, question: Question, prompt_ids: Ids, failure: Failed) -> Turn:
+    return Turn(
+        role=question.role,
+        policy=seat.policy,
+        messages=question.messages,
+        prompt_ids=prompt_ids,
+        response_ids=NO_IDS,
+        logprobs=None,
+        text="",
+        policy_version=None,
+        failure=failure,
+    )
+
+
+def frozen(ids: Ids) -> Ids:
+    """A copy of ids that nobody can change: what was sampled stays what was sampled."""
+    given = np.asarray(ids)
+    if given.dtype != np.int32 and given.size and not 0 <= given.min() <= given.max() <= MAX_ID:
+        raise SamplerError(f"ids must be from 0 to {MAX_ID}")
+    copy = np.array(given, dtype=np.int32)
+    copy.flags.writeable = False
+    return copy
+
+
+def _checked(logprobs: LogProbs, count: int) -> LogProbs:
+    copy = np.array(logprobs, dtype=np.float32)
+    copy.flags.writeable = False
+    if copy.shape != (count,) or not np.isfinite(copy).all():
+        raise SamplerError(f"the log-probs of {count} tokens are {copy.shape} or not finite")
+    return copy

@@ -1,16 +1,17 @@
 """The table at which plays happen: an environment, its seats, and the moves of every rollout."""
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
-from pettingllms.envs import Environment
+from pettingllms.envs import Environment, StepResult
 from pettingllms.rollout.guard import Guard
 from pettingllms.rollout.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Episode, Failed, Step, Task, Turn
+from pettingllms.types import Episode, Failed, Message, Rewards, Step, Task, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,29 @@ class Table:
 
     async def start(self, task: Task, seed: int, path: int | str) -> Position:
         """The position that an episode of this task begins with."""
-        state = await self.guard.call(self.env.reset, task, seed)
+        state = await self.guard.call("reset", self.env.reset, task, seed)
         return Position(state, None, derive_seed("play", seed, path))
 
     async def acting(self, at: Position) -> tuple[str, ...]:
         """Roles that speak now."""
-        return await self.guard.call(self.env.acting, at.state)
+        return await self.guard.call("acting", self._acting, at.state)
 
     async def ask_all(
-        self, at: Position, task: Task, num_samples: Mapping[str, int]
+        self, at: Position, task: Task, num_samples: Mapping[str, int], max_tokens: int
     ) -> list[list[Turn]]:
         """Ask several roles at the same time; the turns of each, in the order of the roles."""
         questions = [
-            await self._question(at, task, role, number) for role, number in num_samples.items()
+            Question(
+                role=role,
+                messages=await self.guard.call("observe", self._observe, at.state, role),
+                state=at.state,
+                task_id=task.id,
+                seed=derive_seed(at.seed, "ask", role),
+                num_samples=number,
+                max_tokens=min(max_tokens, self.config.max_reply_tokens),
+                seconds=self.config.sampler_seconds,
+            )
+            for role, number in num_samples.items()
         ]
         if len(questions) == 1:
             return [await ask(self.seats[questions[0].role], questions[0])]
@@ -63,33 +74,49 @@ class Table:
     async def step(self, at: Position, episode: Episode, turns: Sequence[int]) -> tuple[Any, int]:
         """Step the environment with these turns' replies; the next state, and the new step."""
         replies = {episode.turns[i].role: episode.turns[i].text for i in turns}
-        result = await self.guard.call(self.env.step, at.state, replies)
-        episode.steps.append(Step(at.step, tuple(turns), result.rewards, result.metrics))
+        result, metrics = await self.guard.call("step", self._step, at.state, replies)
+        episode.steps.append(Step(at.step, tuple(turns), result.rewards, metrics))
         return result.state, len(episode.steps) - 1
 
     async def success(self, at: Position) -> dict[str, bool]:
         """For each role, whether the finished play reached its aim."""
-        return {
-            role: await self.guard.call(self.env.success, at.state, role) for role in self.env.roles
-        }
+        return await self.guard.call("success", self._success, at.state)
 
-    def over_limit(self, num_steps: int, num_tokens: int, max_tokens: int) -> Failed | None:
-        """The failure to record if a play may not go on."""
-        if num_steps >= self.config.max_turns:
-            return Failed(f"cut after {num_steps} steps (rollout.max_turns)", "limit")
+    def over_limit(
+        self, num_steps: int, num_tokens: int, max_tokens: int, key: str
+    ) -> Failed | None:
+        """The failure to record if a play may not go on; `key` is where its tokens are limited."""
+        if num_steps >= self.config.max_steps:
+            return Failed(f"cut after {num_steps} steps (rollout.max_steps)", "limit")
         if num_tokens >= max_tokens:
-            return Failed(f"cut after {num_tokens} tokens, the limit is {max_tokens}", "limit")
+            return Failed(f"cut after {num_tokens} tokens (rollout.{key})", "limit")
         return None
 
-    async def _question(self, at: Position, task: Task, role: str, num_samples: int) -> Question:
-        messages = tuple(await self.guard.call(self.env.observe, at.state, role))
-        return Question(
-            role=role,
-            messages=messages,
-            state=at.state,
-            task_id=task.id,
-            seed=derive_seed(at.seed, "ask", role),
-            num_samples=num_samples,
-            max_tokens=self.config.max_reply_tokens,
-            seconds=self.config.sampler_seconds,
-        )
+    # What follows runs inside the guard: an answer of the environment that is not what the
+    # contract says is its failure, like an exception.
+
+    def _acting(self, state: Any) -> tuple[str, ...]:
+        roles = tuple(self.env.acting(state))
+        if unknown := [role for role in roles if role not in self.seats]:
+            raise ValueError(f"no such role: {', '.join(map(str, unknown))}")
+        return roles
+
+    def _observe(self, state: Any, role: str) -> tuple[Message, ...]:
+        messages = tuple(self.env.observe(state, role))
+        if not messages or not all(isinstance(message, Message) for message in messages):
+            raise TypeError(f"'{role}' is shown {messages!r:.60}, which are not messages")
+        return messages
+
+    def _step(
+        self, state: Any, replies: Mapping[str, str]
+    ) -> tuple[StepResult[Any], dict[str, float]]:
+        result: Any = self.env.step(state, replies)
+        if not isinstance(result, StepResult) or not isinstance(result.rewards, Rewards):
+            raise TypeError(f"{result!r:.60} is not a StepResult with Rewards")
+        metrics = {str(name): float(value) for name, value in result.metrics.items()}
+        if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
+            raise ValueError(f"metrics are not finite: {', '.join(wrong)}")
+        return result, metrics
+
+    def _success(self, state: Any) -> dict[str, bool]:
+        return {role: bool(self.env.success(state, role)) for role in self.env.roles}

@@ -12,12 +12,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pettingllms.algos.credit import turn_reward
+from pettingllms.algos.credit import sibling_rewards
 from pettingllms.rollout.guard import CallFailed
 from pettingllms.rollout.linear import judge_turns, play_on
 from pettingllms.rollout.table import Position, Table
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Episode, Failed, Scored
+from pettingllms.types import Episode, Failed, Scored, Turn
 
 Joint = tuple[int, ...]
 """Indices of the turns that enter one step, in the order of the acting roles."""
@@ -40,8 +40,8 @@ async def play_tree(table: Table, episode: Episode, path: int | str) -> None:
         num_steps = num_tokens = 0
         while roles := await table.acting(at):
             episode.failure = table.over_limit(
-                num_steps, num_tokens, table.config.max_episode_tokens
-            ) or _extra_over(table, episode)
+                num_steps, num_tokens, table.config.max_episode_tokens, "max_episode_tokens"
+            )
             if episode.failure is not None:
                 return
             at, chosen = await _decide(table, episode, at, roles, num_steps)
@@ -51,6 +51,9 @@ async def play_tree(table: Table, episode: Episode, path: int | str) -> None:
         episode.success = await table.success(at)
     except CallFailed as failed:
         episode.failure = failed.failure
+        for turn in episode.turns:
+            if turn.step is None:
+                turn.failure = turn.failure or failed.failure
 
 
 async def _decide(
@@ -76,6 +79,8 @@ async def _decide(
         turn.failure = fork.failure
         turn.step = None if fork.at is None else fork.at.step
         turn.last = fork.last
+    for indices in siblings:
+        _void_if_cut([episode.turns[index] for index in indices])
     rng = random.Random(derive_seed(at.seed, "select"))
     chosen = tuple(_select(table, episode, indices, rng) for indices in siblings)
     fork = forks.get(chosen) or await _fork(table, episode, at, chosen)
@@ -90,7 +95,8 @@ async def _sample_siblings(
     """Ask every acting role; a seat that learns gives siblings, any other one reply."""
     numbers = {role: table.config.num_samples if table.seats[role].trained else 1 for role in roles}
     ranges = []
-    for turns in await table.ask_all(at, episode.task, numbers):
+    limit = table.config.max_reply_tokens
+    for turns in await table.ask_all(at, episode.task, numbers, limit):
         start = len(episode.turns)
         episode.turns += turns
         ranges.append(range(start, len(episode.turns)))
@@ -121,13 +127,16 @@ async def _fork(table: Table, episode: Episode, at: Position, joint: Joint) -> F
 async def _play_forks_on(table: Table, episode: Episode, forks: list[Fork], num_steps: int) -> None:
     """Play every fork to its end at the same time, each with its share of the tokens left."""
     open_forks = [fork for fork in forks if fork.at is not None]
-    left = table.config.max_extra_tokens - episode.num_extra_tokens
-    share = left // max(1, len(open_forks))
+    used, cap = episode.num_extra_tokens, table.config.max_extra_tokens
+    share = (cap - used) // max(1, len(open_forks))
+    if share < 1:
+        reason = f"cut after {used} of {cap} extra tokens (rollout.max_extra_tokens)"
+        raise CallFailed(Failed(reason, "limit"))
     plays = await asyncio.gather(
         *(_play_fork_on(table, episode, fork.at, share, num_steps) for fork in open_forks)
     )
     for fork, play in zip(open_forks, plays, strict=True):
-        graft(episode, play, fork)
+        graft(episode, play, fork, keep=table.config.keep_continuations)
 
 
 async def _play_fork_on(
@@ -138,17 +147,22 @@ async def _play_fork_on(
     play = Episode(episode.id, episode.env, episode.task, episode.seed)
     start = Position(at.state, None, derive_seed(at.seed, "continuation"))
     try:
-        await play_on(table, play, start, max_tokens, num_steps)
+        await play_on(table, play, start, max_tokens, "max_extra_tokens", num_steps)
     except CallFailed as failed:
         play.failure = failed.failure
     judge_turns(play)
     return play
 
 
-def graft(episode: Episode, play: Episode, fork: Fork) -> None:
-    """Put a continuation into the episode, behind the fork that it was played from."""
+def graft(episode: Episode, play: Episode, fork: Fork, keep: bool) -> None:
+    """Put a continuation into the episode, behind the fork that it was played from.
+
+    Its rewards are what the fork is judged by. What was said in it is kept only for a look: that
+    is most of the memory of a tree.
+    """
     first_turn, first_step = len(episode.turns), len(episode.steps)
     root = fork.last
+    episode.num_extra_tokens += play.num_tokens
 
     def moved(step: int | None) -> int | None:
         return root if step is None else step + first_step
@@ -158,12 +172,19 @@ def graft(episode: Episode, play: Episode, fork: Fork) -> None:
         turn.last = moved(turn.last)
     for step in play.steps:
         step.parent = moved(step.parent)
-        step.turns = tuple(index + first_turn for index in step.turns)
-    episode.turns += play.turns
+        step.turns = tuple(index + first_turn for index in step.turns) if keep else ()
+    if keep:
+        episode.turns += play.turns
     episode.steps += play.steps
-    episode.num_extra_tokens += play.num_tokens
     fork.last = moved(play.last)
     fork.failure = play.failure
+
+
+def _void_if_cut(siblings: list[Turn]) -> None:
+    """Compare none if one was cut by a limit: those that were not are the plays that ended soon."""
+    cut = next((t.failure for t in siblings if t.failure and t.failure.owner == "limit"), None)
+    for turn in siblings:
+        turn.failure = turn.failure or cut
 
 
 def _select(table: Table, episode: Episode, indices: range, rng: random.Random) -> int:
@@ -174,18 +195,11 @@ def _select(table: Table, episode: Episode, indices: range, rng: random.Random) 
         raise CallFailed(failure or Failed("no sibling reached a state", "environment"))
     if table.config.select == "sampled":
         return rng.choice(reached)
+    rewards = sibling_rewards(episode, [episode.turns[i] for i in reached], table.reward)
     worth = {
         index: reward.value
-        for index in reached
-        if isinstance(reward := turn_reward(episode, episode.turns[index], table.reward), Scored)
+        for index, reward in zip(reached, rewards, strict=True)
+        if isinstance(reward, Scored)
     }
     best = [index for index, value in worth.items() if value == max(worth.values())]
     return rng.choice(best or reached)
-
-
-def _extra_over(table: Table, episode: Episode) -> Failed | None:
-    """The failure to record if what is left cannot give every sibling a token of continuation."""
-    used, cap = episode.num_extra_tokens, table.config.max_extra_tokens
-    if table.config.continuation == "none" or cap - used >= table.config.num_samples:
-        return None
-    return Failed(f"cut after {used} of {cap} extra tokens (rollout.max_extra_tokens)", "limit")

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pettingllms.rollout.tree import play_tree
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 
+DEFAULT, RARELY = gc.get_threshold(), (100_000, 50, 1000)
 ROLLOUTS = {"linear": play_linear, "tree": play_tree}
 
 
@@ -29,11 +31,11 @@ def rare_collections() -> Iterator[None]:
     10,000 episodes as at 100.
     """
     before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 1000)
+    gc.set_threshold(*RARELY)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*(DEFAULT if before == RARELY else before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +47,36 @@ class Worker:
     config: RolloutConfig
     reward: RewardConfig
 
+    def __post_init__(self) -> None:
+        if self.config.type not in ROLLOUTS:
+            raise ValueError(
+                f"rollout.type is '{self.config.type}'; resolve it to 'linear' or 'tree' first"
+            )
+
     async def run(
         self, tasks: Iterable[Task], seed: int, deliver: Callable[[Episode], None]
     ) -> None:
         """Play every task; episodes are delivered in the order in which they end."""
-        plays = self._plays(tasks, seed)
+        plays = self._plays(_each_once(tasks), seed)
+        under_way: set[str] = set()
+
+        async def play_all(episode: Episode, path: int) -> None:
+            """Play one episode, then whichever is next, until none is left."""
+            while True:
+                under_way.add(episode.id)
+                await ROLLOUTS[self.config.type](table, episode, path)
+                under_way.remove(episode.id)
+                deliver(episode)
+                if (play := next(plays, None)) is None:
+                    return
+                episode, path = play
+
         with rare_collections(), Guard(self.config.env_seconds, self.env.blocking) as guard:
             table = Table(self.env, self.seats, self.config, self.reward, guard)
             async with asyncio.TaskGroup() as group:
-                for _ in range(self.config.max_concurrent):
-                    play = next(plays, None)
-                    if play is None:
-                        break
-                    group.create_task(self._play_all(table, play, plays, deliver))
-
-    async def _play_all(
-        self,
-        table: Table,
-        play: tuple[Episode, int] | None,
-        plays: Iterator[tuple[Episode, int]],
-        deliver: Callable[[Episode], None],
-    ) -> None:
-        """Play one episode, then whichever is next, until none is left."""
-        while play is not None:
-            episode, path = play
-            await ROLLOUTS[self.config.type](table, episode, path)
-            deliver(episode)
-            play = next(plays, None)
+                for episode, path in itertools.islice(plays, self.config.max_concurrent):
+                    group.create_task(play_all(episode, path))
+        assert not under_way, f"lost: {under_way}"  # noqa: S101 - a lost episode is a bug of ours
 
     def _plays(self, tasks: Iterable[Task], seed: int) -> Iterator[tuple[Episode, int]]:
         """The episodes to play. All of one task share a seed, so they start from one state."""
@@ -80,3 +85,16 @@ class Worker:
             env_seed = derive_seed("env", seed, task.id)
             for number in range(num_episodes):
                 yield Episode(f"{task.id}/{number}", self.env.id, task, env_seed), number
+
+
+def _each_once(tasks: Iterable[Task]) -> list[Task]:
+    """The tasks of a batch; two with one id would be played alike and compared as one problem."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        if task.id in found:
+            raise ValueError(
+                f"task '{task.id}' comes twice in one batch; give every task an id of its own, or "
+                "raise rollout.num_samples"
+            )
+        found[task.id] = task
+    return list(found.values())

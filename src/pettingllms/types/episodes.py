@@ -45,7 +45,8 @@ class Turn:
     """Log-probability of each response id as the sampler gave it; None where it gives none."""
     text: str
     """What the environment read."""
-    policy_version: int
+    policy_version: int | None
+    """Version of the policy that wrote this; None if nothing was written."""
     finish: Finish = "stop"
     step: int | None = None
     """Index of the step that this reply entered; None if it never reached the environment."""
@@ -122,7 +123,7 @@ class Episode:
 
     @property
     def num_tokens(self) -> int:
-        """All tokens sampled for this episode."""
+        """Tokens of the turns that this episode holds."""
         return sum(turn.num_tokens for turn in self.turns)
 
 

@@ -73,8 +73,12 @@ def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
 
 def episode_line(episode: Episode) -> str:
     """One episode as one line of a file."""
-    line = json.dumps(episode_to_json(episode), ensure_ascii=False, allow_nan=False)
-    return line + "\n"
+    try:
+        return json.dumps(episode_to_json(episode), allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"episode {episode.id} cannot be written: {error}; is the data of its task plain JSON?"
+        ) from error
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:
@@ -85,7 +89,7 @@ def read_episodes(path: Path) -> Iterator[Episode]:
                 yield episode_from_json(json.loads(line))
             except RecordError as error:
                 raise RecordError(f"{path}, line {number}: {error}") from None
-            except (ValueError, KeyError, TypeError) as error:
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 raise RecordError(
                     f"{path}, line {number}: not an episode ({error!r}); was the file cut short?"
                 ) from error

@@ -9,6 +9,9 @@ Owner = Literal["environment", "sampler", "judge", "limit"]
 """Who is answerable for a failure. `limit` is a cap of the configuration."""
 
 
+MAX_REWARD = 1e9
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A reward that was really given."""
@@ -16,10 +19,13 @@ class Scored:
     value: float
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.value):
+        value = float(self.value)
+        if not abs(value) <= MAX_REWARD:
             raise ValueError(
-                f"Scored({self.value}) is not finite; give Failed(reason, owner) instead"
+                f"Scored({value}) is not a number from -{MAX_REWARD:g} to {MAX_REWARD:g}; if no "
+                "reward can be given, give Failed(reason, owner)"
             )
+        object.__setattr__(self, "value", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,11 @@ class Rewards:
     """For a role, whether or not it acted in this step."""
     team: Reward | None = None
     """For all roles together."""
+
+    def __post_init__(self) -> None:
+        for reward in (*self.process.values(), *self.agent.values(), self.team):
+            if reward is not None and not isinstance(reward, Scored | Failed):
+                raise TypeError(f"a reward is {reward!r}; give Scored(...) or Failed(...)")
 
 
 NO_REWARDS = Rewards()

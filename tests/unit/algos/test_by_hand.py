@@ -161,3 +161,65 @@ def test_scoring_again_leaves_nothing_of_the_first_time() -> None:
     make_algorithm("grpo").assign(plays)
     make_algorithm("at_grpo").assign(plays)
     assert [advantages(play) for play in plays] == [[None], [None]]
+
+
+def test_the_roles_of_one_play_are_no_comparison() -> None:
+    plays = [pair("t", 0, 1, -1), linear("t", 1, ("a", rewards(team=0.0)), failure=LOST)]
+    for name in ("grpo", "dr_grpo", "dr_mas", "rloo"):
+        assert make_algorithm(name).assign(plays) == []
+
+
+def test_siblings_are_compared_by_the_levels_that_all_were_paid_at() -> None:
+    """One reply ends the play and is paid for the outcome; the others are not yet."""
+    episode = siblings("t", "a", [0.0, 0.0, 1.0])
+    episode.steps[0].rewards = rewards(process={"a": 0.0}, team=1.0)
+    make_algorithm("at_grpo").assign([episode])
+    first, second, third = advantages(episode)
+    assert first == second == near(-third / 2)
+    for step in episode.steps:
+        step.rewards = rewards(process={"a": 0.0}, team=step.turns[0] * 1.0)
+    make_algorithm("at_grpo").assign([episode])
+    assert advantages(episode) == near([-1, 0, 1], abs=1e-5)
+
+
+def test_siblings_of_two_roles_that_act_together_are_two_groups() -> None:
+    episode = siblings("t", "a", [1.0, 2.0])
+    other = siblings("t", "b", [10.0, 30.0])
+    for turn in other.turns:
+        turn.step = turn.last = turn.step + len(episode.steps)
+    episode.turns += other.turns
+    episode.steps += other.steps
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert [len(group.members) for group in groups] == [2, 2]
+
+
+def test_plays_of_one_task_under_another_chance_are_another_problem() -> None:
+    plays = [
+        *(linear("t", n, ("a", rewards(team=v)), seed=1) for n, v in enumerate((1.0, 2.0))),
+        *(linear("t", n, ("a", rewards(team=v)), seed=2) for n, v in enumerate((10.0, 20.0))),
+    ]
+    for number, play in enumerate(plays):
+        play.id = f"t/{number}"
+    make_algorithm("dr_grpo").assign(plays)
+    assert [advantages(play)[0] for play in plays] == [-0.5, 0.5, -5, 5]
+
+
+def test_reinforce_pp_has_a_batch_for_each_policy() -> None:
+    plays = [pair("t", 0, 1, 100), pair("u", 0, 3, 900)]
+    make_algorithm("reinforce_pp").assign(plays)
+    half = math.sqrt(0.5)
+    assert [advantages(play) for play in plays] == [
+        [near(-half, rel=1e-5), near(-half, rel=1e-5)],
+        [near(half, rel=1e-5), near(half, rel=1e-5)],
+    ]
+
+
+def test_magrpo_weighs_the_team_and_leaves_lonely_turns_out() -> None:
+    plays = [
+        linear("t", 0, ("a", rewards(team=1.0))),
+        linear("t", 1, ("a", rewards(team=3.0)), ("a", rewards(team=5.0))),
+    ]
+    cls = type(make_algorithm("magrpo"))
+    cls(reward=RewardConfig(team=0.5)).assign(plays)
+    assert [advantages(play) for play in plays] == [[-1.75], [1.75, None]]
+    assert cls(reward=RewardConfig(team=0)).assign(plays) == []

@@ -64,6 +64,8 @@ def test_an_error_is_a_message_without_a_traceback(monkeypatch, capsys) -> None:
         (["score", "nowhere.jsonl"], "there is no such file"),
         (["rollout", SOLO, "--split", "dev"], "give train or test"),
         (["rollout", SOLO, "--player", "minmax"], "did you mean 'minimax'?"),
+        (["rollout", SOLO, "--out", "/dev/null/x"], "Not a directory"),
+        (["play", "tic_tac_toe-v1", "id=x"], "id: name the environment first"),
     ],
 )
 def test_wrong_words_are_named(monkeypatch, capsys, args: list[str], expected: str) -> None:
@@ -89,13 +91,34 @@ def test_rollouts_are_written_and_scored_again(tmp_path: Path) -> None:
 def test_scoring_with_an_algorithm_that_needs_other_rollouts_says_so(tmp_path: Path) -> None:
     run("rollout", SELF_PLAY, "rollout.num_tasks=1", "--out", str(tmp_path))
     text = run("score", str(tmp_path / "episodes.jsonl"), "--algo", "dr_mas")
+    assert "dr_mas on episodes.jsonl" in text
     assert "No turns could be compared" in text
 
 
+def test_scoring_again_is_what_the_run_did(tmp_path: Path) -> None:
+    team = str(CONFIGS / "tic_tac_toe_against_minimax.toml")
+    run("rollout", team, "reward.agent=3", "algo.type=dr_mas", "--out", str(tmp_path))
+    path = tmp_path / "episodes.jsonl"
+    run("score", str(path), "--out", str(tmp_path / "again.jsonl"))
+    assert (tmp_path / "again.jsonl").read_text() == path.read_text()
+
+
+def test_scoring_without_the_runs_configuration_is_refused(monkeypatch, capsys, tmp_path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_text("")
+    assert "config.toml" in fail(monkeypatch, capsys, "score", str(path))
+
+
+def test_words_that_look_like_markup_are_printed_as_they_are(tmp_path: Path) -> None:
+    out = tmp_path / "r[x]"
+    text = run("rollout", SOLO, "rollout.num_tasks=1", "--out", str(out))
+    assert "r[x]" in text.replace("\n", "")
+
+
 def test_failures_raise_the_alarm(tmp_path: Path) -> None:
-    text = run("rollout", SOLO, "rollout.max_turns=1", "--out", str(tmp_path))
+    text = run("rollout", SOLO, "rollout.max_steps=1", "--out", str(tmp_path))
     assert "ALARM" in text
-    assert "rollout.max_turns" in text
+    assert "rollout.max_steps" in text
 
 
 def test_a_person_plays_with_bare_answers() -> None:

@@ -41,7 +41,7 @@ def test_every_problem_of_a_file_is_shown_at_once() -> None:
     found = problems(
         env={"id": "tic_tac_toe-v1", "num_task": 3, "illegal_reward": "much"},
         algo={"type": "grpoo"},
-        rollout={"num_samples": 0, "max_turn": 3},
+        rollout={"num_samples": 0, "max_step": 3},
         policies={"p": {"kind": "lora", "model": "m", "rnak": 4}, "q": {"kind": "fool"}},
         roles={"player_x": "z"},
         rewards={"team": 1},
@@ -52,8 +52,8 @@ def test_every_problem_of_a_file_is_shown_at_once() -> None:
         "env.illegal_reward: ",
         "algo: no algorithm is called 'grpoo'; did you mean 'grpo'?",
         "rollout.num_samples: Input should be greater than or equal to 1",
-        "rollout.max_turn: unknown key; did you mean 'max_turns'?",
-        "policies.p.lora.rnak: unknown key; did you mean 'rank'?",
+        "rollout.max_step: unknown key; did you mean 'max_steps'?",
+        "policies.p.rnak: unknown key; did you mean 'rank'?",
         "policies.q: ",
         "rewards: unknown key; did you mean 'reward'?",
     ]:
@@ -88,6 +88,17 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"algo": {"type": "at_grpo"}}, 'pays late.* set rollout.continuation = "episode"'),
         ({"rollout": {"num_samples": 1}}, "'grpo' compares at least 2 samples"),
         ({"env": {"id": "tic_tac_toe-v1", "opponent": "me"}}, "env.opponent: "),
+        ({"env": 3}, 'env: not a table with id = "NAME"'),
+        ({"algo": {}}, 'algo: not a table with type = "NAME"'),
+        ({"algo": "grpo"}, "algo: not a table"),
+        ({"policies": []}, "policies: "),
+        ({"policies": {}}, "policies: "),
+        ({"roles": "x"}, "roles: "),
+        ({"seed": True}, "seed: "),
+        ({"rollout": {"num_samples": "8"}}, "rollout.num_samples: "),
+        ({"reward": {"team": float("nan")}}, "reward.team: "),
+        ({"reward": {"team": 0, "agent": 0, "process": 0}}, "every weight is 0"),
+        ({"env": {"id": "pettingllms.envs:Environment"}}, "env: cannot be made: TypeError"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_fix(sections: dict, expected: str) -> None:
@@ -109,11 +120,18 @@ def test_overrides_reach_every_depth_and_are_read_as_toml(tmp_path: Path) -> Non
     path.write_text('[env]\nid = "tic_tac_toe-v1"\n[algo]\ntype = "grpo"\n')
     config = load_config(
         path,
-        ["seed=7", "policies.p.kind=full", "policies.p.model=org/name", "rollout.env_seconds=0.5"],
+        [
+            "seed=7",
+            'policies."qwen2.5".kind=full',
+            'policies."qwen2.5".model=org/name',
+            "rollout.env_seconds=0.5",
+            "rollout={num_samples=6}",
+        ],
     )
     assert config.seed == 7
-    assert config.policies["p"].model == "org/name"
+    assert config.policies["qwen2.5"].model == "org/name"
     assert config.rollout.env_seconds == 0.5
+    assert config.rollout.num_samples == 6
 
 
 @pytest.mark.parametrize(

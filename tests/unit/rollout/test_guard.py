@@ -11,7 +11,7 @@ from pettingllms.rollout.guard import CallFailed, Guard
 def call(function, *args, seconds: float = 0.2, blocking: bool = False):
     async def run():
         with Guard(seconds, blocking) as guard:
-            return await guard.call(function, *args)
+            return await guard.call("it", function, *args)
 
     return asyncio.run(run())
 
@@ -70,7 +70,7 @@ def test_blocking_calls_do_not_hold_up_the_loop() -> None:
     async def run() -> float:
         with Guard(5, blocking=True) as guard:
             start = time.monotonic()
-            await asyncio.gather(*(guard.call(time.sleep, 0.2) for _ in range(20)))
+            await asyncio.gather(*(guard.call("sleep", time.sleep, 0.2) for _ in range(20)))
             return time.monotonic() - start
 
     assert asyncio.run(run()) < 2
@@ -90,7 +90,7 @@ def test_a_late_end_never_hits_the_code_after_the_call() -> None:
         with Guard(0.02) as guard:
             for at in range(60):
                 try:
-                    outcomes.append(await guard.call(spin, 0.015 + 0.0003 * at))
+                    outcomes.append(await guard.call("spin", spin, 0.015 + 0.0003 * at))
                 except CallFailed:
                     outcomes.append("ended")
                 spin(0.002)
@@ -105,3 +105,85 @@ def test_the_watchdog_ends_with_the_guard() -> None:
     with Guard(1):
         assert any(thread.name == "env-watchdog" for thread in threading.enumerate())
     assert not any(thread.name == "env-watchdog" for thread in threading.enumerate())
+
+
+def test_an_end_that_comes_while_the_call_returns_hits_nothing_else() -> None:
+    async def run() -> None:
+        with Guard(60) as guard:
+            finish = guard._finish
+
+            def ended_while_returning(thread: int) -> None:
+                guard._finish = finish
+                watchdog = threading.Thread(target=guard._end_calls, args=(float("inf"),))
+                watchdog.start()
+                watchdog.join()
+                finish(thread)
+
+            guard._finish = ended_while_returning
+            with contextlib.suppress(CallFailed):
+                await guard.call("it", len, "abc")
+            assert guard._calls == {}
+            assert sum(range(1000)) == 499500
+
+    asyncio.run(run())
+
+
+def test_after_one_overrun_calls_no_longer_hold_up_the_loop() -> None:
+    def endless() -> None:
+        while True:
+            pass
+
+    async def run() -> float:
+        with Guard(0.2) as guard:
+            with pytest.raises(CallFailed):
+                await guard.call("it", endless)
+            start = time.monotonic()
+            await asyncio.gather(
+                *(guard.call("it", endless) for _ in range(4)), return_exceptions=True
+            )
+            return time.monotonic() - start
+
+    assert asyncio.run(run()) < 1.5
+
+
+def test_leaving_the_guard_ends_what_is_still_running() -> None:
+    beats = 0
+
+    def endless() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+
+    async def run() -> None:
+        with Guard(60, blocking=True) as guard:
+            task = asyncio.create_task(guard.call("it", endless))
+            await asyncio.sleep(0.1)
+            task.cancel()
+
+    asyncio.run(run())
+    time.sleep(0.1)
+    before = beats
+    time.sleep(0.1)
+    assert beats == before > 0
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_an_environment_cannot_stop_the_program(error, blocking) -> None:
+    def leave() -> None:
+        raise error
+
+    with pytest.raises(CallFailed, match=error.__name__):
+        call(leave, blocking=blocking)
+
+
+def test_an_exception_that_cannot_say_what_it_is() -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise ValueError
+
+    def broken() -> None:
+        raise Mute
+
+    with pytest.raises(CallFailed, match="Mute: it cannot say why"):
+        call(broken)

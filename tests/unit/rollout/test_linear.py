@@ -62,8 +62,8 @@ def test_the_same_seed_gives_the_same_episodes_at_any_concurrency() -> None:
 
 
 def test_a_play_over_the_turn_limit_is_cut_and_none_of_its_turns_is_trained_on() -> None:
-    episode = roll(Relay(), num_tasks=1, num_samples=1, max_turns=3)[0]
-    assert episode.failure == Failed("cut after 3 steps (rollout.max_turns)", "limit")
+    episode = roll(Relay(), num_tasks=1, num_samples=1, max_steps=3)[0]
+    assert episode.failure == Failed("cut after 3 steps (rollout.max_steps)", "limit")
     assert len(episode.turns) == 3
     assert all(turn.failure == episode.failure for turn in episode.turns)
     assert episode.success == {}

@@ -1,3 +1,4 @@
+import random
 from collections import defaultdict
 
 import pytest
@@ -103,7 +104,7 @@ def test_a_team_reward_reaches_siblings_only_through_continuations() -> None:
 
 
 def test_continuations_are_counted_and_never_compared() -> None:
-    episode = grow(continuation="episode")
+    episode = grow(continuation="episode", keep_continuations=True)
     extra = [turn for turn in episode.turns if turn.branch is None]
     assert episode.num_extra_tokens == sum(turn.num_tokens for turn in extra) > 0
     groups = make_algorithm("at_grpo").assign([episode])
@@ -204,7 +205,7 @@ def test_the_same_seed_grows_the_same_tree_at_any_concurrency() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_a_tree_over_the_turn_limit_keeps_what_was_judged(limit: int) -> None:
-    episode = grow(max_turns=limit)
+    episode = grow(max_steps=limit)
     assert episode.failure is not None
     assert len(episode.trunk()) == limit
     assert len(make_algorithm("at_grpo").assign([episode])) == limit
@@ -214,4 +215,90 @@ def tic_tac_toe_trees(env, num_tasks: int) -> list[Episode]:
     sampler = ScriptedSampler(env, "random")
     seat = Seat("shared", sampler, ByteRenderer(), sees_state=True)
     seats = dict.fromkeys(env.roles, seat)
-    return play_with(env, seats, num_tasks, type="tree", num_samples=4, continuation="episode")
+    options = {"type": "tree", "num_samples": 4, "continuation": "episode"}
+    return play_with(env, seats, num_tasks, keep_continuations=True, **options)
+
+
+def test_what_was_said_in_continuations_is_dropped_unless_asked_for() -> None:
+    lean = grow(continuation="episode")
+    full = grow(continuation="episode", keep_continuations=True)
+    assert all(turn.branch is not None for turn in lean.turns)
+    assert len(full.turns) > len(lean.turns)
+    assert lean.num_extra_tokens == full.num_extra_tokens
+    credit = [
+        [m.reward for g in make_algorithm("at_grpo").assign([e]) for m in g.members]
+        for e in (lean, full)
+    ]
+    assert credit[0] == credit[1]
+
+
+def test_the_cap_on_extra_tokens_holds_however_long_replies_are() -> None:
+    for cap in (10, 100, 1000):
+        episode = grow(answer=lambda r, n: "7" * 500, continuation="episode", max_extra_tokens=cap)
+        assert episode.num_extra_tokens <= cap
+    duel = grow(Duel(), continuation="episode", max_extra_tokens=5)
+    assert duel.failure is not None
+    assert "max_extra_tokens" in duel.failure.reason
+    assert all(turn.failure for turn in duel.turns)
+
+
+def test_a_cut_sibling_voids_its_decision_and_does_not_choose_the_branch() -> None:
+    """With too few tokens the plays that end soon, such as forfeits, are the only ones judged."""
+    env = make_env("tic_tac_toe-v1")
+
+    def answer(request, number):
+        prompt = bytes(request.prompt_ids.tolist()).decode()
+        free = [c for c in prompt.split("<user>")[1] if c.isdigit()]
+        legal = f"<answer>{random.Random(request.seed + number).choice(free)}</answer>"
+        return "nonsense" if number == 0 and request.num_samples > 1 else legal
+
+    for seed in range(10):
+        episode = roll(
+            env,
+            answer,
+            num_tasks=1,
+            num_samples=4,
+            type="tree",
+            continuation="episode",
+            max_extra_tokens=300,
+            seed=seed,
+        )[0]
+        groups = make_algorithm("at_grpo").assign([episode])
+        assert {len(group.members) for group in groups} <= {4}
+        cut = [t for t in episode.turns if t.failure and t.failure.owner == "limit"]
+        assert cut
+
+
+def test_siblings_and_continuations_are_sampled_by_chances_of_their_own() -> None:
+    sampler = AnsweringSampler(by_chance)
+    seats = {role: Seat(role, sampler, ByteRenderer()) for role in ("a", "b")}
+    play_with(Relay(), seats, num_tasks=2, type="tree", continuation="episode")
+    assert len({request.seed for request in sampler.requests}) == len(sampler.requests)
+
+
+def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None:
+    episode = grow(max_episode_tokens=2)
+    assert episode.failure is not None
+    assert len(episode.trunk()) == 2
+    short = grow(continuation="episode", max_steps=3)
+    assert all(turn.failure and turn.failure.owner == "limit" for turn in short.turns)
+
+
+def test_a_decision_of_a_seat_that_does_not_learn_is_not_played_on() -> None:
+    learner, rival = AnsweringSampler(by_chance), AnsweringSampler(by_chance)
+    seats = {
+        "a": Seat("learner", learner, ByteRenderer(), trained=False),
+        "b": Seat("rival", rival, ByteRenderer(), trained=False),
+    }
+    (episode,) = play_with(Relay(), seats, num_tasks=1, type="tree", continuation="episode")
+    assert episode.num_extra_tokens == 0
+    assert len(episode.steps) == 4
+
+
+def test_a_role_that_cannot_reply_fails_the_siblings_of_the_other() -> None:
+    def answer(request, number):
+        return Failed("lost", "sampler") if request.role == "b" else by_chance(request, number)
+
+    episode = grow(Duel(), answer)
+    assert episode.failure == Failed("lost", "sampler")
+    assert all(turn.failure for turn in episode.turns)

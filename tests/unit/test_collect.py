@@ -1,0 +1,106 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pettingllms.collect import ALGORITHM_FILE, EPISODES_FILE, collect, scripted_seats, summarize
+from pettingllms.config import RunConfig, parse_config
+from pettingllms.envs import make_env
+from pettingllms.types import Failed, Rewards, read_episodes
+from toys import Relay
+
+FULL = {"kind": "full", "model": "m"}
+
+
+def mixed_team(**sections) -> RunConfig:
+    """X learns, O is scripted."""
+    base = {
+        "env": {"id": "tic_tac_toe-v1"},
+        "algo": {"type": "grpo"},
+        "policies": {"learner": FULL, "rival": {"kind": "scripted", "player": "minimax"}},
+        "roles": {"player_x": "learner", "player_o": "rival"},
+    }
+    return parse_config({**base, **sections})
+
+
+def test_policies_that_do_not_learn_get_no_credit_and_stand_in_no_baseline(tmp_path) -> None:
+    summary = collect(mixed_team(algo={"type": "dr_grpo"}), tmp_path)
+    episodes = list(read_episodes(tmp_path / EPISODES_FILE))
+    for episode in episodes:
+        for turn in episode.turns:
+            assert (turn.advantage is not None) == (turn.policy == "learner")
+    assert summary.num_trained_turns == sum(
+        t.policy == "learner" for e in episodes for t in e.turns
+    )
+    by_task: dict[str, dict[str, float]] = {}
+    for episode in episodes:
+        by_task.setdefault(episode.task.id, {})[episode.id] = episode.turns[0].advantage
+    assert all(sum(plays.values()) == pytest.approx(0) for plays in by_task.values())
+
+
+def test_the_mix_of_rewards_reaches_the_credit(tmp_path: Path) -> None:
+    found = []
+    for agent in (1.0, 3.0):
+        config = mixed_team(algo={"type": "dr_grpo"}, reward={"agent": agent})
+        collect(config, tmp_path)
+        episodes = read_episodes(tmp_path / EPISODES_FILE)
+        found.append([t.advantage for e in episodes for t in e.turns if t.policy == "learner"])
+    assert any(found[0])
+    assert found[1] == pytest.approx([3 * advantage for advantage in found[0]])
+
+
+def test_only_policies_that_learn_give_siblings() -> None:
+    config = mixed_team()
+    seats = scripted_seats(config, make_env("tic_tac_toe-v1"), "random")
+    assert {role: seat.trained for role, seat in seats.items()} == {
+        "player_x": True,
+        "player_o": False,
+    }
+
+
+def test_what_an_algorithm_must_remember_is_saved_with_the_run(tmp_path: Path) -> None:
+    collect(mixed_team(algo={"type": "rae"}), tmp_path)
+    state = json.loads((tmp_path / ALGORITHM_FILE).read_text())
+    assert set(state) == {"tic_tac_toe-v1/player_x"}
+    assert state["tic_tac_toe-v1/player_x"] < 0
+
+
+class JudgeIsDown(Relay):
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        return type(result)(result.state, Rewards(team=Failed("no judge", "judge")))
+
+
+class NoStart(Relay):
+    def reset(self, task, seed):
+        raise RuntimeError("no database")
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"), [(JudgeIsDown, "judge: no judge"), (NoStart, "no database")]
+)
+def test_every_kind_of_failure_counts(env, reason: str, tmp_path: Path) -> None:
+    config = parse_config(
+        {
+            "env": {"id": f"{__name__}:{env.__name__}"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": FULL},
+        }
+    )
+    summary = collect(config, tmp_path)
+    assert summary.failure_share == 1
+    assert reason in summary.failures.most_common(1)[0][0]
+    assert summary.num_trained_turns == 0
+
+
+def test_tokens_of_continuations_are_counted_once(tmp_path: Path) -> None:
+    totals = set()
+    for keep in (True, False):
+        rollout = {"continuation": "episode", "keep_continuations": keep, "num_tasks": 2}
+        config = mixed_team(algo={"type": "at_grpo"}, rollout=rollout)
+        summary = collect(config, tmp_path)
+        assert 0 < summary.num_extra_tokens < summary.num_tokens
+        totals.add(summary.num_tokens)
+        again = summarize(list(read_episodes(tmp_path / EPISODES_FILE)), config)
+        assert again.num_tokens == summary.num_tokens
+    assert len(totals) == 1
