@@ -4,6 +4,7 @@ import asyncio
 import statistics
 import time
 import tracemalloc
+from collections import deque
 from dataclasses import asdict, dataclass
 
 from pettingllms.config import RewardConfig, RolloutConfig
@@ -46,48 +47,58 @@ class RolloutBench:
 
 
 def bench_rollout(num_many: int = 10_000, num_few: int = 100, repeats: int = 5) -> RolloutBench:
-    """Play tic-tac-toe with `num_few` and `num_many` episodes at once, taking turns."""
-    _play(num_few)
+    """Play tic-tac-toe with `num_few` and `num_many` episodes at once, taking turns.
+
+    Both play enough episodes that starting up does not count.
+    """
+    total_few = max(num_few, num_many // 5)
+    _play(total_few, num_few)
     few, many = [], []
     for _ in range(repeats):
-        few.append(statistics.median(_play(num_few)[0] for _ in range(20)))
-        many.append(_play(num_many)[0])
-    _, few_at_once, _ = _play(num_few)
-    _, many_at_once, _ = _play(num_many)
+        few.append(_play(total_few, num_few)[:2])
+        many.append(_play(num_many, num_many)[:2])
     peak, held = _memory(1000)
-    few_us, many_us = statistics.median(few), statistics.median(many)
     return RolloutBench(
         num_few=num_few,
         num_many=num_many,
-        few_at_once=few_at_once,
-        many_at_once=many_at_once,
-        few_us_per_turn=round(few_us, 1),
-        many_us_per_turn=round(many_us, 1),
-        ratio=round(statistics.median(m / f for m, f in zip(many, few, strict=True)), 3),
+        few_at_once=few[0][1],
+        many_at_once=many[0][1],
+        few_us_per_turn=round(statistics.median(cost for cost, _ in few), 1),
+        many_us_per_turn=round(statistics.median(cost for cost, _ in many), 1),
+        ratio=round(statistics.median(m / f for (m, _), (f, _) in zip(many, few, strict=True)), 3),
         peak_bytes_per_episode=peak,
         held_bytes_per_episode=held,
     )
 
 
-def _play(num_episodes: int) -> tuple[float, int, list[Episode]]:
-    """Microseconds a turn, the most episodes that waited for a reply at once, and the episodes."""
+def _play(num_episodes: int, at_once: int) -> tuple[float, int, deque[Episode]]:
+    """Microseconds a turn, the most episodes that waited for a reply at once, and the last ones.
+
+    As many episodes are held as are under way, as a worker would hold a batch.
+    """
     env = make_env("tic_tac_toe-v1", num_tasks=num_episodes)
     sampler = InstantSampler(env, "random")
     seat = Seat("shared", sampler, ByteRenderer(), sees_state=True)
-    config = RolloutConfig(type="linear", num_samples=1, max_concurrent=num_episodes)
+    config = RolloutConfig(type="linear", num_samples=1, max_concurrent=at_once)
     worker = Worker(env, dict.fromkeys(env.roles, seat), config, RewardConfig())
-    episodes: list[Episode] = []
+    held: deque[Episode] = deque(maxlen=at_once)
+    num_turns = 0
+
+    def deliver(episode: Episode) -> None:
+        nonlocal num_turns
+        num_turns += len(episode.turns)
+        held.append(episode)
+
     start = time.perf_counter()
-    asyncio.run(worker.run(env.tasks("train"), 0, episodes.append))
-    seconds = time.perf_counter() - start
-    num_turns = sum(len(episode.turns) for episode in episodes)
-    return seconds / num_turns * 1e6, sampler.most_waiting, episodes
+    asyncio.run(worker.run(env.tasks("train"), 0, deliver))
+    cost = (time.perf_counter() - start) / num_turns * 1e6
+    return cost, sampler.most_waiting, held
 
 
 def _memory(num_episodes: int) -> tuple[int, int]:
     """Bytes an episode at the peak, and bytes that a finished episode keeps."""
     tracemalloc.start()
-    _, _, episodes = _play(num_episodes)
+    _, _, episodes = _play(num_episodes, num_episodes)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak // len(episodes), held // len(episodes)
