@@ -2,14 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pettingllms.config import PolicyConfig, RewardConfig, RolloutConfig, RunConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
+BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 
 
@@ -34,13 +36,36 @@ def reference() -> str:
 
 def table(title: str, model: type[BaseModel]) -> str:
     """One section as a table of its keys."""
-    rows = [f"## {title}", "", "| key | default | meaning |", "| --- | --- | --- |"]
+    rows = [f"## {title}", "", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in model.model_fields.items():
-        plain = field.default is not PydanticUndefined and not isinstance(field.default, BaseModel)
-        default = f"`{json.dumps(field.default)}`" if plain and field.default is not None else ""
         meaning = " ".join((field.description or "").split())
-        rows.append(f"| `{name}` | {default} | {meaning} |")
+        rows.append(f"| `{name}` | {values(field)} | {default(name, field)} | {meaning} |")
     return "\n".join(rows)
+
+
+def default(name: str, field: FieldInfo) -> str:
+    """The default of a key, or that there is none."""
+    if field.is_required() or (name in ("id", "type") and field.default == ""):
+        return "required"
+    plain = field.default is not PydanticUndefined and not isinstance(field.default, BaseModel)
+    return f"`{json.dumps(field.default)}`" if plain and field.default is not None else ""
+
+
+def values(field: FieldInfo) -> str:
+    """What a key may be set to."""
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{json.dumps(value)}`" for value in get_args(field.annotation))
+    types = (field.annotation, *get_args(field.annotation))
+    plain = [part.__name__ for part in (int, float, bool, str) if part in types]
+    if not plain or get_origin(field.annotation) is dict:
+        return "table"
+    bounds = [
+        f"{sign} {getattr(limit, attribute):g}"
+        for limit in field.metadata
+        for attribute, sign in BOUNDS.items()
+        if hasattr(limit, attribute)
+    ]
+    return " ".join([plain[0], *bounds])
 
 
 if __name__ == "__main__":

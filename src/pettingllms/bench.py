@@ -5,7 +5,7 @@ import statistics
 import time
 import tracemalloc
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import make_env
@@ -33,17 +33,13 @@ class RolloutBench:
 
     num_few: int
     num_many: int
-    few_at_once: int
-    many_at_once: int
+    at_once: int
+    """Episodes that really waited for a reply at the same time."""
     few_us_per_turn: float
     many_us_per_turn: float
     ratio: float
     peak_bytes_per_episode: int
     held_bytes_per_episode: int
-
-    def as_dict(self) -> dict[str, float]:
-        """The same as plain values."""
-        return asdict(self)
 
 
 def bench_rollout(num_many: int = 10_000, num_few: int = 100, repeats: int = 5) -> RolloutBench:
@@ -61,8 +57,7 @@ def bench_rollout(num_many: int = 10_000, num_few: int = 100, repeats: int = 5) 
     return RolloutBench(
         num_few=num_few,
         num_many=num_many,
-        few_at_once=few[0][1],
-        many_at_once=many[0][1],
+        at_once=many[0][1],
         few_us_per_turn=round(statistics.median(cost for cost, _ in few), 1),
         many_us_per_turn=round(statistics.median(cost for cost, _ in many), 1),
         ratio=round(statistics.median(m / f for (m, _), (f, _) in zip(many, few, strict=True)), 3),

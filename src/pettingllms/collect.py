@@ -12,9 +12,8 @@ from typing import Any
 from pettingllms.algos import make_algorithm_for
 from pettingllms.algos.credit import role_reward, turn_reward
 from pettingllms.config import RunConfig, to_toml
-from pettingllms.envs import Environment, Split
+from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.registry import ENVIRONMENTS
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, Failed, Scored, write_episodes
 
@@ -50,12 +49,6 @@ class Summary:
         return max(turns, self.num_failed_episodes / max(1, self.num_episodes))
 
 
-def env_of(config: RunConfig) -> Environment[Any, Any]:
-    """The environment of a run."""
-    env: Environment[Any, Any] = ENVIRONMENTS.load(config.env.id).create(config.env)
-    return env
-
-
 def scripted_seats(
     config: RunConfig, env: Environment[Any, Any], stand_in: str
 ) -> Mapping[str, Seat]:
@@ -81,7 +74,7 @@ def collect(
 
     Episodes are written in the order of tasks, whatever order they end in.
     """
-    env = env_of(config)
+    env = make_env_for(config.env)
     worker = Worker(env, scripted_seats(config, env, stand_in), config.rollout, config.reward)
     episodes: list[Episode] = []
 
@@ -91,8 +84,8 @@ def collect(
 
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
     asyncio.run(worker.run(tasks, config.seed, deliver))
-    order = {task.id: at for at, task in enumerate(tasks)}
-    episodes.sort(key=lambda episode: (order[episode.task.id], episode.id))
+    place = {task.id: at for at, task in enumerate(tasks)}
+    episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)
     folder.mkdir(parents=True, exist_ok=True)

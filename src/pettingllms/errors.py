@@ -31,6 +31,10 @@ class SamplerError(PettingError):
     """A sampler that could not answer a request."""
 
 
+class TaskError(PettingError, ValueError):
+    """Tasks that cannot be played as one batch."""
+
+
 class RecordError(PettingError, ValueError):
     """An episode file that cannot be read."""
 

@@ -1,13 +1,12 @@
 """The tables of environments and algorithms by name.
 
-A name is a line of a table here, an entry point of an installed package, or `module:Class` /
-`file.py:Class`. Nothing is imported until it is asked for, and nothing is guessed: a wrong name is
-an error with the nearest right one, and a module that cannot be imported says why.
+A name is a line of a table here, or `package.module:Class`, or `file.py:Class`. Nothing is imported
+until it is asked for, and nothing is guessed: a wrong name is an error with the nearest right one,
+and a module that cannot be imported says why.
 """
 
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -20,42 +19,49 @@ from pettingllms.seeds import derive_seed
 class Registry:
     """Classes of one kind, by name, imported when first asked for."""
 
-    def __init__(self, kind: str, table: dict[str, str]) -> None:
+    def __init__(self, kind: str, base: str, table: dict[str, str]) -> None:
         self.kind = kind
+        self._base = base
         self._table = table
 
     def names(self) -> list[str]:
-        """Every name known now: ours, then those of installed packages."""
-        return [*self._table, *sorted(self._plugins())]
+        """Every name of the table."""
+        return list(self._table)
 
     def load(self, name: str) -> Any:
         """The class of that name."""
-        target = self._table.get(name) or (name if ":" in name else self._plugins().get(name))
-        if target is None:
+        target = self._table.get(name, name)
+        place, colon, attribute = target.rpartition(":")
+        if not colon:
             raise UnknownNameError(
                 f"no {self.kind} is called '{name}'; {nearest(name, self.names())}"
             )
-        place, _, attribute = target.rpartition(":")
         try:
             module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
-            found = getattr(module, attribute)
         except Exception as error:
             raise UnknownNameError(
                 f"{self.kind} '{name}' cannot be loaded: {describe(error)}"
             ) from error
-        if not isinstance(found, type) or not hasattr(found, "Config"):
-            raise UnknownNameError(f"'{name}' is not a class that is an {self.kind}")
+        found = getattr(module, attribute, None)
+        if found is None:
+            raise UnknownNameError(
+                f"{place} has no {attribute!r}; {nearest(attribute, _classes_in(module))}"
+            )
+        if not isinstance(found, type) or self._base not in [c.__name__ for c in found.__mro__]:
+            raise UnknownNameError(
+                f"'{name}' is not an {self.kind}; write class {attribute}(pettingllms.{self._base})"
+            )
         return found
 
-    def _plugins(self) -> dict[str, str]:
-        group = f"pettingllms.{self.kind}s"
-        return {point.name: point.value for point in entry_points(group=group)}
+
+def _classes_in(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, type)]
 
 
-def absolute(name: str) -> str:
+def absolute(name: str, folder: Path = Path()) -> str:
     """The same name, with the path of a file written out so that it holds in every folder."""
     place, _, attribute = name.rpartition(":")
-    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
+    return f"{(folder / place).resolve()}:{attribute}" if place.endswith(".py") else name
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -84,6 +90,7 @@ def _load_file(path: Path) -> ModuleType:
 
 ENVIRONMENTS = Registry(
     "environment",
+    "Environment",
     {
         "tic_tac_toe-v1": "pettingllms.envs.tic_tac_toe:TicTacToe",
         "hanabi-v1": "pettingllms.envs.hanabi:Hanabi",
@@ -95,6 +102,7 @@ ENVIRONMENTS = Registry(
 
 ALGORITHMS = Registry(
     "algorithm",
+    "Algorithm",
     {
         "grpo": "pettingllms.algos.grpo:Grpo",
         "at_grpo": "pettingllms.algos.at_grpo:AtGrpo",

@@ -142,6 +142,49 @@ class NumbersForRewards(Relay):
         return replace(result, rewards=Rewards(process=dict.fromkeys(replies, 1.0)))
 
 
+class ActsByAString(Relay):
+    """Not a tuple of roles."""
+
+    def acting(self, state):
+        return "".join(super().acting(state))
+
+
+class StepsToAState(Relay):
+    """The bare state instead of a result."""
+
+    def step(self, state, replies):
+        return super().step(state, replies).state
+
+
+class WordsForMetrics(Relay):
+    """A metric that no curve can show."""
+
+    def step(self, state, replies):
+        return replace(super().step(state, replies), metrics={"mood": "good"})
+
+
+class PaysByADict(Relay):
+    """A dict instead of Rewards."""
+
+    def step(self, state, replies):
+        return replace(super().step(state, replies), rewards={"a": 1.0})
+
+
+class OneRoleTwice(Relay):
+    roles = ("a", "b", "a")
+
+
+class Unequal:
+    """Hashes and pickles, and is equal to nothing but itself."""
+
+
+class NoEquality(Relay):
+    """A state that a copy of it does not equal."""
+
+    def reset(self, task, seed):
+        return Talk(start=Unequal())
+
+
 class Generators(Relay):
     """tasks cannot be looked at twice."""
 
@@ -272,6 +315,12 @@ BROKEN = {
     PaysAStranger: "unknown-role",
     PaysTheSilent: "process-without-reply",
     NumbersForRewards: "raises",
+    ActsByAString: "bad-acting",
+    StepsToAState: "bad-result",
+    WordsForMetrics: "bad-metrics",
+    PaysByADict: "bad-rewards",
+    OneRoleTwice: "bad-roles",
+    NoEquality: "no-equality",
     Generators: "raises",
     ArrayInState: "raises",
     PaysByWhatItSawLast: "hidden-memory",

@@ -40,6 +40,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("numbers", "endings"), VARIANTS)
 def test_every_move_agrees_with_openspiel(numbers: tuple[int, ...], endings: set[str]) -> None:
     players, colors, ranks, hand_size, information, lives = numbers

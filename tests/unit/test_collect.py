@@ -93,6 +93,12 @@ def test_every_kind_of_failure_counts(env, reason: str, tmp_path: Path) -> None:
     assert summary.num_trained_turns == 0
 
 
+def test_episodes_are_written_in_the_order_of_tasks_and_plays(tmp_path: Path) -> None:
+    collect(mixed_team(rollout={"num_samples": 12, "num_tasks": 3}), tmp_path)
+    ids = [episode.id for episode in read_episodes(tmp_path / EPISODES_FILE)]
+    assert ids == [f"train-{task}/{number}" for task in range(3) for number in range(12)]
+
+
 def test_tokens_of_continuations_are_counted_once(tmp_path: Path) -> None:
     totals = set()
     for keep in (True, False):

@@ -17,7 +17,7 @@ def test_a_name_far_from_all_gives_all() -> None:
         ENVIRONMENTS.load("zzz")
 
 
-SOUND = "class Mine:\n    Config = dict\n"
+SOUND = "import pettingllms\n\nclass Mine(pettingllms.Environment): pass\n"
 
 
 def test_a_class_in_a_file_can_be_loaded_twice(tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_a_path_is_written_out_and_a_name_is_not() -> None:
     ("target", "reason"),
     [
         ("no_such_package.env:Mine", "No module named"),
-        ("pettingllms.envs:NoSuchClass", "no attribute 'NoSuchClass'"),
+        ("pettingllms.envs:NoSuchClass", "has no 'NoSuchClass'; known: "),
         ("nowhere/at_all.py:Mine", "there is no file nowhere/at_all.py"),
-        ("pettingllms.envs:check_env", "is not a class that is an environment"),
+        ("pettingllms.envs:check_env", "is not an environment; write class"),
         ("..a:b", "cannot be loaded"),
     ],
 )

@@ -8,7 +8,7 @@ from pettingllms.algos.credit import role_reward
 from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.types import Episode, Group, Member, Scored, Turn
 
-Need = Literal["forks", "values", "reference"]
+Need = Literal["forks"]
 
 
 class Algorithm(ABC):

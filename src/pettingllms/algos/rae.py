@@ -3,8 +3,9 @@
 In self-play one policy sits in every seat, and seats are not equal: who moves first wins more. A
 baseline for each environment and role, moved slowly from batch to batch, takes the seat's
 advantage out of the reply's, and needs one play of a task instead of several. The baseline is
-part of the run: it is saved and taken up again. A batch is compared with the baseline from before
-it, and then moves it as a whole, so that the order of plays does not matter.
+part of the run: `state` is saved with it, and `load_state` takes it up again. A batch is compared
+with the baseline from before it, and then moves it as a whole, so that the order of plays does
+not matter.
 """
 
 from collections.abc import Mapping, Sequence

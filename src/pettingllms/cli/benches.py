@@ -1,19 +1,18 @@
 """`bench`: figures with the command that made them."""
 
 import json
+from dataclasses import asdict
 
-from rich.console import Console
 from rich.table import Table
 
 from pettingllms.bench import bench_rollout
-
-console = Console()
+from pettingllms.cli.console import console
 
 
 def print_rollout_bench(num_many: int, repeats: int, as_json: bool) -> None:
     """Run the rollout benchmark and print it."""
     if as_json:
-        console.out(json.dumps(bench_rollout(num_many, repeats=repeats).as_dict()), highlight=False)
+        console.out(json.dumps(asdict(bench_rollout(num_many, repeats=repeats))), highlight=False)
         return
     with console.status(f"playing tic-tac-toe, {num_many:,} episodes at once"):
         result = bench_rollout(num_many, repeats=repeats)
@@ -21,7 +20,7 @@ def print_rollout_bench(num_many: int, repeats: int, as_json: bool) -> None:
     table.add_row(f"a turn at {result.num_few:,} episodes", f"{result.few_us_per_turn:.0f} µs")
     table.add_row(f"a turn at {result.num_many:,} episodes", f"{result.many_us_per_turn:.0f} µs")
     table.add_row("ratio", f"{result.ratio:.2f}")
-    table.add_row("episodes that waited for a reply at once", f"{result.many_at_once:,}")
+    table.add_row("episodes that waited for a reply at once", f"{result.at_once:,}")
     table.add_row("memory an episode, at the peak", _kib(result.peak_bytes_per_episode))
     table.add_row("memory an episode, once over", _kib(result.held_bytes_per_episode))
     console.print(table)

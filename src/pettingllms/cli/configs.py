@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
+from pettingllms.cli.console import console
 from pettingllms.config import load_config, to_toml
-
-console = Console()
 
 
 def check_config(path: Path, overrides: Sequence[str]) -> None:

@@ -1,23 +1,27 @@
 """`envs`, `algos` and `check-env`: what there is, and whether it keeps the contract."""
 
+import sys
+import threading
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
 
+from pettingllms.cli.console import console
 from pettingllms.config import apply_overrides, problems_in
 from pettingllms.envs import Environment, check_env, make_env
-from pettingllms.errors import ConfigError
+from pettingllms.errors import ConfigError, EnvContractError, describe
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
-
-console = Console()
 
 
 def list_envs() -> None:
     """A table of the environments with their roles and players."""
-    table = Table("environment", "roles", "players", "solo role", "rewards", title="Environments")
+    table = Table(title="Environments")
+    table.add_column("environment", no_wrap=True)
+    for title in ("roles", "players", "solo role", "rewards"):
+        table.add_column(title)
     for name in ENVIRONMENTS.names():
         env = make_env(name)
         solo = make_env(name, solo=True)
@@ -43,10 +47,31 @@ def list_algos() -> None:
     console.print(table)
 
 
-def test_env(name: str, options: Sequence[str], num_episodes: int) -> None:
-    """Run `check_env`; a fault is an error that names it."""
+def check_contract(name: str, options: Sequence[str], num_episodes: int, seconds: float) -> None:
+    """Run `check_env`, and say what it was doing if it does not come to an end."""
     env = env_with(name, options)
-    check_env(env, num_episodes)
+    outcome: list[Exception | None] = []
+
+    def check() -> None:
+        try:
+            check_env(env, num_episodes)
+        except Exception as error:  # noqa: BLE001 - raised again below, in the main thread
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    thread = threading.Thread(target=check, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        frame = sys._current_frames()[thread.ident or 0]  # noqa: SLF001 - the only way to look
+        where = traceback.extract_stack(frame)[-1]
+        raise EnvContractError(
+            f"'{env.id}' breaks the environment contract:\n  - [hangs] not done after {seconds:g} "
+            f"s; it is in {where.name}, line {where.lineno} of {where.filename}"
+        )
+    if outcome[0] is not None:
+        raise outcome[0]
     console.print(f"[green]ok[/]: {env.id} keeps the environment contract, {num_episodes} plays.")
 
 
@@ -61,4 +86,6 @@ def env_with(name: str, options: Sequence[str]) -> Environment[Any, Any]:
             return make_env(name, **values)
     except ValidationError as error:
         problems = problems_in(error)
+    except (TypeError, AttributeError) as error:
+        problems = [f"the environment cannot be made: {describe(error)}"]
     raise ConfigError(name, problems)

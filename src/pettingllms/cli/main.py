@@ -2,14 +2,16 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pettingllms import __version__
+
 app = typer.Typer(
     name="pettingllms",
-    help="Train teams of language models by reinforcement learning.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -30,6 +32,21 @@ EnvOptions = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Options of the environment, such as solo=true."),
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Train teams of language models by reinforcement learning."""
 
 
 @app.command()
@@ -69,11 +86,12 @@ def check_env(
     env: EnvName,
     options: EnvOptions = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 20,
+    seconds: Annotated[float, typer.Option(min=1, help="How long all of it may take.")] = 120,
 ) -> None:
     """Test an environment against the contract."""
-    from pettingllms.cli.listing import test_env
+    from pettingllms.cli.listing import check_contract
 
-    test_env(env, options or [], episodes)
+    check_contract(env, options or [], episodes, seconds)
 
 
 @app.command()
@@ -104,16 +122,19 @@ def rollout(
         str, typer.Option(help="Scripted player that stands in for policies with an engine.")
     ] = "random",
     split: Annotated[str, typer.Option(help="train or test.")] = "train",
+    force: Annotated[bool, typer.Option("--force", help="Write over an earlier run.")] = False,
 ) -> None:
     """Play a configuration's tasks with scripted players and write the episodes."""
     from pettingllms.cli.rollouts import run_rollout
 
-    run_rollout(config, overrides or [], out, player, split)
+    run_rollout(config, overrides or [], out, player, split, force)
 
 
 @app.command()
 def score(
-    episodes: Annotated[Path, typer.Argument(help="Episodes as JSON lines.", show_default=False)],
+    episodes: Annotated[
+        Path, typer.Argument(metavar="EPISODES", help="JSON lines.", show_default=False)
+    ],
     algo: Annotated[
         str | None, typer.Option(help="As in `pettingllms algos`; else the run's own.")
     ] = None,
@@ -144,6 +165,9 @@ def main() -> None:
     """Run a command; an error that a user can act on is printed without a traceback."""
     from pettingllms.errors import PettingError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except (PettingError, OSError) as error:

@@ -1,25 +1,25 @@
 """`play`: a person or scripted players at the terminal, each shown only what its role may see."""
 
 import random
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
+from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.envs import Environment, StepResult
-from pettingllms.envs.answers import OPEN, as_reply
+from pettingllms.envs.answers import CLOSE, OPEN
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored
 
 HUMAN = "human"
-console = Console()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,10 @@ class Game:
             chosen[env.roles[0]] = HUMAN
         problems = []
         for text in seats:
-            role, _, player = text.partition("=")
+            role, equals, player = text.partition("=")
+            if not equals:
+                problems.append(f"--seat {text}: write ROLE=human or ROLE=PLAYER")
+                continue
             if role not in env.roles:
                 problems.append(f"--seat {text}: no role '{role}'; {nearest(role, env.roles)}")
             chosen[role] = player
@@ -117,20 +120,27 @@ def _reply(game: Game, state: Any, role: str, rng: random.Random) -> str:
             for message in game.env.observe(state, role):
                 console.print(Panel(escape(message.content), title=message.speaker))
         elif typed:
-            return typed if OPEN in typed else as_reply(typed)
+            if not sys.stdin.isatty():
+                console.print(escape(typed))
+            return game.env.reply_of(typed)
 
 
 def _show_step(game: Game, replies: Mapping[str, str], result: StepResult[Any]) -> None:
     """To a person only what was paid to it; to an onlooker everything."""
+    for role in game.people:
+        for level, reward in _levels(result, role):
+            if reward != Scored(0.0):
+                after = "" if role in replies else f", after {', '.join(replies)}"
+                console.print(f"  {role}: {level} reward {escape(_shown(reward))}{after}")
     if game.people:
-        for role in game.people:
-            for level, reward in _levels(result, role):
-                console.print(f"  {role}: {level} reward {escape(_shown(reward))}")
         return
     for role, reply in replies.items():
-        console.print(Panel(escape(reply), title=f"{role} ({game.seats[role]})", expand=False))
-        if game.env.acting(result.state):
-            console.print(Panel(game.env.draw(result.state, role), expand=False))
+        said = escape(reply.replace(OPEN, "").replace(CLOSE, ""))
+        console.print(f"[bold]{role}[/] ({game.seats[role]}): {said}")
+    if game.env.acting(result.state):
+        viewer = next(iter(replies))
+        seen = f"as {viewer} sees it"
+        console.print(Panel(game.env.draw(result.state, viewer), title=seen, expand=False))
     time.sleep(game.delay)
 
 

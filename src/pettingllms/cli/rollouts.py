@@ -5,40 +5,54 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from rich.console import Console
+import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from pettingllms.algos import make_algorithm_for
+from pettingllms.cli.console import console
 from pettingllms.collect import CONFIG_FILE, EPISODES_FILE, Summary, collect
 from pettingllms.config import RunConfig, load_config
-from pettingllms.envs import Split
+from pettingllms.envs import Split, make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.types import Episode, Group, read_episodes, write_episodes
 
-console = Console()
-
 
 def run_rollout(
-    path: Path, overrides: Sequence[str], out: Path | None, player: str, split: str
+    path: Path, overrides: Sequence[str], out: Path | None, player: str, split: str, force: bool
 ) -> None:
-    """Play, write and sum up."""
+    """Play, write and sum up; an alarm is an exit code too."""
     if split not in ("train", "test"):
         raise ConfigError("--split", [f"'{split}' is no split; give train or test"])
     config = load_config(path, overrides)
     folder = out or Path("runs") / path.stem
+    if (folder / EPISODES_FILE).exists() and not force:
+        raise ConfigError(
+            str(folder), ["holds a run already; give another folder by --out, or --force"]
+        )
+    env = make_env_for(config.env)
+    env.player(player)
+    num_tasks = min(config.rollout.num_tasks, len(env.tasks(cast("Split", split))))
+    if num_tasks < config.rollout.num_tasks:
+        console.print(
+            f"[yellow]{config.env.id} has {num_tasks} {split} tasks, "
+            f"rollout.num_tasks = {config.rollout.num_tasks} asks for more.[/]"
+        )
     _announce_stand_in(config, player)
     num_samples = config.rollout.num_samples if config.rollout.type == "linear" else 1
     with _progress() as progress:
-        bar = progress.add_task("episodes", total=config.rollout.num_tasks * num_samples)
+        bar = progress.add_task("episodes", total=num_tasks * num_samples)
 
         def advance(_: Episode) -> None:
             progress.advance(bar)
 
         summary = collect(config, folder, player, cast("Split", split), advance)
     _print_summary(summary, config)
+    alarmed = _print_alarm(summary, config)
     console.print(f"Written to [bold]{escape(str(folder / EPISODES_FILE))}[/]")
+    if alarmed:
+        raise typer.Exit(1)
 
 
 def score_episodes(
@@ -47,7 +61,10 @@ def score_episodes(
     """Read episodes, assign credit anew as their run would, and say what was compared."""
     if not path.is_file():
         raise ConfigError(str(path), ["there is no such file; `pettingllms rollout` writes one"])
-    config = load_config(config_path or path.parent / CONFIG_FILE)
+    config_path = config_path or path.parent / CONFIG_FILE
+    if not config_path.is_file():
+        raise ConfigError(str(config_path), ["the run's configuration is not there; give --config"])
+    config = load_config(config_path)
     algorithm = make_algorithm_for(config, algo)
     algo = algo or config.algo.type
     episodes = list(read_episodes(path))
@@ -63,9 +80,10 @@ def score_episodes(
     table.add_row("turns that would be trained on", f"{trained} of {len(turns)}")
     console.print(table)
     if not groups:
+        needed = "tree" if "forks" in algorithm.needs else "linear"
         console.print(
-            f"[yellow]No turns could be compared: were these episodes sampled for '{algo}'? "
-            "at_grpo reads tree rollouts, the others linear ones.[/]"
+            f"[yellow]No turns could be compared. {algo} reads {needed} rollouts, and these are "
+            f"{config.rollout.type}; it compares what was paid at the levels that it reads.[/]"
         )
     if out is not None:
         write_episodes(out, episodes)
@@ -98,7 +116,7 @@ def _progress() -> Progress:
 
 def _print_summary(summary: Summary, config: RunConfig) -> None:
     best = config.rollout.type == "tree" and config.rollout.select == "best"
-    title = f"By role{', of the best branch of each decision' if best else ''}"
+    title = "By role, best branches" if best else "By role"
     table = Table("role", "policy", "success", "mean reward", title=title)
     for role, policy in config.roles.items():
         rewards = summary.rewards[role]
@@ -114,6 +132,10 @@ def _print_summary(summary: Summary, config: RunConfig) -> None:
         f"({summary.num_trained_turns} with an advantage, {summary.num_failed_turns} failed), "
         f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them for continuations)"
     )
+
+
+def _print_alarm(summary: Summary, config: RunConfig) -> bool:
+    """Say what is wrong with a run that nobody should train on; whether there is anything."""
     if summary.failure_share > config.rollout.max_failure_share:
         reason, count = summary.failures.most_common(1)[0]
         console.print(
@@ -122,5 +144,8 @@ def _print_summary(summary: Summary, config: RunConfig) -> None:
             f"rollout.max_failure_share = {config.rollout.max_failure_share:.1%} of all. "
             f"Most often ({count} times): {escape(reason)}",
         )
-    elif not summary.num_trained_turns and config.trained_policies():
+        return True
+    if not summary.num_trained_turns and config.trained_policies():
         console.print("[bold red]ALARM[/] No turn could be compared, so nothing would be learnt.")
+        return True
+    return False

@@ -7,21 +7,35 @@ from typing import Any
 
 import tomli_w
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from pettingllms.config.checks import build_env, cross_check, resolve
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
 from pettingllms.errors import ConfigError, nearest
+from pettingllms.registry import absolute
+
+EXAMPLES = {
+    "env": '[env] id = "tic_tac_toe-v1"',
+    "algo": '[algo] type = "grpo"',
+    "policies": '[policies.shared] kind = "full" model = "FOLDER"',
+}
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run."""
+    """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run.
+
+    The path of an environment's file in it is taken from the folder of the TOML file.
+    """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"not TOML: {error}"]) from None
+    env = data.get("env")
+    if isinstance(env, dict) and isinstance(env.get("id"), str):
+        env["id"] = absolute(env["id"], path.parent)
     return parse_config(data, str(path), apply_overrides(data, overrides))
 
 
@@ -43,30 +57,54 @@ def to_toml(config: RunConfig) -> str:
 
 
 def problems_in(error: ValidationError, *where: str) -> list[str]:
-    """One line for each thing that pydantic refused."""
-    problems = []
-    for e in error.errors():
-        loc = [*where, *map(str, e["loc"])]
-        if loc[0] == "policies" and len(loc) > 3:
-            del loc[2]  # pydantic puts the kind of the policy here, which is no key of the file
-        problems.append(f"{'.'.join(loc)}: {e['msg'].removeprefix('Value error, ')}")
-    return problems
+    """One line for each thing that pydantic refused: where, why, and what was there."""
+    return [f"{'.'.join(_keys(where, e))}: {_reason(e)}" for e in error.errors()]
+
+
+def _keys(where: tuple[str, ...], e: ErrorDetails) -> list[str]:
+    keys = [*where, *map(str, e["loc"])]
+    if keys[0] == "policies" and len(keys) > 3:
+        del keys[2]  # pydantic puts the kind of the policy here, which is no key of the file
+    return keys
+
+
+def _reason(e: ErrorDetails) -> str:
+    match e["type"]:
+        case "missing":
+            return "missing"
+        case "union_tag_invalid":
+            tag, known = e["ctx"]["tag"], e["ctx"]["expected_tags"].replace("'", "").split(", ")
+            return f"kind is '{tag}'; {nearest(tag, known)}"
+        case "union_tag_not_found":
+            return "a policy has a kind: full, lora, frozen, api or scripted"
+        case "config" | "value_error":
+            return e["msg"].removeprefix("Value error, ")
+        case _:
+            return f"{e['msg']}, got {e['input']!r:.60}"
 
 
 def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Read each section by itself, so that a problem in one does not hide those of another."""
+    """Read each section by itself, so that a problem in one does not hide those of another.
+
+    A section with bad keys is read once more without them, so that it can still be checked against
+    the others.
+    """
     fields = RunConfig.model_fields
     sections: dict[str, Any] = {}
     problems = [f"{key}: unknown key; {nearest(key, fields)}" for key in data if key not in fields]
     for name, field in fields.items():
         if name in data:
+            reader = TypeAdapter(field.rebuild_annotation())
             try:
-                reader = TypeAdapter(field.rebuild_annotation())
                 sections[name] = reader.validate_python(data[name], strict=True)
             except ValidationError as error:
                 problems += problems_in(error, name)
+                bad = {e["loc"][0] for e in error.errors() if e["loc"]}
+                if name != "policies" and bad:
+                    good = {key: value for key, value in data[name].items() if key not in bad}
+                    sections[name] = reader.validate_python(good, strict=True)
         elif field.is_required():
-            problems.append(f"{name}: missing. {field.description}")
+            problems.append(f"{name}: missing. {field.description} {EXAMPLES[name]}")
         else:
             sections[name] = field.get_default(call_default_factory=True)
     return sections, problems

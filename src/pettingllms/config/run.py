@@ -58,7 +58,7 @@ class RolloutConfig(Section):
     sampler_seconds: float = Field(default=600.0, gt=0)
     """How long one reply may take before its turn fails."""
     max_failure_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of failed turns above which the alarm is raised."""
+    """Share of failed turns, or of failed episodes, above which the alarm is raised."""
 
 
 def _section_of(registry: Registry, key: str, data: Any) -> Any:

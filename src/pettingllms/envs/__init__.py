@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pettingllms.config import EnvConfig
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.check import check_env, find_faults
 from pettingllms.registry import ENVIRONMENTS
@@ -14,12 +15,16 @@ __all__ = [
     "check_env",
     "find_faults",
     "make_env",
+    "make_env_for",
 ]
 
 
 def make_env(id: str, **options: Any) -> Environment[Any, Any]:  # noqa: A002
     """The environment of that name, with options as in the [env] section of a configuration."""
-    cls = ENVIRONMENTS.load(id)
-    config = cls.Config.model_validate({"id": id, **options})
-    env: Environment[Any, Any] = cls.create(config)
+    return make_env_for(ENVIRONMENTS.load(id).Config.model_validate({"id": id, **options}))
+
+
+def make_env_for(config: EnvConfig) -> Environment[Any, Any]:
+    """The environment of a configuration's [env] section."""
+    env: Environment[Any, Any] = ENVIRONMENTS.load(config.id).create(config)
     return env

@@ -25,5 +25,5 @@ def answer_in(reply: str) -> str:
 
 
 def as_reply(answer: str) -> str:
-    """A reply that says this answer and nothing else."""
-    return f"{OPEN}{answer}{CLOSE}"
+    """A reply that says this answer and nothing else; one that has the tags already stays."""
+    return answer if OPEN in answer else f"{OPEN}{answer}{CLOSE}"

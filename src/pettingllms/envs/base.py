@@ -118,6 +118,10 @@ class Environment(ABC, Generic[StateT, ConfigT]):
 
         return escape(self.observe(state, role)[-1].content)
 
+    def reply_of(self, typed: str) -> str:
+        """The reply that a person at a terminal means by what was typed."""
+        return typed
+
     def hint(self, state: StateT, role: str) -> str:
-        """What a person who plays this role may type between the answer tags."""
-        return "your answer"
+        """What a person who plays this role may type."""
+        return "your reply"

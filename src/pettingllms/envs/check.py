@@ -9,7 +9,7 @@ import json
 import pickle
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -65,23 +65,37 @@ def check_env(env: Env, num_episodes: int = 8, seed: int = 0, max_steps: int = 2
     faults = find_faults(env, num_episodes, seed, max_steps)
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
-        raise EnvContractError(f"'{env.id}' breaks the environment contract:\n{lines}")
+        name = getattr(env, "id", type(env).__name__)
+        raise EnvContractError(f"'{name}' breaks the environment contract:\n{lines}")
 
 
 def find_faults(
     env: Env, num_episodes: int = 8, seed: int = 0, max_steps: int = 2000
 ) -> list[Fault]:
     """Every fault found, at most one of each name."""
+    faults = _faults_of(env, num_episodes, seed, max_steps)
+    if faults or len(env.roles) == 1:
+        return list(faults.values())
+    try:
+        solo = _call(env.solo, "solo()")
+        if len(solo.roles) != 1:
+            raise _Broken("no-solo", f"solo() has the roles {solo.roles}; it must have one")  # noqa: TRY301
+    except _Broken as broken:
+        return [Fault("no-solo", broken.fault.detail)]
+    faults = _faults_of(solo, num_episodes, seed, max_steps)
+    return [Fault(fault.name, f"in the solo form, {fault.detail}") for fault in faults.values()]
+
+
+def _faults_of(env: Env, num_episodes: int, seed: int, max_steps: int) -> dict[str, Fault]:
     faults: dict[str, Fault] = {}
-    for form in (env, *_solo_form(env, faults)):
-        _collect(faults, _check_names, form)
-        _collect(faults, _check_tasks, form)
-        plays: list[_Play] = []
-        for at in range(num_episodes):
-            episode_seed = derive_seed("check", seed, at)
-            _collect(faults, _check_episode, form, episode_seed, at % 2 == 1, max_steps, plays)
-        _collect(faults, _check_replays, form, plays)
-    return list(faults.values())
+    _collect(faults, _check_names, env)
+    _collect(faults, _check_tasks, env)
+    plays: list[_Play] = []
+    for at in range(num_episodes):
+        episode_seed = derive_seed("check", seed, at)
+        _collect(faults, _check_episode, env, episode_seed, at % 2 == 1, max_steps, plays)
+    _collect(faults, _check_replays, env, plays)
+    return faults
 
 
 def _collect(faults: dict[str, Fault], check: Callable[..., None], *args: object) -> None:
@@ -90,23 +104,7 @@ def _collect(faults: dict[str, Fault], check: Callable[..., None], *args: object
     except _Broken as broken:
         faults.setdefault(broken.fault.name, broken.fault)
     except Exception as error:  # noqa: BLE001 - what no check foresaw is a fault all the same
-        name = check.__name__.removeprefix("_")
-        faults.setdefault("raises", Fault("raises", f"{name} met {describe(error)}"))
-
-
-def _solo_form(env: Env, faults: dict[str, Fault]) -> Iterator[Env]:
-    """The solo form too, unless the environment already is one role alone."""
-    if len(env.roles) <= 1:
-        return
-    try:
-        solo = _call(env.solo, "solo()")
-    except _Broken as broken:
-        faults["no-solo"] = Fault("no-solo", broken.fault.detail)
-        return
-    if len(solo.roles) == 1:
-        yield solo
-    else:
-        faults["no-solo"] = Fault("no-solo", f"solo() has the roles {solo.roles}; it must have one")
+        faults.setdefault("raises", Fault("raises", describe(error)))
 
 
 def _check_names(env: Env) -> None:
@@ -161,7 +159,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
         script.append((replies, result))
         state = result.state
     else:
-        raise _Broken("never-ends", f"a play of task '{task.id}' was not over after {max_steps}")
+        raise _Broken("never-ends", f"task '{task.id}' was not over after {max_steps} steps")
     for role in env.roles:
         success: object = _call(partial(env.success, state, role), "success")
         if not isinstance(success, bool):
@@ -177,7 +175,7 @@ def _call(call: Callable[[], ResultT], what: str) -> ResultT:
     except _Broken:
         raise
     except Exception as error:
-        raise _Broken("raises", f"{what} raised {type(error).__name__}: {error}") from error
+        raise _Broken("raises", f"{what} raised {describe(error)}") from error
 
 
 def _check_state(state: object) -> None:
@@ -190,7 +188,11 @@ def _check_state(state: object) -> None:
     try:
         hash(state)
     except TypeError as error:
-        raise _Broken("mutable-state", f"the state can be changed in place: {error}") from error
+        raise _Broken(
+            "mutable-state",
+            f"the state can be changed in place ({error}); make it a frozen dataclass of numbers, "
+            "strings and tuples",
+        ) from error
 
 
 def _check_acting(env: Env, state: object) -> tuple[str, ...]:
@@ -205,8 +207,13 @@ def _check_acting(env: Env, state: object) -> tuple[str, ...]:
 
 def _check_observation(env: Env, state: object, role: str, rng: random.Random) -> None:
     seen: tuple[object, ...] = _call(lambda: tuple(env.observe(state, role)), "observe")
-    if not seen or not all(isinstance(m, Message) and m.content.strip() for m in seen):
-        raise _Broken("bad-observation", f"'{role}' is shown {seen!r:.80}; give non-empty messages")
+    wrong = [m for m in seen if not isinstance(m, Message) or not m.content.strip()]
+    if wrong or not seen:
+        shown = repr(wrong[0]) if wrong else "nothing"
+        raise _Broken(
+            "bad-observation",
+            f"'{role}' is shown {shown:.60}; give a list of system(text) and user(text)",
+        )
     if _call(lambda: tuple(env.observe(state, role)), "observe") != seen:
         raise _Broken("observe-not-repeatable", f"'{role}' is shown another text the second time")
     other = _call(lambda: env.redeal(state, role, rng), "redeal")

@@ -186,6 +186,9 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
             lines.append("[green]solved[/]" if self.success(state, role) else "[red]not solved[/]")
         return "\n\n".join(lines)
 
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed)
+
     def hint(self, state: Draft[PuzzleT], role: str) -> str:
         return f"{ACCEPT}, or {self.plan_hint}" if _may_accept(state, role) else self.plan_hint
 

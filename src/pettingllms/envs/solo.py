@@ -70,6 +70,9 @@ class AllSeats(Environment[SeatState, EnvConfig]):
     def draw(self, state: SeatState, role: str) -> str:
         return self.env.draw(state.inner, state.seat)
 
+    def reply_of(self, typed: str) -> str:
+        return self.env.reply_of(typed)
+
     def hint(self, state: SeatState, role: str) -> str:
         return self.env.hint(state.inner, state.seat)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment
+from pettingllms.errors import TaskError
 from pettingllms.rollout.guard import Guard
 from pettingllms.rollout.linear import play_linear
 from pettingllms.rollout.seats import Seat
@@ -35,6 +36,7 @@ def rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        # A worker that started inside another's run found our setting, not the program's.
         gc.set_threshold(*(DEFAULT if before == RARELY else before))
 
 
@@ -92,7 +94,7 @@ def _each_once(tasks: Iterable[Task]) -> list[Task]:
     found: dict[str, Task] = {}
     for task in tasks:
         if task.id in found:
-            raise ValueError(
+            raise TaskError(
                 f"task '{task.id}' comes twice in one batch; give every task an id of its own, or "
                 "raise rollout.num_samples"
             )

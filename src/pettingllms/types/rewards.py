@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 Owner = Literal["environment", "sampler", "judge", "limit"]
 """Who is answerable for a failure. `limit` is a cap of the configuration."""
@@ -34,6 +34,10 @@ class Failed:
 
     reason: str
     owner: Owner
+
+    def __post_init__(self) -> None:
+        if self.owner not in get_args(Owner):
+            raise ValueError(f"owner is {self.owner!r}; give one of {', '.join(get_args(Owner))}")
 
 
 Reward = Scored | Failed

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -116,9 +117,91 @@ def test_words_that_look_like_markup_are_printed_as_they_are(tmp_path: Path) -> 
 
 
 def test_failures_raise_the_alarm(tmp_path: Path) -> None:
-    text = run("rollout", SOLO, "rollout.max_steps=1", "--out", str(tmp_path))
+    text = run("rollout", SOLO, "rollout.max_steps=1", "--out", str(tmp_path), code=1)
     assert "ALARM" in text
     assert "rollout.max_steps" in text
+
+
+def test_nothing_to_learn_from_raises_the_alarm(tmp_path: Path) -> None:
+    text = run("rollout", SOLO, "algo.type=magrpo", "--out", str(tmp_path), code=1)
+    assert "ALARM No turn could be compared" in text
+
+
+def test_an_earlier_run_is_not_written_over(monkeypatch, capsys, tmp_path: Path) -> None:
+    args = ["rollout", SOLO, "rollout.num_tasks=1", "--out", str(tmp_path)]
+    run(*args)
+    assert "holds a run already" in fail(monkeypatch, capsys, *args)
+    run(*args, "--force")
+
+
+def test_fewer_tasks_than_asked_for_are_mentioned(tmp_path: Path) -> None:
+    text = run("rollout", SOLO, "env.num_tasks=2", "rollout.num_tasks=5", "--out", str(tmp_path))
+    assert "has 2 train tasks" in text
+
+
+def test_version() -> None:
+    assert run("--version").strip() == "0.1.0"
+
+
+NIM = """
+from dataclasses import dataclass
+import pettingllms as pl
+
+@dataclass(frozen=True)
+class Heap:
+    left: int = 5
+    mover: int = 0
+
+class Nim(pl.Environment):
+    id = "nim-v1"
+    roles = ("first", "second")
+    players = {}
+    late_rewards = True
+
+    def tasks(self, split): return [pl.Task(split)]
+    def reset(self, task, seed): return Heap()
+    def acting(self, state): return (self.roles[state.mover],) if state.left > 0 else ()
+    def observe(self, state, role): return [pl.user(f"{state.left} left")]
+    def success(self, state, role): return role == self.roles[state.mover]
+    def step(self, state, replies):
+        (reply,) = replies.values()
+        assert reply in "12"
+        HANG
+        left = state.left - int(reply)
+        over = pl.Rewards(team=pl.Scored(0.0)) if left <= 0 else pl.Rewards()
+        return pl.StepResult(Heap(left, 1 - state.mover), over)
+"""
+
+
+def test_an_environment_of_ones_own_is_played_as_it_is_typed(tmp_path: Path) -> None:
+    path = tmp_path / "nim.py"
+    path.write_text(NIM.replace("HANG", ""))
+    seats = ["--seat", "first=human", "--seat", "second=human"]
+    text = run("play", f"{path}:Nim", *seats, typed="2\n2\n1\n")
+    assert "second (human) reached its aim" in text
+
+
+def test_check_env_names_the_line_that_hangs(monkeypatch, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "hanging.py"
+    text = NIM.replace("players = {}", 'players = {"random": lambda *_: "1"}')
+    path.write_text(text.replace("HANG", "import time; time.sleep(5)"))
+    error = fail(monkeypatch, capsys, "check-env", f"{path}:Nim", "--seconds", "1")
+    assert "[hangs] not done after 1 s; it is in step, line" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("def success", "def reached"), "cannot be made: TypeError: .* success"),
+        (("class Nim(pl.Environment)", "class Nim"), "write class Nim.pettingllms.Environment"),
+        (("class Nim", "class Nym"), "has no 'Nim'; did you mean 'Nym'?"),
+        (('id = "nim-v1"', ""), "'id'"),
+    ],
+)
+def test_mistakes_of_a_first_environment_are_named(monkeypatch, capsys, tmp_path, change, expected):
+    path = tmp_path / f"mistake_{abs(hash(change))}.py"
+    path.write_text(NIM.replace("HANG", "").replace(*change))
+    assert re.search(expected, fail(monkeypatch, capsys, "check-env", f"{path}:Nim"))
 
 
 def test_a_person_plays_with_bare_answers() -> None:
@@ -148,7 +231,7 @@ def test_scripted_players_can_be_watched() -> None:
 
 def test_bench_prints_json() -> None:
     result = json.loads(run("bench", "rollout", "--episodes", "200", "--repeats", "1", "--json"))
-    assert result["many_at_once"] == 200
+    assert result["at_once"] == 200
     assert result["many_us_per_turn"] > 0
 
 

@@ -20,6 +20,24 @@ def problems(**sections) -> list[str]:
     return caught.value.problems
 
 
+def test_a_section_with_a_bad_key_is_still_checked_against_the_others() -> None:
+    found = problems(algo={"type": "at_grpo"}, rollout={"num_sample": 8})
+    assert len(found) == 2
+    assert "rollout.num_sample: unknown key" in found[0]
+    assert 'set rollout.continuation = "episode"' in found[1]
+
+
+def test_the_path_of_an_environment_is_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    example = Path(__file__).parents[3] / "examples" / "01_write_an_environment.py"
+    (tmp_path / "mine.py").write_text(example.read_text())
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[env]\nid = "mine.py:RockPaperScissors"\n[algo]\ntype = "grpo"\n'
+        '[policies.p]\nkind = "full"\nmodel = "m"\n'
+    )
+    assert load_config(path).env.id == f"{tmp_path}/mine.py:RockPaperScissors"
+
+
 def test_one_policy_plays_every_role() -> None:
     assert run().roles == {"player_x": "p", "player_o": "p"}
 
@@ -65,8 +83,8 @@ def test_a_missing_section_says_what_it_is_for() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"policies": {"p": FULL}})
     assert caught.value.problems == [
-        "env: missing. The environment, with its own options.",
-        "algo: missing. The algorithm, with its own options.",
+        'env: missing. The environment, with its own options. [env] id = "tic_tac_toe-v1"',
+        'algo: missing. The algorithm, with its own options. [algo] type = "grpo"',
     ]
 
 
@@ -93,6 +111,10 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"algo": "grpo"}, "algo: not a table"),
         ({"policies": []}, "policies: "),
         ({"policies": {}}, "policies: "),
+        ({"policies": {"p": {"kind": "fill"}}}, "kind is 'fill'; did you mean 'full'"),
+        ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
+        ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),
+        ({"rollout": {"num_samples": "abc"}}, "valid integer, got 'abc'"),
         ({"roles": "x"}, "roles: "),
         ({"seed": True}, "seed: "),
         ({"rollout": {"num_samples": "8"}}, "rollout.num_samples: "),

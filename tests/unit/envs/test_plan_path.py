@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from pettingllms.envs import make_env
 from pettingllms.envs.answers import BadReply
-from pettingllms.envs.plan_path.grid import Grid, shortest_walk
+from pettingllms.envs.grid import Grid, shortest_walk
 from pettingllms.envs.plan_path.levels import make_maze, score_walk, shortest_plan, walk
 
 MAZE = Grid("S..\n##.\nG..")
@@ -87,7 +87,6 @@ def test_moves_are_read(answer):
     ("answer", "reason"),
     [
         ("RRXD", "'X' is not a move"),
-        ("rrdd", "'r' is not a move"),
         ("R-R", "'-' is not a move"),
         ("ＲＲ", "'Ｒ' is not a move"),
         (", ,", "no move in the plan"),

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.plan_path.grid import Grid
+from pettingllms.envs.grid import Grid
 from pettingllms.envs.sokoban.levels import make_level, read_levels
 from pettingllms.envs.sokoban.players import Search, solve
 from pettingllms.envs.sokoban.rules import after, drawn, goals_of, score_plan, start_of

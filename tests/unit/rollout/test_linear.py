@@ -78,6 +78,15 @@ def test_a_play_over_the_token_limit_is_cut() -> None:
     assert episode.failure.owner == "limit"
 
 
+def test_roles_that_act_together_share_the_tokens_that_are_left() -> None:
+    episode = roll(
+        Duel(), lambda r, n: "9" * 50, num_tasks=1, num_samples=1, max_episode_tokens=20
+    )[0]
+    assert episode.num_tokens == 20
+    assert episode.failure is not None
+    assert "max_episode_tokens" in episode.failure.reason
+
+
 def test_several_policies_each_answer_for_their_own_role() -> None:
     one, two = _always("1"), _always("2")
     episodes = roll(Relay(), {"a": one, "b": two}, num_tasks=2)

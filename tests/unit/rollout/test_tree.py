@@ -78,7 +78,7 @@ def test_siblings_of_roles_that_act_together_share_everything_but_their_own_repl
     episode = grow(Duel())
     for turn in (t for t in episode.turns if t.role == "a"):
         assert turn.step is not None
-        rivals = [episode.turns[i] for i in episode.steps[turn.step].turns if i != turn]
+        rivals = [episode.turns[i] for i in episode.steps[turn.step].turns]
         (rival,) = [r for r in rivals if r.role == "b"]
         assert rival.branch == 0
         assert worth(episode, turn) == float(turn.text) - float(rival.text)

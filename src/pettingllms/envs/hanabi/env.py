@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from pettingllms.config import EnvConfig
-from pettingllms.envs.answers import BadReply
+from pettingllms.envs.answers import BadReply, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.hanabi import players
 from pettingllms.envs.hanabi.drawing import draw_table
@@ -130,6 +130,9 @@ class Hanabi(Environment[Table, HanabiConfig]):
     def draw(self, state: Table, role: str) -> str:
         seat = self.roles.index(role)
         return draw_table(self.variant, hidden_from(state, seat), seat)
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed)
 
     def hint(self, state: Table, role: str) -> str:
         if self.acting(state) != (role,):

@@ -4,8 +4,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from pettingllms.envs.grid import MOVE_RULES, Grid, GridConfig, GridPlan
 from pettingllms.envs.plan_path import levels, players
-from pettingllms.envs.plan_path.grid import MOVE_RULES, Grid, GridConfig, GridPlan
 
 LOOKS = {
     "#": "██",

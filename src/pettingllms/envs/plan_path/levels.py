@@ -4,7 +4,7 @@ import random
 from functools import lru_cache
 from itertools import count
 
-from pettingllms.envs.plan_path.grid import WALL, Grid, distances, shortest_walk
+from pettingllms.envs.grid import WALL, Grid, distances, shortest_walk
 from pettingllms.seeds import derive_seed
 
 START, GOAL, FLOOR = "S", "G", "."

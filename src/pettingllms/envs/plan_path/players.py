@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from pettingllms.envs.grid import Grid, random_moves
 from pettingllms.envs.plan_check import Script
-from pettingllms.envs.plan_path.grid import Grid, random_moves
 from pettingllms.envs.plan_path.levels import shortest_plan
 
 

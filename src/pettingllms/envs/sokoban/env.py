@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from pettingllms.envs.base import Split
-from pettingllms.envs.plan_path.grid import MOVE_RULES, Grid, GridConfig, GridPlan
+from pettingllms.envs.grid import MOVE_RULES, Grid, GridConfig, GridPlan
 from pettingllms.envs.sokoban import levels, players, rules
 from pettingllms.types import Task
 

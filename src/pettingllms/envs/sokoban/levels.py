@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
-from pettingllms.envs.plan_path.grid import WALL, Grid, distances
+from pettingllms.envs.grid import WALL, Grid, distances
 from pettingllms.envs.sokoban.rules import FLOOR, GOAL, drawn, goals_of
 from pettingllms.seeds import derive_seed
 

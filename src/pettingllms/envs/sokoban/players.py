@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
+from pettingllms.envs.grid import Grid, distances, random_moves, shortest_walk
 from pettingllms.envs.plan_check import Script
-from pettingllms.envs.plan_path.grid import Grid, distances, random_moves, shortest_walk
 from pettingllms.envs.sokoban.rules import goals_of, start_of
 
 Boxes = frozenset[int]

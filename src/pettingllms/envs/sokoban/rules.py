@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from pettingllms.envs.plan_path.grid import Grid, distances
+from pettingllms.envs.grid import Grid, distances
 
 FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "-", ".", "$", "*", "@", "+"
 ON_GOAL = {FLOOR: GOAL, BOX: BOX_ON_GOAL, PLAYER: PLAYER_ON_GOAL}

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
-from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
+from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
@@ -97,7 +97,11 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         cells = [COLORS.get(c, f"[dim]{at + 1}[/]") for at, c in enumerate(state.cells)]
         rows = ["│".join(f" {cell} " for cell in cells[r : r + 3]) for r in (0, 3, 6)]
         ending = f"\n\n[red]forfeit: {escape(state.forfeit)}[/]" if state.forfeit else ""
-        return "\n───┼───┼───\n".join(rows) + ending
+        board = "\n───┼───┼───\n".join(rows)
+        return f"{board}\n\n{COLORS[MARKS[role]]} is {role}{ending}"
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed)
 
     def hint(self, state: Board, role: str) -> str:
         return "a free cell: " + ", ".join(str(at + 1) for at in players.free(state.cells))

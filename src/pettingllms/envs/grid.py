@@ -108,7 +108,7 @@ class GridPlan(PlanCheck[Grid, GridConfigT]):
         return "\n".join(" ".join(row) for row in puzzle.text.split("\n"))
 
     def read(self, puzzle: Grid, answer: str) -> str:
-        moves = "".join(answer.replace(",", " ").split())
+        moves = "".join(answer.upper().replace(",", " ").split())
         if wrong := next((symbol for symbol in moves if symbol not in MOVES), None):
             raise BadReply(f"{wrong!r} is not a move; use the letters U, D, L and R alone")
         if not moves:

@@ -1,0 +1,5 @@
+"""The one console that commands print to."""
+
+from rich.console import Console
+
+console = Console(highlight=False)

@@ -1,0 +1,26 @@
+"""`except Exception` stands only where somebody else's failure becomes a record or a message."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "pettingllms"
+BOUNDARIES = {
+    "cli/listing.py",  # check-env carries the error out of its thread
+    "config/checks.py",  # an author's constructor
+    "envs/check.py",  # an author's environment, whose faults are to be named
+    "errors.py",  # the words of an author's exception
+    "registry.py",  # an author's module
+    "rollout/guard.py",  # calls into an environment
+    "rollout/seats.py",  # calls into a sampler
+}
+
+
+def test_broad_excepts_stand_at_the_boundaries_alone() -> None:
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler):
+                caught = "everything" if node.type is None else ast.unparse(node.type)
+                if caught in ("everything", "Exception", "BaseException"):
+                    found.add(str(path.relative_to(SOURCE)))
+    assert found == BOUNDARIES
