@@ -84,27 +84,36 @@ def _reason(e: ErrorDetails) -> str:
 
 
 def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Read each section by itself, so that a problem in one does not hide those of another.
-
-    A section with bad keys is read once more without them, so that it can still be checked against
-    the others.
-    """
+    """Read each section by itself, so that a problem in one does not hide those of another."""
     fields = RunConfig.model_fields
     sections: dict[str, Any] = {}
     problems = [f"{key}: unknown key; {nearest(key, fields)}" for key in data if key not in fields]
     for name, field in fields.items():
         if name in data:
-            reader = TypeAdapter(field.rebuild_annotation())
-            try:
-                sections[name] = reader.validate_python(data[name], strict=True)
-            except ValidationError as error:
-                problems += problems_in(error, name)
-                bad = {e["loc"][0] for e in error.errors() if e["loc"]}
-                if name != "policies" and bad:
-                    good = {key: value for key, value in data[name].items() if key not in bad}
-                    sections[name] = reader.validate_python(good, strict=True)
+            reader = TypeAdapter[Any](field.rebuild_annotation())
+            problems += _read_section(sections, name, data[name], reader)
         elif field.is_required():
             problems.append(f"{name}: missing. {field.description} {EXAMPLES[name]}")
         else:
             sections[name] = field.get_default(call_default_factory=True)
     return sections, problems
+
+
+def _read_section(
+    sections: dict[str, Any], name: str, data: Any, reader: TypeAdapter[Any]
+) -> list[str]:
+    """Put a section where it belongs, and give its problems.
+
+    One with bad keys is read once more without them, so that the rest of it can be checked, alone
+    and against other sections. Policies are not: a role may name the bad one.
+    """
+    try:
+        sections[name] = reader.validate_python(data, strict=True)
+    except ValidationError as error:
+        problems = problems_in(error, name)
+        bad = {e["loc"][0] for e in error.errors() if e["loc"]}
+        if bad and name != "policies":
+            rest = {key: value for key, value in data.items() if key not in bad}
+            problems += _read_section(sections, name, rest, reader)
+        return problems
+    return []

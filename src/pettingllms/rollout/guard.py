@@ -13,6 +13,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pettingllms.errors import describe
@@ -109,7 +110,7 @@ class Guard:
                 result = self._call_here(what, function, *args)
             except CallFailed as failed:
                 error = failed
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: the run was left, nobody waits
                 loop.call_soon_threadsafe(settle, result, error)
 
         threading.Thread(target=run, daemon=True, name="env-call").start()

@@ -27,6 +27,13 @@ def test_a_section_with_a_bad_key_is_still_checked_against_the_others() -> None:
     assert 'set rollout.continuation = "episode"' in found[1]
 
 
+def test_a_section_that_has_two_kinds_of_problems_shows_those_it_can() -> None:
+    found = problems(env={"id": "hanabi-v1", "num_color": 3, "num_colors": 1, "num_ranks": 1})
+    assert len(found) == 2
+    assert "env.num_color: unknown key; did you mean 'num_colors'?" in found
+    assert "lower hand_size" in found[1]
+
+
 def test_the_path_of_an_environment_is_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
     example = Path(__file__).parents[3] / "examples" / "01_write_an_environment.py"
     (tmp_path / "mine.py").write_text(example.read_text())
