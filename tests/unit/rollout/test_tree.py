@@ -1,15 +1,16 @@
 import random
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import turn_reward
 from pettingllms.config import RewardConfig
-from pettingllms.envs import make_env
+from pettingllms.envs import StepResult, make_env
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.rollout import Seat
-from pettingllms.types import Episode, Failed, Scored, Turn, episode_line
+from pettingllms.types import Episode, Failed, Rewards, Scored, Turn, episode_line
 from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
 MIX = RewardConfig()
@@ -302,3 +303,43 @@ def test_a_role_that_cannot_reply_fails_the_siblings_of_the_other() -> None:
     episode = grow(Duel(), answer)
     assert episode.failure == Failed("lost", "sampler")
     assert all(turn.failure for turn in episode.turns)
+
+
+class Choir(Duel):
+    """Eight roles speak at the same time; each is paid its digit, the team the sum."""
+
+    id = "choir-v1"
+    roles = tuple(f"voice_{number}" for number in range(8))
+
+    def acting(self, state):
+        return () if state.said else self.roles
+
+    def step(self, state, replies):
+        digits = {role: Scored(float(reply)) for role, reply in replies.items()}
+        team = Scored(sum(float(reply) for reply in replies.values()))
+        said = tuple(replies.items())
+        return StepResult(replace(state, said=said), Rewards(process=digits, team=team))
+
+
+@pytest.mark.parametrize("continuation", ["none", "episode"])
+def test_eight_roles_over_four_policies(continuation: str) -> None:
+    env, sampler = Choir(), AnsweringSampler(by_chance)
+    seats = {
+        role: Seat(f"policy_{number % 4}", sampler, ByteRenderer(), trained=number % 4 != 3)
+        for number, role in enumerate(env.roles)
+    }
+    (episode,) = play_with(
+        env, seats, num_tasks=1, type="tree", num_samples=3, continuation=continuation
+    )
+    assert len(episode.steps) <= 1 + 6 * 2 + 1, "one fork for each sibling, and one for the chosen"
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert [len(group.members) for group in groups] == [3] * 6
+    assert {turn.policy for g in groups for m in g.members for turn in m.turns} == {
+        "policy_0",
+        "policy_1",
+        "policy_2",
+    }
+    for role in env.roles:
+        heard = [float(turn.text) for turn in episode.turns if turn.role == role]
+        (chosen,) = [turn for turn in episode.trunk_turns() if turn.role == role]
+        assert float(chosen.text) == max(heard)
