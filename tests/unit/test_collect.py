@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.bench import InstantSampler
 from pettingllms.collect import ALGORITHM_FILE, EPISODES_FILE, collect, scripted_seats, summarize
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
@@ -93,10 +94,14 @@ def test_every_kind_of_failure_counts(env, reason: str, tmp_path: Path) -> None:
     assert summary.num_trained_turns == 0
 
 
-def test_episodes_are_written_in_the_order_of_tasks_and_plays(tmp_path: Path) -> None:
-    collect(mixed_team(rollout={"num_samples": 12, "num_tasks": 3}), tmp_path)
+def test_episodes_are_written_in_the_order_of_tasks_and_plays(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("pettingllms.collect.ScriptedSampler", InstantSampler)
+    ended = []
+    config = mixed_team(rollout={"num_samples": 12, "num_tasks": 3})
+    collect(config, tmp_path, on_episode=lambda episode: ended.append(episode.id))
     ids = [episode.id for episode in read_episodes(tmp_path / EPISODES_FILE)]
     assert ids == [f"train-{task}/{number}" for task in range(3) for number in range(12)]
+    assert ids != ended, "the games must not happen to end in order"
 
 
 def test_tokens_of_continuations_are_counted_once(tmp_path: Path) -> None:

@@ -50,12 +50,12 @@ def list_algos() -> None:
 def check_contract(name: str, options: Sequence[str], num_episodes: int, seconds: float) -> None:
     """Run `check_env`, and say what it was doing if it does not come to an end."""
     env = env_with(name, options)
-    outcome: list[Exception | None] = []
+    outcome: list[BaseException | None] = []
 
     def check() -> None:
         try:
             check_env(env, num_episodes)
-        except Exception as error:  # noqa: BLE001 - raised again below, in the main thread
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
             outcome.append(error)
         else:
             outcome.append(None)
@@ -81,11 +81,11 @@ def env_with(name: str, options: Sequence[str]) -> Environment[Any, Any]:
     problems = apply_overrides(values, options)
     if "id" in values:
         problems.append("id: name the environment first, not as an option")
+    if problems:
+        raise ConfigError(name, problems)
     try:
-        if not problems:
-            return make_env(name, **values)
+        return make_env(name, **values)
     except ValidationError as error:
-        problems = problems_in(error)
+        raise ConfigError(name, problems_in(error)) from error
     except (TypeError, AttributeError) as error:
-        problems = [f"the environment cannot be made: {describe(error)}"]
-    raise ConfigError(name, problems)
+        raise ConfigError(name, [f"cannot be made: {describe(error)}"]) from error

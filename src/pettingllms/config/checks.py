@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pettingllms.config.run import RunConfig
-from pettingllms.errors import describe, nearest
+from pettingllms.errors import nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
-def build_env(sections: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The environment, or why there is none."""
+def build_env(sections: Mapping[str, Any]) -> tuple[Any, Exception | None]:
+    """The environment, or what its author's constructor raised, or neither."""
     if "env" not in sections:
-        return None, []
+        return None, None
     try:
-        return ENVIRONMENTS.load(sections["env"].id).create(sections["env"]), []
-    except Exception as error:  # noqa: BLE001 - an author's constructor; its failure is a problem
-        return None, [f"env: cannot be made: {describe(error)}"]
+        return ENVIRONMENTS.load(sections["env"].id).create(sections["env"]), None
+    except Exception as error:  # noqa: BLE001 - shown as a problem, and kept as its cause
+        return None, error
 
 
 def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from pettingllms.config.checks import build_env, cross_check, resolve
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
-from pettingllms.errors import ConfigError, nearest
+from pettingllms.errors import ConfigError, describe, nearest
 from pettingllms.registry import absolute
 
 EXAMPLES = {
@@ -44,10 +44,11 @@ def parse_config(
 ) -> RunConfig:
     """Check plain data as a run; raise one ConfigError with every problem found."""
     sections, unreadable = _read_sections(data)
-    env, unmade = build_env(sections)
+    env, error = build_env(sections)
+    unmade = [] if error is None else [f"env: cannot be made: {describe(error)}"]
     found = [*problems, *unreadable, *unmade, *cross_check(sections, env)]
     if found:
-        raise ConfigError(source, found)
+        raise ConfigError(source, found) from error
     return resolve(RunConfig(**sections), env)
 
 

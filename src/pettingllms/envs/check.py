@@ -103,7 +103,7 @@ def _collect(faults: dict[str, Fault], check: Callable[..., None], *args: object
         check(*args)
     except _Broken as broken:
         faults.setdefault(broken.fault.name, broken.fault)
-    except Exception as error:  # noqa: BLE001 - what no check foresaw is a fault all the same
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - what no check foresaw is a fault too
         faults.setdefault("raises", Fault("raises", describe(error)))
 
 
@@ -174,7 +174,7 @@ def _call(call: Callable[[], ResultT], what: str) -> ResultT:
         return call()
     except _Broken:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _Broken("raises", f"{what} raised {describe(error)}") from error
 
 

@@ -28,8 +28,7 @@ def rare_collections() -> Iterator[None]:
     """Look for reference cycles rarely while episodes pile up.
 
     Turns and steps are plain data without cycles, and nearly all of them live on. With the default
-    thresholds the collector walks over them again and again, and a turn costs twice as much at
-    10,000 episodes as at 100.
+    thresholds the collector walks over them again and again, the more often the more there are.
     """
     before = gc.get_threshold()
     gc.set_threshold(*RARELY)

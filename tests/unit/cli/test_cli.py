@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pettingllms.cli.main import app, main
+from pettingllms.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 SELF_PLAY = str(CONFIGS / "tic_tac_toe_self_play.toml")
@@ -196,12 +197,24 @@ def test_check_env_names_the_line_that_hangs(monkeypatch, capsys, tmp_path: Path
         (("class Nim(pl.Environment)", "class Nim"), "write class Nim.pettingllms.Environment"),
         (("class Nim", "class Nym"), "has no 'Nim'; did you mean 'Nym'?"),
         (('id = "nim-v1"', ""), "'id'"),
+        (("return [pl.Task(split)]", "raise SystemExit"), "raises. .*SystemExit"),
     ],
 )
 def test_mistakes_of_a_first_environment_are_named(monkeypatch, capsys, tmp_path, change, expected):
     path = tmp_path / f"mistake_{abs(hash(change))}.py"
     path.write_text(NIM.replace("HANG", "").replace(*change))
     assert re.search(expected, fail(monkeypatch, capsys, "check-env", f"{path}:Nim"))
+
+
+def test_the_traceback_behind_an_error_is_there_when_asked_for(monkeypatch, tmp_path) -> None:
+    path = tmp_path / "no_success.py"
+    path.write_text(NIM.replace("HANG", "").replace("def success", "def reached"))
+    monkeypatch.setenv("PETTINGLLMS_TRACEBACK", "1")
+    for args in (["check-env", f"{path}:Nim"], ["check", SOLO, f'env={{id="{path}:Nim"}}']):
+        monkeypatch.setattr("sys.argv", ["pettingllms", *args])
+        with pytest.raises(ConfigError) as caught:
+            main()
+        assert isinstance(caught.value.__cause__, TypeError), args
 
 
 def test_a_person_plays_with_bare_answers() -> None:

@@ -1,0 +1,43 @@
+import asyncio
+import gc
+
+import pytest
+
+from pettingllms.config import RewardConfig, RolloutConfig
+from pettingllms.rollout import Worker, worker
+from toys import Relay, roll
+
+
+def test_the_collector_is_left_as_it_was_found() -> None:
+    before, ours = gc.get_threshold(), (701, 11, 12)
+    gc.set_threshold(*ours)
+    try:
+        roll(Relay(), num_tasks=1)
+        assert gc.get_threshold() == ours
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_workers_that_overlap_leave_the_collector_as_the_first_found_it() -> None:
+    before = gc.get_threshold()
+    first, second = worker.rare_collections(), worker.rare_collections()
+    first.__enter__()
+    second.__enter__()
+    assert gc.get_threshold() == worker.RARELY
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
+def test_an_episode_that_is_lost_without_a_word_is_an_error(monkeypatch) -> None:
+    async def vanish(table, episode, path) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setitem(worker.ROLLOUTS, "linear", vanish)
+    with pytest.raises(AssertionError, match="lost: .*train-0/0"):
+        roll(Relay(), num_tasks=1)
+
+
+def test_a_rollout_that_was_never_resolved_is_refused() -> None:
+    with pytest.raises(ValueError, match="resolve it to 'linear' or 'tree'"):
+        Worker(Relay(), {}, RolloutConfig(), RewardConfig())
