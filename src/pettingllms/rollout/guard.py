@@ -22,6 +22,8 @@ from pettingllms.types import Failed
 ResultT = TypeVar("ResultT")
 MAX_ON_THREADS = 64
 """Calls under way on threads at once, not counting those that were left behind."""
+AGAIN_SECONDS = 2.0
+"""Before a call that went on is ended again: long, so that no second end meets the first."""
 
 
 class CallFailed(Exception):  # noqa: N818 - a recorded event of a play, not an error of the program
@@ -81,7 +83,9 @@ class Guard:
             finally:
                 self._finish(thread)
         except _Overtime:
-            self._finish(thread)
+            while thread in self._calls:  # the end may have landed before `_finish` had its effect
+                with suppress(_Overtime):
+                    self._finish(thread)
             self._on_threads = True
             raise CallFailed(self._overran(what)) from None
         except KeyboardInterrupt:
@@ -135,7 +139,7 @@ class Guard:
         with self._lock:
             for thread, call in self._calls.items():
                 if call.deadline < before:
-                    call.ended, call.deadline = True, time.monotonic() + self._seconds
+                    call.ended, call.deadline = True, time.monotonic() + AGAIN_SECONDS
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
                         ctypes.c_ulong(thread), ctypes.py_object(_Overtime)
                     )

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import pettingllms.rollout.guard as guard_module
 from pettingllms.rollout.guard import CallFailed, Guard, _Call
 
 
@@ -57,6 +58,25 @@ def test_a_loop_that_swallows_exceptions_is_ended_too() -> None:
 
     with pytest.raises(CallFailed, match="did not return"):
         call(stubborn)
+
+
+def test_a_loop_that_swallows_the_first_end_is_ended_by_the_next(monkeypatch) -> None:
+    monkeypatch.setattr(guard_module, "AGAIN_SECONDS", 0.1)
+    swallowed = []
+
+    def stubborn() -> None:
+        while True:
+            try:
+                while True:
+                    sum(range(100))
+            except BaseException as error:
+                swallowed.append(error)
+                if len(swallowed) == 2:
+                    raise
+
+    with pytest.raises(CallFailed, match="did not return"):
+        call(stubborn)
+    assert len(swallowed) == 2
 
 
 def test_a_blocked_thread_is_left_behind() -> None:
