@@ -31,8 +31,28 @@ class SamplerError(PettingError):
     """A sampler that could not answer a request."""
 
 
+class LearnerError(PettingError):
+    """A learner that was given what it cannot learn from."""
+
+
+class ClusterError(PettingError):
+    """Processes of a run that cannot be started, or that keep dying."""
+
+
+class StaleWeightsError(PettingError):
+    """Samplers that do not have the weights that learners train."""
+
+
+class CheckpointError(PettingError):
+    """A checkpoint that is not there, or not whole."""
+
+
 class TaskError(PettingError, ValueError):
     """Tasks that cannot be played as one batch."""
+
+
+class ModelError(PettingError, ValueError):
+    """A model that is not here, or that cannot be fetched or made."""
 
 
 class RecordError(PettingError, ValueError):

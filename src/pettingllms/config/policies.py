@@ -13,6 +13,10 @@ class FullPolicy(Section):
     kind: Literal["full"] = "full"
     model: str
     """Folder or hub name of the model."""
+    lr: float = Field(default=1e-5, gt=0)
+    """Learning rate."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
 
 class LoraPolicy(Section):
@@ -23,6 +27,12 @@ class LoraPolicy(Section):
     """Folder or hub name of the base. Policies that name the same base share it."""
     rank: int = Field(default=16, ge=1)
     """Rank of the adapter."""
+    alpha: int = Field(default=32, ge=1)
+    """Scale of the adapter: what it adds counts alpha / rank times."""
+    lr: float = Field(default=1e-4, gt=0)
+    """Learning rate."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
 
 class FrozenPolicy(Section):
@@ -31,6 +41,8 @@ class FrozenPolicy(Section):
     kind: Literal["frozen"] = "frozen"
     model: str
     """Folder or hub name of the model."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Of sampling; 0 is greedy."""
 
 
 class ApiPolicy(Section):
@@ -41,6 +53,10 @@ class ApiPolicy(Section):
     """Base URL of the server."""
     model: str
     """Name of the model there."""
+    key: str = "OPENAI_API_KEY"
+    """Name of the environment variable that holds the key; the key itself is never written."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Of sampling; 0 is greedy."""
 
 
 class ScriptedPolicy(Section):

@@ -4,8 +4,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
+from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
 
 
@@ -95,6 +97,20 @@ class RunConfig(Section):
     """How the levels of reward are mixed."""
     rollout: RolloutConfig = RolloutConfig()
     """How episodes are played."""
+    loss: LossConfig = LossConfig()
+    """What is minimised."""
+    learner: LearnerConfig = LearnerConfig()
+    """How policies learn."""
+    inference: InferenceConfig = InferenceConfig()
+    """How policies are sampled from."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Where all of it runs."""
+    train: TrainConfig = TrainConfig()
+    """How long a run goes on."""
+    eval: EvalConfig = EvalConfig()
+    """How good the team is, without learning."""
+    log: LogConfig = LogConfig()
+    """Where metrics go."""
     seed: int = 0
     """Everything random in the run follows from this number."""
 

@@ -34,6 +34,10 @@ class Seat:
     """Whether its turns are compared with siblings; a seat that does not learn answers once."""
     sees_state: bool = False
     """Whether it is a script that reads the state instead of the prompt."""
+    in_bytes: bool = False
+    """Whether its ids are the bytes of a text, which a limit of tokens does not bound."""
+    temperature: float = 1.0
+    """Of sampling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
             max_tokens=question.max_tokens,
             seed=question.seed,
             task_id=question.task_id,
+            temperature=seat.temperature,
             state=question.state if seat.sees_state else None,
         )
         results = await _sample(seat.sampler, request, question.seconds)
@@ -100,7 +105,7 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
     if isinstance(result, Failed):
         return _failed_turn(seat, question, prompt_ids, result)
     ids = frozen(result.ids)
-    if len(ids) > question.max_tokens:
+    if len(ids) > question.max_tokens and not seat.in_bytes:
         raise SamplerError(f"{len(ids)} tokens came, at most {question.max_tokens} were asked for")
     return Turn(
         role=question.role,

@@ -21,6 +21,8 @@ class SampleRequest:
     seed: int
     task_id: str
     """The same task may go to the same replica, for its prefix cache."""
+    temperature: float = 1.0
+    """Part of the log-probs that come back; 0 is greedy."""
     state: object = None
     """The environment's state, for scripted policies alone; an engine is never given it."""
 

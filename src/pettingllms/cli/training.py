@@ -1,0 +1,150 @@
+"""`train`, `resume`, `eval` and `export`: a run from its first step to a model that others load."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from pettingllms.cli.console import console
+from pettingllms.cli.live import make_display
+from pettingllms.config import RunConfig, load_config
+from pettingllms.config.policies import FullPolicy
+from pettingllms.errors import CheckpointError, ConfigError, nearest
+from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
+from pettingllms.models import find_model
+from pettingllms.runs.checkpoint import load_checkpoint
+from pettingllms.runs.folder import CONFIG_FILE, RunFolder
+from pettingllms.runs.scores import Estimate, RoleScore
+
+SCORES_FILE = "scores.json"
+Saved = dict[str, dict[str, bytes]]
+
+
+def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
+    """Begin a run."""
+    config = load_config(path, overrides)
+    _need_learners(config)
+    folder = RunFolder(out or _free(Path("runs"), path.stem))
+    folder.create(config)
+    _go_on(config, folder)
+
+
+def resume_run(path: Path) -> None:
+    """Go on with a run where it was left."""
+    folder = RunFolder(path)
+    _go_on(folder.config(), folder)
+
+
+def _go_on(config: RunConfig, folder: RunFolder) -> None:
+    from pettingllms.train import train
+
+    with make_display(config, folder.path.name, console) as display:
+        display.say(f"run folder: {folder.path}")
+        train(config, folder, display)
+    console.print(f"Done. Everything is in [bold]{escape(str(folder.path))}[/]")
+
+
+def evaluate_policies(
+    path: Path, overrides: Sequence[str], checkpoint: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Play a run's, or a configuration's, test tasks and say how good each role is."""
+    from pettingllms.evaluate import evaluate
+
+    config, saved = _weights(path, overrides, checkpoint)
+    total = config.eval.num_tasks * config.eval.num_samples
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=as_json) as progress:
+        bar = progress.add_task("episodes", total=total)
+        episodes = out / "episodes.jsonl" if out else None
+        scores = evaluate(
+            config,
+            saved,
+            say=progress.console.print,
+            progress=lambda done: progress.update(bar, completed=done),
+            out=episodes,
+        )
+    data = {role: score.to_json() for role, score in scores.items()}
+    if out is not None:
+        (out / SCORES_FILE).write_text(json.dumps(data, indent=1), encoding="utf-8")
+    if as_json:
+        console.out(json.dumps(data), highlight=False)
+        return
+    _print_scores(config, scores)
+
+
+def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: Path) -> None:
+    """Write a trained policy as a folder that Transformers, PEFT and vLLM load."""
+    config, saved = _weights(path, [], checkpoint)
+    if not saved:
+        raise CheckpointError(f"{path} has no checkpoint yet; it is saved every train.save_every")
+    if policy is None and len(saved) == 1:
+        policy = next(iter(saved))
+    if policy not in saved:
+        raise ConfigError(
+            "--policy", [f"'{policy}' was not trained; {nearest(str(policy), saved)}"]
+        )
+    if out.exists():
+        raise ConfigError(str(out), ["is there already; give another folder"])
+    section = config.policies[policy]
+    kept = (MODEL_FILE,) if isinstance(section, FullPolicy) else (ADAPTER_FILE, ADAPTER_CONFIG)
+    out.mkdir(parents=True)
+    if isinstance(section, FullPolicy):
+        for file in find_model(section.model).iterdir():
+            if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
+                shutil.copy(file, out)
+        (out / "model.safetensors.index.json").unlink(missing_ok=True)
+    for name in kept:
+        (out / name).write_bytes(saved[policy][name])
+    console.print(f"[bold]{escape(policy)}[/] written to [bold]{escape(str(out))}[/]")
+
+
+def _weights(
+    path: Path, overrides: Sequence[str], checkpoint: Path | None
+) -> tuple[RunConfig, Saved]:
+    """The configuration and the trained weights that a run, or a plain configuration, names."""
+    if path.is_file():
+        config = load_config(path, overrides)
+        return config, load_checkpoint(checkpoint)[1] if checkpoint else {}
+    if not (path / CONFIG_FILE).is_file():
+        raise ConfigError(str(path), ["is neither a configuration nor the folder of a run"])
+    config = load_config(path / CONFIG_FILE, overrides)
+    newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(console.print)
+    return config, newest[1] if newest else {}
+
+
+def _need_learners(config: RunConfig) -> None:
+    if not config.trained_policies():
+        raise ConfigError(
+            "policies",
+            ["none of them learns; make one full or lora, or use `pettingllms eval`"],
+        )
+
+
+def _free(root: Path, name: str) -> Path:
+    """A folder of that name that holds no run yet."""
+    number = 1
+    while (root / f"{name}-{number}").exists():
+        number += 1
+    return root / f"{name}-{number}"
+
+
+def _print_scores(config: RunConfig, scores: dict[str, RoleScore]) -> None:
+    passes = list(next(iter(scores.values())).pass_at)
+    columns = ["role", "policy", f"avg@{config.eval.num_samples}"]
+    columns += [f"pass@{k}" for k in passes if k > 1] + ["reward", "failed"]
+    table = Table(*columns, title=f"{config.env.id}, {config.eval.num_tasks} test tasks")
+    for role, score in scores.items():
+        cells = [role, config.roles[role], _text(score.avg)]
+        cells += [_text(score.pass_at[k]) for k in passes if k > 1]
+        reward = "-" if score.reward is None else f"{score.reward:+.3f}"
+        table.add_row(*cells, reward, str(score.num_failed))
+    console.print(table)
+    console.print("In brackets: 95% confidence intervals over tasks.")
+
+
+def _text(estimate: Estimate) -> str:
+    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"

@@ -1,0 +1,141 @@
+"""The engines of one model: replicas on Ray, each started again if it dies.
+
+A request is a pure function of its ids and its seed, so one that was lost with its engine is simply
+asked again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from pettingllms.errors import ClusterError
+from pettingllms.inference.engine import Engine, EngineSpec
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+
+
+@dataclass(slots=True)
+class Replica:
+    """One engine and how often it was started again."""
+
+    actor: Any
+    num_restarts: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The weights under which a policy answers; the files stay in Ray's store."""
+
+    method: str
+    version: int
+    files: Any
+
+
+class Engines:
+    """A sampler over replicas; the same task goes to the same one."""
+
+    def __init__(
+        self,
+        specs: Sequence[EngineSpec],
+        num_gpus: float,
+        max_restarts: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._specs = specs
+        self._max_restarts = max_restarts
+        self._say = say
+        self._options = {"num_cpus": 0, "num_gpus": num_gpus, "max_concurrency": 100_000}
+        self._published: dict[str, Published] = {}
+        self.replicas = [Replica(self._create(spec)) for spec in specs]
+
+    async def start(self) -> None:
+        """Wait until every engine has loaded its model."""
+        starts = [replica.actor.start.remote() for replica in self.replicas]
+        seconds = self._specs[0].config.start_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*starts)
+        except TimeoutError:
+            raise ClusterError(
+                f"an engine for {self._specs[0].model} did not start within {seconds:g} s "
+                "(inference.start_seconds)"
+            ) from None
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Ask the task's replica, again if it dies meanwhile."""
+        at = derive_seed(request.task_id) % len(self.replicas)
+        result: Sequence[Sample | Failed] = await self._call(at, "sample", request)
+        return result
+
+    async def publish(self, policy: str, new: Published) -> None:
+        """Give every replica new weights of a policy."""
+        self._published[policy] = new
+        calls = (
+            self._call(at, new.method, policy, new.version, new.files)
+            for at in range(len(self.replicas))
+        )
+        await asyncio.gather(*calls)
+
+    async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> list[LogProbs]:
+        """Each replica's log-probs of a fixed reply."""
+        calls = (
+            self._call(at, "score", policy, prompt_ids, response_ids)
+            for at in range(len(self.replicas))
+        )
+        return list(await asyncio.gather(*calls))
+
+    async def versions(self) -> list[dict[str, int]]:
+        """Each replica's versions of its policies."""
+        calls = (self._call(at, "versions") for at in range(len(self.replicas)))
+        return list(await asyncio.gather(*calls))
+
+    async def sleep(self) -> None:
+        """Let every replica free its memory."""
+        await asyncio.gather(*(self._call(at, "sleep") for at in range(len(self.replicas))))
+
+    async def wake(self) -> None:
+        """Make every replica ready."""
+        await asyncio.gather(*(self._call(at, "wake") for at in range(len(self.replicas))))
+
+    async def stop(self) -> None:
+        """End the engines' processes."""
+        for replica in self.replicas:
+            ray.kill(replica.actor)
+
+    def _create(self, spec: EngineSpec) -> Any:
+        return ray.remote(Engine).options(**self._options).remote(spec)
+
+    async def _call(self, at: int, method: str, *args: Any) -> Any:
+        replica = self.replicas[at]
+        while True:
+            actor = replica.actor
+            try:
+                return await getattr(actor, method).remote(*args)
+            except RayActorError as error:
+                async with replica.lock:
+                    if replica.actor is actor:  # else another request has started it again
+                        await self._restart(at, error)
+
+    async def _restart(self, at: int, error: RayActorError) -> None:
+        replica, spec = self.replicas[at], self._specs[at]
+        if replica.num_restarts >= self._max_restarts:
+            raise ClusterError(
+                f"the engine for {spec.model} died {replica.num_restarts + 1} times, more than "
+                f"cluster.max_restarts = {self._max_restarts} allows; the last time: {error}"
+            ) from error
+        began = time.monotonic()
+        self._say(f"an engine for {spec.model.name} died; it is started again")
+        new = self._create(spec)
+        await new.start.remote()
+        for policy, published in self._published.items():
+            method = getattr(new, published.method)
+            await method.remote(policy, published.version, published.files)
+        replica.actor = new
+        replica.num_restarts += 1
+        self._say(f"the engine is back after {time.monotonic() - began:.1f} s, nothing was lost")

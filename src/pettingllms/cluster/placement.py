@@ -1,0 +1,63 @@
+"""Which part of the machine each process gets."""
+
+import os
+from pathlib import Path
+
+from pettingllms.config import RunConfig
+from pettingllms.inference.engine import EngineSpec
+from pettingllms.learners.learner import LearnerSpec
+from pettingllms.policies import ModelGroup
+
+SHARED_GPU = 0.5
+"""What an engine and a learner that share a device each ask Ray for."""
+
+
+def gpu_shares(config: RunConfig, device: str) -> tuple[float, float]:
+    """GPUs of one engine and of one learner's rank."""
+    if device == "cpu":
+        return 0, 0
+    if config.cluster.placement == "colocated":
+        return SHARED_GPU, SHARED_GPU
+    return config.inference.tensor_parallel, 1
+
+
+def engine_specs(
+    config: RunConfig, group: ModelGroup, model: Path, device: str, at: int, num_groups: int
+) -> list[EngineSpec]:
+    """One engine for each replica of a model."""
+    num_replicas = config.inference.num_replicas
+    return [
+        EngineSpec(
+            model=model,
+            config=config.inference,
+            policies=tuple(group.policies),
+            max_rank=max((policy.rank for policy in group.adapters.values()), default=0),
+            num_adapters=len(group.adapters),
+            device=device,
+            cores=cores_of(at * num_replicas + number, num_groups * num_replicas),
+            sleeps=config.cluster.placement == "colocated",
+        )
+        for number in range(num_replicas)
+    ]
+
+
+def learner_spec(config: RunConfig, group: ModelGroup, model: Path, device: str) -> LearnerSpec:
+    """The learner of a model."""
+    return LearnerSpec(
+        model=model,
+        policies=group.trained,
+        config=config.learner,
+        loss=config.loss,
+        max_reply_tokens=config.rollout.max_reply_tokens,
+        seed=config.seed,
+        device=device,
+    )
+
+
+def cores_of(number: int, count: int, num_cores: int | None = None) -> str:
+    """The cores of one engine among several: parts of the machine, shared when it is small."""
+    cores = num_cores or os.cpu_count() or 1
+    share = max(1, cores // count)
+    first = number * share % cores
+    last = first + share - 1
+    return f"{first}-{last}" if last > first else str(first)

@@ -1,0 +1,73 @@
+"""New weights reach the samplers, and a canary proves that they did.
+
+The canary is a fixed reply to a fixed prompt. After every publication both sides give its
+log-probs: they must agree, and if the weights have changed, the sampler's answer must have changed
+as well. A run whose rollouts would use other weights than it trains cannot go on.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pettingllms.cluster.engines import Engines, Published
+from pettingllms.cluster.learners import Learners
+from pettingllms.errors import StaleWeightsError
+from pettingllms.learners.batches import Item
+from pettingllms.types import Ids, LogProbs
+
+CANARY_TOKENS = 16
+
+
+def make_canary(prompt_ids: Ids) -> Item:
+    """A fixed reply to a prompt: the prompt's own beginning, which is as good as any."""
+    reply = prompt_ids[:CANARY_TOKENS]
+    return Item(prompt_ids, reply, np.zeros(len(reply), dtype=np.float32), 0.0)
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Publishes the policies of one model."""
+
+    learners: Learners
+    engines: Engines
+    canary: Item
+    max_gap: float
+    whole_model: bool
+    marks: dict[str, str] = field(default_factory=dict)
+    """Hash of each policy's weights as they were last published."""
+    answers: dict[str, LogProbs] = field(default_factory=dict)
+    """What the sampler last said of the canary."""
+
+    async def publish(self, policy: str, version: int) -> float:
+        """Hand the learner's weights to every engine; give the gap that is left between them."""
+        files, mark = await self.learners.files(policy)
+        method = "publish_weights" if self.whole_model else "publish_adapter"
+        await self.engines.publish(policy, Published(method, version, files))
+        return await self.check(policy, version, mark)
+
+    async def check(self, policy: str, version: int, mark: str) -> float:
+        """Compare both sides; raise if the sampler does not have what the learner has."""
+        for versions in await self.engines.versions():
+            if versions[policy] != version:
+                raise StaleWeightsError(
+                    f"an engine answers for '{policy}' with version {versions[policy]}, the "
+                    f"learner is at {version}: its weights were not published"
+                )
+        canary = self.canary
+        (expected,) = await self.learners.call("logprobs", policy, [canary], 1.0)
+        answers = await self.engines.score(policy, canary.prompt_ids, canary.response_ids)
+        gap = max(float(np.abs(answer - expected).mean()) for answer in answers)
+        if not gap <= self.max_gap:
+            raise StaleWeightsError(
+                f"sampler and learner differ on '{policy}' version {version} by {gap:.2g} a token, "
+                f"more than {self.max_gap:g} (inference.max_gap): the sampler has other weights, "
+                "or computes them otherwise"
+            )
+        changed = mark != self.marks.get(policy, mark)
+        if changed and any(np.array_equal(a, self.answers[policy]) for a in answers):
+            raise StaleWeightsError(
+                f"the weights of '{policy}' changed and the sampler's answer did not, to the last "
+                f"bit: version {version} was not published"
+            )
+        self.marks[policy], self.answers[policy] = mark, answers[0]
+        return gap

@@ -1,0 +1,89 @@
+"""Starting Ray: with token authentication always, and on loopback unless it joins a cluster.
+
+Ray reads its environment when it is imported, so nothing here imports it at the top, and whoever
+uses other parts of this package imports them inside `ray_running`.
+"""
+
+import atexit
+import functools
+import logging
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pettingllms.config import ClusterConfig
+from pettingllms.errors import ClusterError
+
+OBJECT_STORE_BYTES = 2 * 2**30
+REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""On Linux Ray listens on all interfaces, whatever address it is given, unless this is 0."""
+
+
+@contextmanager
+def ray_running(config: ClusterConfig) -> Iterator[None]:
+    """Ray for one run: the cluster of the configuration, or one of the run's own."""
+    _prepare(config)
+    import ray
+
+    if ray.is_initialized():
+        raise ClusterError("Ray is running in this process already; call ray.shutdown() first")
+    if config.address:
+        ray.init(address=config.address, log_to_driver=False)
+    else:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _prepare(config: ClusterConfig) -> None:
+    """Set what Ray reads when it is imported."""
+    wanted = {"RAY_AUTH_MODE": "token", REMOTE: "1" if config.address else "0"}
+    if "ray" in sys.modules and any(os.environ.get(k) != v for k, v in wanted.items()):
+        raise ClusterError(
+            "ray was imported before the run could set token authentication and loopback; start "
+            "the run in a process of its own, or set "
+            + " ".join(f"{key}={value}" for key, value in wanted.items())
+        )
+    os.environ.update(wanted)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if not config.address:
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file())
+
+
+@functools.cache
+def _token_file() -> Path:
+    """A token of this process alone; Ray's own file is readable by every user of the machine."""
+    folder = tempfile.mkdtemp(prefix="pettingllms-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    token = Path(folder) / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32), encoding="utf-8")
+    return token
+
+
+def find_device(config: ClusterConfig) -> str:
+    """What models run on."""
+    import ray
+
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    num_gpus = resources.get("GPU", 0)
+    if config.device == "gpu" and not num_gpus:
+        raise ClusterError(
+            "cluster.device is 'gpu' and Ray finds none; is the driver installed, and are devices "
+            "hidden by CUDA_VISIBLE_DEVICES?"
+        )
+    return "cpu" if config.device == "cpu" or not num_gpus else "cuda"

@@ -1,0 +1,245 @@
+"""The processes of a run as one: seats that play, learners that learn, weights that travel."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pettingllms.cluster.engines import Engines, Published
+from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.placement import engine_specs, gpu_shares, learner_spec
+from pettingllms.cluster.publishing import Publisher, make_canary
+from pettingllms.cluster.start import find_device
+from pettingllms.config import RolloutConfig, RunConfig
+from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
+from pettingllms.envs import Environment, make_env_for
+from pettingllms.errors import StaleWeightsError
+from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.http import HttpSampler, JsonRenderer
+from pettingllms.inference.recording import RecordedSampler, Recording
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.learners.batches import items_of
+from pettingllms.learners.files import OPTIMIZER_FILE
+from pettingllms.models import find_model
+from pettingllms.policies import ModelGroup, plan_models
+from pettingllms.rollout import Seat, Worker
+from pettingllms.types import Episode, Renderer, Sampler, Task
+
+Files = Mapping[str, bytes]
+
+
+class Team:
+    """Everybody who plays and learns in a run. Make one with `await Team.start(...)`."""
+
+    def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
+        self.config = config
+        self.env: Environment[Any, Any] = make_env_for(config.env)
+        self.versions: dict[str, int] = {}
+        """Version of each policy that learns."""
+        self.marks: dict[str, str] = {}
+        """Hash of each such policy's weights."""
+        self._say = say
+        self._groups = plan_models(config)
+        self._engines: dict[str, Engines] = {}
+        self._learners: dict[str, Learners] = {}
+        self._publishers: dict[str, Publisher] = {}
+        self._samplers: dict[str, Sampler] = {}
+        self._renderers: dict[str, Renderer] = {}
+
+    @classmethod
+    async def start(
+        cls, config: RunConfig, say: Callable[[str], None], learning: bool = True
+    ) -> "Team":
+        """Start every engine and every learner; Ray is running."""
+        team = cls(config, say)
+        models = {group.name: find_model(group.model) for group in team._groups}
+        team._start_processes(models, learning)
+        await asyncio.gather(
+            *(engines.start() for engines in team._engines.values()),
+            *(learners.call("ready") for learners in team._learners.values()),
+        )
+        team._take_seats(models)
+        return team
+
+    async def stop(self) -> None:
+        """End every process that this team started."""
+        for engines in self._engines.values():
+            await engines.stop()
+        for learners in self._learners.values():
+            await learners.stop()
+        for sampler in self._samplers.values():
+            if isinstance(sampler, HttpSampler):
+                await sampler.close()
+
+    async def load(self, versions: Mapping[str, int], saved: Mapping[str, Files]) -> None:
+        """Give every policy its weights and its version, the first ones if none were saved."""
+        for policy, group in self._trained():
+            self.versions[policy] = versions.get(policy, 0)
+            if policy in saved:
+                await self._learners[group.name].call("load", policy, dict(saved[policy]))
+            await self._publish(policy, group)
+
+    async def load_engines(self, saved: Mapping[str, Files]) -> None:
+        """Give engines saved weights without any learner."""
+        for policy, group in self._trained():
+            if policy in saved:
+                method = "publish_weights" if group.full else "publish_adapter"
+                files = {n: c for n, c in saved[policy].items() if n != OPTIMIZER_FILE}
+                await self._engines[group.name].publish(policy, Published(method, 0, files))
+
+    async def play(
+        self,
+        tasks: Sequence[Task],
+        seed: int,
+        rollout: RolloutConfig | None = None,
+        temperature: float | None = None,
+        deliver: Callable[[int], None] = lambda _: None,
+    ) -> list[Episode]:
+        """Episodes of the tasks, in their order. `deliver` is told how many have ended."""
+        episodes: list[Episode] = []
+
+        def end(episode: Episode) -> None:
+            episodes.append(episode)
+            deliver(len(episodes))
+
+        config = rollout or self.config.rollout
+        worker = Worker(self.env, self._seats(temperature), config, self.config.reward)
+        await worker.run(tasks, seed, end)
+        place = {task.id: at for at, task in enumerate(tasks)}
+        episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
+        return episodes
+
+    async def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, dict[str, float]]:
+        """Let each policy learn from its own turns; what each learner measured, by policy."""
+        self._refuse_stale(episodes)
+        await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
+        measured: dict[str, dict[str, float]] = {}
+        for policy, group in self._trained():
+            items = items_of(episodes, policy)
+            if items:
+                learners = self._learners[group.name]
+                measured[policy] = await learners.call("train", policy, items, step)
+                self._refuse_gap(policy, measured[policy]["gap"])
+        await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
+        return measured
+
+    async def publish(self, policies: Sequence[str]) -> dict[str, float]:
+        """Hand out the new weights of these policies; the canary's gap for each."""
+        gaps = {}
+        for policy, group in self._trained():
+            if policy in policies:
+                self.versions[policy] += 1
+                gaps[policy] = await self._publish(policy, group)
+        return gaps
+
+    async def saved(self) -> dict[str, dict[str, bytes]]:
+        """Each policy's weights and moments, as files."""
+        found: dict[str, dict[str, bytes]] = {}
+        for policy, group in self._trained():
+            weights, _ = await self._learners[group.name].files(policy)
+            state = await self._learners[group.name].call("state", policy)
+            found[policy] = {**await weights, **state}
+        return found
+
+    def _trained(self) -> list[tuple[str, ModelGroup]]:
+        return [(policy, group) for group in self._groups for policy in group.trained]
+
+    async def _publish(self, policy: str, group: ModelGroup) -> float:
+        publisher = self._publishers[group.name]
+        gap = await publisher.publish(policy, self.versions[policy])
+        self.marks[policy] = publisher.marks[policy]
+        return gap
+
+    def _start_processes(self, models: Mapping[str, Path], learning: bool) -> None:
+        config = self.config
+        device = find_device(config.cluster)
+        engine_gpus, learner_gpus = gpu_shares(config, device)
+        num_threads = max(1, (os.cpu_count() or 1) // config.learner.num_ranks)
+        for at, group in enumerate(self._groups):
+            model = models[group.name]
+            specs = engine_specs(config, group, model, device, at, len(self._groups))
+            self._engines[group.name] = Engines(
+                specs, engine_gpus, config.cluster.max_restarts, self._say
+            )
+            if learning and group.trained:
+                self._learners[group.name] = Learners(
+                    learner_spec(config, group, model, device),
+                    learner_gpus,
+                    num_threads,
+                    loopback=not config.cluster.address,
+                )
+
+    def _take_seats(self, models: Mapping[str, Path]) -> None:
+        """A sampler and a renderer for every policy that plays, and a canary for every model."""
+        recording = self.config.inference.recording
+        record = Recording(Path(recording)) if recording else None
+        for group in self._groups:
+            renderer = ChatRenderer(models[group.name])
+            sampler: Sampler = self._engines[group.name]
+            if record is not None:
+                sampler = RecordedSampler(sampler, record, self.versions)
+            for policy in group.policies:
+                self._samplers[policy], self._renderers[policy] = sampler, renderer
+            if group.name in self._learners:
+                self._publishers[group.name] = Publisher(
+                    self._learners[group.name],
+                    self._engines[group.name],
+                    make_canary(renderer.render(self._first_prompt())),
+                    self.config.inference.gap_bound,
+                    whole_model=group.full is not None,
+                )
+        for name in set(self.config.roles.values()):
+            match self.config.policies[name]:
+                case ApiPolicy() as api:
+                    self._samplers[name] = HttpSampler(api)
+                    self._renderers[name] = JsonRenderer()
+                case ScriptedPolicy() as scripted:
+                    self._samplers[name] = ScriptedSampler(self.env, scripted.player)
+                    self._renderers[name] = ByteRenderer()
+                case _:
+                    pass  # through a model of this run, above
+
+    def _first_prompt(self) -> Any:
+        task = self.env.tasks("train")[0]
+        state = self.env.reset(task, 0)
+        return self.env.observe(state, self.env.acting(state)[0])
+
+    def _seats(self, temperature: float | None) -> dict[str, Seat]:
+        trained = self.config.trained_policies()
+        seats = {}
+        for role, name in self.config.roles.items():
+            policy = self.config.policies[name]
+            own = 1.0 if isinstance(policy, ScriptedPolicy) else policy.temperature
+            seats[role] = Seat(
+                name,
+                self._samplers[name],
+                self._renderers[name],
+                trained=name in trained,
+                sees_state=isinstance(policy, ScriptedPolicy),
+                in_bytes=isinstance(policy, ApiPolicy),
+                temperature=own if temperature is None else temperature,
+            )
+        return seats
+
+    def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
+        """Refuse to learn from what other weights wrote than those that would learn."""
+        for episode in episodes:
+            for turn in episode.turns:
+                if turn.advantage is None:
+                    continue
+                if turn.policy_version != self.versions[turn.policy]:
+                    raise StaleWeightsError(
+                        f"episode {episode.id} was written by version {turn.policy_version} of "
+                        f"'{turn.policy}', which is at {self.versions[turn.policy]}: its weights "
+                        "were not published"
+                    )
+
+    def _refuse_gap(self, policy: str, gap: float) -> None:
+        bound = self.config.inference.gap_bound
+        if not gap <= bound:
+            raise StaleWeightsError(
+                f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} a token, "
+                f"more than {bound:g} (inference.max_gap); the run stops before it learns more "
+                "from it"
+            )

@@ -1,0 +1,100 @@
+"""The engines under a run: how policies are sampled from, how they learn, where all of it runs."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from pettingllms.config.section import Section
+
+Dtype = Literal["float32", "bfloat16"]
+GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-3, "bfloat16": 0.2}
+
+
+class InferenceConfig(Section):
+    """vLLM, which answers for policies of the kinds full, lora and frozen."""
+
+    dtype: Dtype = "float32"
+    """Type of the weights while sampling. bfloat16 on GPUs; float32 agrees with the learner."""
+    num_replicas: int = Field(default=1, ge=1)
+    """Engines for each model. The same task goes to the same one, for its prefix cache."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs that one engine is split over."""
+    max_model_tokens: int = Field(default=2048, ge=16)
+    """Prompt and reply together; a longer prompt fails its turn."""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """Replies that one engine writes at once."""
+    cache_gib: int = Field(default=1, ge=1)
+    """CPU: memory of one engine's key-value cache."""
+    gpu_memory: float = Field(default=0.8, gt=0, le=1)
+    """GPU: share of a device's memory that one engine takes."""
+    max_gap: float | None = Field(default=None, gt=0)
+    """Mean difference of log-probs between sampler and learner past which the run stops. Left out:
+    0.001 in float32, 0.2 in bfloat16."""
+    start_seconds: float = Field(default=600.0, gt=0)
+    """How long an engine may take to start."""
+    recording: str | None = None
+    """Folder in which every reply is recorded; a request that was answered before gets the reply
+    it got then. For runs that must repeat bit for bit."""
+
+    @property
+    def gap_bound(self) -> float:
+        """The bound in force."""
+        return GAP_BOUNDS[self.dtype] if self.max_gap is None else self.max_gap
+
+
+class LearnerConfig(Section):
+    """PyTorch with FSDP2 and PEFT, which trains policies of the kinds full and lora."""
+
+    dtype: Dtype = "float32"
+    """Type of the arithmetic. Trained weights and optimizer are float32 either way."""
+    num_ranks: int = Field(default=1, ge=1)
+    """Processes, or GPUs, that each model is sharded over."""
+    max_batch_tokens: int = Field(default=8192, ge=16)
+    """Tokens, with padding, of one pass forward and back; gradients add up over passes."""
+    num_minibatches: int = Field(default=1, ge=1)
+    """Optimizer steps over each batch."""
+    num_epochs: int = Field(default=1, ge=1)
+    """How often each batch is gone through."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Optimizer steps over which the learning rate rises to its value."""
+
+
+class LossConfig(Section):
+    """What is minimised, given advantages."""
+
+    type: str = "clip"
+    """`clip`: a ratio for each token, clipped. `gspo`: one ratio for a whole reply."""
+    clip_low: float = Field(default=0.2, ge=0, lt=1)
+    """How far the ratio may fall below 1."""
+    clip_high: float = Field(default=0.28, ge=0)
+    """How far the ratio may rise above 1."""
+    dual_clip: float = Field(default=3.0, ge=1)
+    """With a negative advantage a ratio counts at most this much."""
+    kl: float = Field(default=0.0, ge=0)
+    """Weight of the divergence from the policy as it was before training."""
+    entropy: float = Field(default=0.0, ge=0)
+    """Weight of the entropy that is paid for."""
+    normalize: Literal["token", "sequence", "constant"] = "token"
+    """`token`: every token of a batch counts alike. `sequence`: every reply counts alike.
+    `constant`: tokens count alike, over replies times rollout.max_reply_tokens."""
+    max_weight: float = Field(default=2.0, gt=0)
+    """Cap of the importance weight that corrects for the gap between sampler and learner."""
+
+
+class ClusterConfig(Section):
+    """Ray, which holds samplers and learners together."""
+
+    address: str = ""
+    """Address of a running Ray cluster, on a network that nobody else reaches. Empty: one is
+    started for the run, which listens on this machine alone. Either has token authentication."""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where models run; auto: on GPUs if there are any."""
+    placement: Literal["apart", "colocated"] = "apart"
+    """GPU: learners and engines on devices of their own, or sharing them, engines asleep while
+    learners work."""
+    max_restarts: int = Field(default=3, ge=0)
+    """How often an engine that died is started again before the run stops."""

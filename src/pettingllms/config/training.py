@@ -1,0 +1,42 @@
+"""The loop and what it leaves behind: steps, checkpoints, evaluation, trackers."""
+
+from pydantic import Field
+
+from pettingllms.config.section import Section
+
+
+class TrainConfig(Section):
+    """How long a run goes on, and how often it saves."""
+
+    num_steps: int = Field(default=100, ge=1)
+    """Batches to learn from."""
+    save_every: int = Field(default=10, ge=1)
+    """Steps between checkpoints; the last step is always saved."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    """Checkpoints that are kept; older ones are deleted."""
+    eval_every: int = Field(default=0, ge=0)
+    """Steps between evaluations; 0: none."""
+
+
+class EvalConfig(Section):
+    """Playing without learning, to find out how good the team is."""
+
+    num_tasks: int = Field(default=32, ge=1)
+    """Tasks of the test split, the first ones."""
+    num_samples: int = Field(default=1, ge=1)
+    """Plays of each task: the k of avg@k and pass@k."""
+    temperature: float | None = Field(default=None, ge=0)
+    """In place of every policy's own; 0 is greedy."""
+
+
+class LogConfig(Section):
+    """Where metrics go besides the run's own folder. A tracker that fails never stops a run."""
+
+    episodes: bool = True
+    """Write the episodes of every step."""
+    tensorboard: bool = False
+    """Write TensorBoard events into the run's folder."""
+    wandb: str = ""
+    """Name of a Weights & Biases project; empty: none."""
+    mlflow: str = ""
+    """Name of an MLflow experiment; empty: none."""

@@ -1,0 +1,60 @@
+"""Evaluation: the same rollouts with no learner, on tasks that are never trained on."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import RunConfig
+from pettingllms.runs.scores import RoleScore, score
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, write_episodes
+
+if TYPE_CHECKING:
+    from pettingllms.cluster.team import Team
+
+Saved = Mapping[str, Mapping[str, bytes]]
+
+
+def evaluate(
+    config: RunConfig,
+    saved: Saved,
+    say: Callable[[str], None],
+    progress: Callable[[int], None] = lambda _: None,
+    out: Path | None = None,
+) -> dict[str, RoleScore]:
+    """Start the engines alone, with the weights of a checkpoint if any are given, and play."""
+
+    async def run() -> dict[str, RoleScore]:
+        from pettingllms.cluster.team import Team
+
+        team = await Team.start(config, say, learning=False)
+        try:
+            await team.load_engines(saved)
+            return await evaluate_team(team, progress, out)
+        finally:
+            await team.stop()
+
+    with ray_running(config.cluster):
+        return asyncio.run(run())
+
+
+async def evaluate_team(
+    team: "Team", progress: Callable[[int], None] = lambda _: None, out: Path | None = None
+) -> dict[str, RoleScore]:
+    """Play test tasks with the weights that the team has now."""
+    config = team.config
+    tasks = list(itertools.islice(team.env.tasks("test"), config.eval.num_tasks))
+    rollout = config.rollout.model_copy(
+        update={"type": "linear", "num_samples": config.eval.num_samples}
+    )
+    episodes: list[Episode] = await team.play(
+        tasks, derive_seed(config.seed, "eval"), rollout, config.eval.temperature, progress
+    )
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_episodes(out, episodes)
+    ids = [task.id for task in tasks]
+    return score(episodes, ids, config.eval.num_samples, list(config.roles), config.reward)

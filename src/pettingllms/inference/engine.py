@@ -1,0 +1,243 @@
+"""One vLLM engine: a model with its adapters, each policy under a name that carries its version."""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pettingllms.config import InferenceConfig
+from pettingllms.errors import SamplerError
+from pettingllms.inference.chat import stop_ids
+from pettingllms.inference.worker import OWNER
+from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.types.episodes import Finish
+
+if TYPE_CHECKING:
+    from vllm import RequestOutput, SamplingParams
+    from vllm.lora.request import LoRARequest
+
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+Files = Mapping[str, bytes]
+"""A folder in memory: an adapter, or the weights of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What an engine is started with."""
+
+    model: Path
+    config: InferenceConfig
+    policies: tuple[str, ...]
+    max_rank: int = 0
+    """Largest rank of an adapter; 0: there are none."""
+    num_adapters: int = 0
+    device: str = "cpu"
+    cores: str = "auto"
+    """CPU: cores of the engine's threads, as in "0-3"."""
+    sleeps: bool = False
+    """GPU: whether the engine frees its memory while learners work."""
+
+    def environment(self) -> dict[str, str]:
+        """Variables that must be set before vLLM is imported."""
+        both = {
+            OWNER: str(os.getpid()),
+            "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_HOST_IP": "127.0.0.1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        if self.device != "cpu":
+            return both
+        return both | {
+            "VLLM_CPU_KVCACHE_SPACE": str(self.config.cache_gib),
+            "VLLM_CPU_OMP_THREADS_BIND": self.cores,
+            "OMP_WAIT_POLICY": "passive",
+            "TORCHDYNAMO_DISABLE": "1",  # else the first request waits for a C++ compiler
+        }
+
+
+class Engine:
+    """Samples and scores. Call `start` first, inside the event loop that will use it."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._versions = dict.fromkeys(spec.policies, 0)
+        self._adapters: dict[str, LoRARequest] = {}
+        self._adapter_ids = itertools.count(1)
+        self._request_ids = itertools.count()
+        self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
+
+    async def start(self) -> None:
+        """Load the model."""
+        os.environ.update(self._spec.environment())
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        spec, config = self._spec, self._spec.config
+        options: dict[str, Any] = {}
+        if spec.num_adapters:
+            options |= {
+                "enable_lora": True,
+                "max_loras": spec.num_adapters,
+                "max_cpu_loras": 2 * spec.num_adapters,
+                "max_lora_rank": next(r for r in LORA_RANKS if r >= spec.max_rank),
+            }
+        if spec.device != "cpu":
+            options["gpu_memory_utilization"] = config.gpu_memory
+        args = AsyncEngineArgs(
+            model=str(spec.model),
+            dtype=config.dtype,
+            max_model_len=config.max_model_tokens,
+            max_num_seqs=config.max_num_seqs,
+            tensor_parallel_size=config.tensor_parallel,
+            enforce_eager=spec.device == "cpu",
+            skip_tokenizer_init=True,
+            logprobs_mode="processed_logprobs",
+            worker_extension_cls="pettingllms.inference.worker.Worker",
+            enable_sleep_mode=spec.sleeps and spec.device != "cpu",
+            disable_log_stats=True,
+            seed=0,
+            **options,
+        )
+        self._stop_ids = stop_ids(spec.model)
+        self._vllm = AsyncLLM.from_engine_args(args)
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Replies with the log-probs of what was sampled, temperature included."""
+        room = self._spec.config.max_model_tokens - len(request.prompt_ids)
+        if room < 1:
+            return [self._too_long(request)] * request.num_samples
+        version = self._version(request.policy)
+        params = self._params(
+            n=request.num_samples,
+            max_tokens=min(request.max_tokens, room),
+            temperature=request.temperature,
+            seed=request.seed,
+            logprobs=0,
+            stop_token_ids=self._stop_ids,
+        )
+        output = await self._generate(request.policy, request.prompt_ids, params)
+        samples: list[Sample | Failed] = []
+        for reply in sorted(output.outputs, key=lambda reply: reply.index):
+            if reply.finish_reason not in ("stop", "length"):
+                reason = f"vLLM ended the reply with '{reply.finish_reason}'"
+                samples.append(Failed(reason, "sampler"))
+                continue
+            ids = np.array(reply.token_ids, dtype=np.int32)
+            logprobs = _chosen(reply.logprobs or [], ids)
+            finish: Finish = "stop" if reply.finish_reason == "stop" else "length"
+            samples.append(Sample(ids, logprobs, version, finish))
+        return samples
+
+    async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> LogProbs:
+        """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
+        ids = np.concatenate([prompt_ids, response_ids])
+        params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0)
+        output = await self._generate(policy, ids, params)
+        if output.prompt_logprobs is None:
+            raise SamplerError("vLLM gave no log-probs of a prompt")
+        return _chosen(output.prompt_logprobs[len(prompt_ids) :], response_ids)
+
+    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of an adapter, under a name and number that no earlier version had."""
+        from vllm.lora.request import LoRARequest
+
+        name = f"{policy}@{version}"
+        new = LoRARequest(name, next(self._adapter_ids), str(self._write(name, files)))
+        old = self._adapters.get(policy)
+        await self._vllm.add_lora(new)
+        self._adapters[policy] = new
+        self._versions[policy] = version
+        if old is not None:
+            await self._vllm.remove_lora(old.lora_int_id)
+            shutil.rmtree(old.lora_path, ignore_errors=True)
+        await self._drop_cache()
+
+    async def publish_weights(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of the whole model."""
+        folder = self._write(f"{policy}@{version}", files)
+        shutil.copy(self._spec.model / "config.json", folder)
+        await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        self._versions[policy] = version
+        shutil.rmtree(folder)
+        await self._drop_cache()
+
+    async def versions(self) -> dict[str, int]:
+        """The version under which each policy answers."""
+        return dict(self._versions)
+
+    async def sleep(self) -> None:
+        """Free the device's memory until `wake`; nothing on CPU, where vLLM cannot sleep."""
+        if self._spec.sleeps and self._spec.device != "cpu":
+            await self._vllm.sleep(level=1)
+
+    async def wake(self) -> None:
+        """Be ready again."""
+        if self._spec.sleeps and self._spec.device != "cpu":
+            await self._vllm.wake_up()
+
+    def stop(self) -> None:
+        """End the engine's processes."""
+        self._vllm.shutdown()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _generate(
+        self, policy: str, prompt_ids: Ids, params: "SamplingParams"
+    ) -> "RequestOutput":
+        from vllm.inputs import TokensPrompt
+
+        prompt = TokensPrompt(prompt_token_ids=prompt_ids.tolist())
+        request_id = f"{policy}-{next(self._request_ids)}"
+        adapter = self._adapters.get(policy)
+        last = None
+        async for output in self._vllm.generate(prompt, params, request_id, lora_request=adapter):
+            last = output
+        if last is None:
+            raise SamplerError("vLLM gave no output")
+        return last
+
+    def _params(self, **options: Any) -> "SamplingParams":
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        kind = RequestOutputKind.FINAL_ONLY
+        return SamplingParams(output_kind=kind, detokenize=False, **options)
+
+    def _version(self, policy: str) -> int:
+        if policy not in self._versions:
+            raise SamplerError(f"this engine does not serve '{policy}'")
+        return self._versions[policy]
+
+    def _too_long(self, request: SampleRequest) -> Failed:
+        limit = self._spec.config.max_model_tokens
+        return Failed(
+            f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
+            f"(inference.max_model_tokens = {limit})",
+            "limit",
+        )
+
+    def _write(self, name: str, files: Files) -> Path:
+        folder = self._folder / name
+        folder.mkdir()
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        return folder
+
+    async def _drop_cache(self) -> None:
+        if not await self._vllm.reset_prefix_cache():
+            raise SamplerError(
+                "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
+                "were requests still under way?"
+            )
+
+
+def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:
+    """Log-probs of the given ids among those that vLLM gives at each step."""
+    pairs = zip(steps, ids.tolist(), strict=True)
+    return np.array([step[chosen].logprob for step, chosen in pairs], dtype=np.float32)

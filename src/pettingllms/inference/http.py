@@ -1,0 +1,106 @@
+"""Policies behind an OpenAI-compatible server: vLLM or SGLang elsewhere, or an API.
+
+Such a policy never learns, so its text is all that is needed: prompts and replies are kept as
+bytes.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pettingllms.config.policies import ApiPolicy
+from pettingllms.errors import ConfigError, SamplerError
+from pettingllms.inference.scripted import text_ids
+from pettingllms.types import Failed, Ids, Message, Sample, SampleRequest
+from pettingllms.types.episodes import Finish
+
+if TYPE_CHECKING:
+    import httpx
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+AGAIN = (408, 409, 429, 500, 502, 503, 504)
+"""Answers after which it is worth asking again."""
+
+
+class JsonRenderer:
+    """Messages as the bytes of their JSON, which the sampler sends as they are."""
+
+    def render(self, messages: Sequence[Message]) -> Ids:
+        """The chat as a server reads it."""
+        chat = [{"role": m.speaker, "content": m.content} for m in messages]
+        return text_ids(json.dumps(chat))
+
+    def decode(self, ids: Ids) -> str:
+        """The text of the bytes."""
+        return bytes(ids.tolist()).decode("utf-8", errors="replace")
+
+
+class HttpSampler:
+    """Asks a server for replies; one that is busy or restarting is asked again."""
+
+    def __init__(self, policy: ApiPolicy, max_concurrent: int = 64, num_tries: int = 5) -> None:
+        self._policy = policy
+        self._url = policy.url.rstrip("/") + "/chat/completions"
+        self._num_tries = num_tries
+        self._free = asyncio.Semaphore(max_concurrent)
+        self._client: httpx.AsyncClient | None = None
+        self._key = os.environ.get(policy.key, "")
+        parts = urlsplit(policy.url)
+        if self._key and parts.scheme != "https" and parts.hostname not in LOOPBACK:
+            raise ConfigError(
+                f"policy at {policy.url}",
+                [f"${policy.key} would be sent unencrypted; use https, or unset the variable"],
+            )
+
+    async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
+        """One call for each reply, since servers differ in how they treat `n`."""
+        replies = (self._ask(request, number) for number in range(request.num_samples))
+        return list(await asyncio.gather(*replies))
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _ask(self, request: SampleRequest, number: int) -> Sample | Failed:
+        body = {
+            "model": self._policy.model,
+            "messages": json.loads(bytes(request.prompt_ids.tolist())),
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": (request.seed + number) % 2**31,
+        }
+        async with self._free:
+            answer = await self._post(body)
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"]["content"] or ""
+            finish: Finish = "length" if choice["finish_reason"] == "length" else "stop"
+        except (LookupError, TypeError) as error:
+            return Failed(f"{self._url} gave no chat completion: {error!r}", "sampler")
+        return Sample(text_ids(text), None, 0, finish)
+
+    async def _post(self, body: dict[str, Any]) -> Any:
+        import httpx
+
+        if self._client is None:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            self._client = httpx.AsyncClient(timeout=None, headers=headers)  # noqa: S113 - the
+            # rollout's own deadline ends a request that takes too long
+        problem = ""
+        for number in range(self._num_tries):
+            try:
+                answer = await self._client.post(self._url, json=body)
+                if answer.status_code == httpx.codes.OK:
+                    return answer.json()
+                problem = f"HTTP {answer.status_code}: {answer.text[:200]}"
+                if answer.status_code not in AGAIN:
+                    break
+            except httpx.TransportError as error:
+                problem = repr(error)
+            await asyncio.sleep(0.5 * 2**number)
+        raise SamplerError(f"{self._url} did not answer: {problem}")

@@ -1,0 +1,86 @@
+"""Replies recorded and given again, for runs that must repeat bit for bit.
+
+An engine's arithmetic depends on what else is in its batch, so two runs of one seed can differ in
+the last bits, and then in a token. A recording takes that away, and nothing else: a request that
+was never made before goes to the engine.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pettingllms.types import Failed, Sample, Sampler, SampleRequest
+
+FILE = "replies.jsonl"
+
+
+class Recording:
+    """The replies of a folder. A line that a crash cut short is not counted."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE
+        self._replies: dict[str, list[Any]] = {}
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if len(whole) < len(lines):
+            path.write_bytes(b"".join(whole))
+        for line in whole:
+            self._replies |= json.loads(line)
+        self._file = path.open("a", encoding="utf-8")
+        self.num_hits = self.num_misses = 0
+
+    def find(self, key: str) -> list[Any] | None:
+        """What was replied then."""
+        found = self._replies.get(key)
+        self.num_hits += found is not None
+        self.num_misses += found is None
+        return found
+
+    def add(self, key: str, replies: list[Any]) -> None:
+        """Keep replies."""
+        self._replies[key] = replies
+        self._file.write(json.dumps({key: replies}) + "\n")
+        self._file.flush()
+
+
+class RecordedSampler:
+    """A sampler whose replies are recorded. `versions` are those that policies have now."""
+
+    def __init__(self, sampler: Sampler, recording: Recording, versions: dict[str, int]) -> None:
+        self._sampler = sampler
+        self._recording = recording
+        self._versions = versions
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Reply as before; failures are not recorded."""
+        key = self._key(request)
+        found = self._recording.find(key)
+        if found is not None:
+            return [_sample(reply) for reply in found]
+        samples = await self._sampler.sample(request)
+        if not any(isinstance(sample, Failed) for sample in samples):
+            self._recording.add(key, [_reply(s) for s in samples if isinstance(s, Sample)])
+        return samples
+
+    def _key(self, request: SampleRequest) -> str:
+        version = self._versions.get(request.policy, 0)
+        numbers = (version, request.num_samples, request.max_tokens, request.seed)
+        digest = hashlib.sha256(f"{request.policy} {numbers} {request.temperature}".encode())
+        digest.update(request.prompt_ids.tobytes())
+        return digest.hexdigest()
+
+
+def _reply(sample: Sample) -> list[Any]:
+    logprobs = None if sample.logprobs is None else sample.logprobs.tolist()
+    return [sample.ids.tolist(), logprobs, sample.policy_version, sample.finish]
+
+
+def _sample(reply: list[Any]) -> Sample:
+    ids, logprobs, version, finish = reply
+    given = None if logprobs is None else np.array(logprobs, dtype=np.float32)
+    return Sample(np.array(ids, dtype=np.int32), given, version, finish)

@@ -1,0 +1,1 @@
+"""Learners: from turns with advantages to the next version of a policy."""

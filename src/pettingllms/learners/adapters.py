@@ -1,0 +1,80 @@
+"""Several LoRA adapters resident on one base, by PEFT."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pettingllms.config.policies import LoraPolicy
+from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE
+from pettingllms.learners.weights import from_bytes, to_bytes
+from pettingllms.seeds import derive_seed
+
+
+class Adapters:
+    """A base with an adapter for each policy; all are added before anything is sharded."""
+
+    def __init__(self, base: Any, policies: Mapping[str, LoraPolicy], seed: int) -> None:
+        from peft import LoraConfig, get_peft_model
+
+        self.model: Any = None
+        self._inner = {name: f"adapter{at}" for at, name in enumerate(policies)}
+        for name, policy in policies.items():
+            torch.manual_seed(derive_seed(seed, "adapter", name))
+            config = LoraConfig(
+                r=policy.rank,
+                lora_alpha=policy.alpha,
+                lora_dropout=0.0,
+                target_modules="all-linear",
+                task_type="CAUSAL_LM",
+            )
+            if self.model is None:
+                self.model = get_peft_model(base, config, adapter_name=self._inner[name])
+            else:
+                self.model.add_adapter(self._inner[name], config)
+        self._active = next(iter(policies))
+        self.activate(self._active)
+
+    def activate(self, policy: str) -> None:
+        """Let one adapter speak. PEFT then freezes the others; which parameters an optimizer
+        moves is the optimizer's business, and FSDP wants the same ones to need gradients always."""
+        self._active = policy
+        self.model.set_adapter(self._inner[policy])
+        for name in self._inner:
+            for parameter in self.parameters(name).values():
+                parameter.requires_grad_(True)
+
+    def parameters(self, policy: str) -> dict[str, Tensor]:
+        """The adapter's weights by name, as the model calls them."""
+        part = f".{self._inner[policy]}."
+        named = self.model.named_parameters()
+        return {name: p for name, p in named if part in name and ".lora_" in name}
+
+    @contextmanager
+    def disabled(self) -> Iterator[None]:
+        """The base alone."""
+        with self.model.disable_adapter():
+            yield
+        self.activate(self._active)
+
+    def files(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
+        """The adapter as PEFT writes it."""
+        inner = f".{self._inner[policy]}."
+        plain = {name.replace(inner, "."): tensor for name, tensor in weights.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.peft_config[self._inner[policy]].save_pretrained(folder)
+            config = (Path(folder) / ADAPTER_CONFIG).read_bytes()
+        return {ADAPTER_FILE: to_bytes(plain), ADAPTER_CONFIG: config}
+
+    def weights(self, policy: str, files: Mapping[str, bytes]) -> dict[str, Tensor]:
+        """The weights of files, by the names that the model has for them."""
+        saved = from_bytes(files[ADAPTER_FILE])
+        inner = self._inner[policy]
+        return {
+            name.removesuffix(".weight") + f".{inner}.weight": tensor
+            for name, tensor in saved.items()
+        }

@@ -1,0 +1,83 @@
+"""From episodes to what one pass of a learner reads: plain arrays, no engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pettingllms.errors import LearnerError
+from pettingllms.types import Episode, Ids, LogProbs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One reply to learn from."""
+
+    prompt_ids: Ids
+    response_ids: Ids
+    logprobs: LogProbs
+    """Of the response, as the sampler gave them."""
+    advantage: float
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that a model reads for this reply, its prompt included."""
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+def items_of(episodes: Sequence[Episode], policy: str) -> list[Item]:
+    """What one policy learns from, in the order of episodes and turns.
+
+    A reply without a token is left out: there is nothing in it that could be made more likely.
+    """
+    items: list[Item] = []
+    for episode in episodes:
+        for turn in episode.turns:
+            if turn.policy != policy or turn.advantage is None or not turn.num_tokens:
+                continue
+            if turn.logprobs is None:
+                raise LearnerError(
+                    f"a reply of role '{turn.role}' in episode '{episode.id}' is to be learnt "
+                    f"from, but has no log-probs; sample policy '{policy}' from a sampler that "
+                    "gives them, or do not train it"
+                )
+            items.append(
+                Item(turn.prompt_ids, turn.response_ids, turn.logprobs, float(turn.advantage))
+            )
+    return items
+
+
+def split(items: Sequence[Item], num_parts: int, seed: int) -> list[list[Item]]:
+    """Minibatches: shuffled, of sizes that differ by one at most, and none of them empty.
+
+    Shuffled because neighbours are plays of one task: in order, each optimizer step would see a
+    few tasks only. With fewer items than parts there are fewer parts: an optimizer step over
+    nothing would still move the weights by its momentum.
+    """
+    order = np.random.default_rng(seed).permutation(len(items))
+    parts = np.array_split(order, num_parts)
+    return [[items[at] for at in part] for part in parts if len(part)]
+
+
+def micro_batches(items: Sequence[Item], max_tokens: int, num_ranks: int) -> list[list[list[Item]]]:
+    """For each rank its micro-batches, as many for every rank.
+
+    Shards of a model move between ranks in every pass, so ranks must make the same number of
+    passes, and each waits for the slowest. Sorted items are therefore dealt out like cards: in one
+    pass all ranks hold replies of about one length, which also keeps padding small. The longest
+    come first, so that what does not fit into memory fails at once. In the last pass a rank may
+    have nothing.
+
+    A micro-batch of n items counts n times its longest, prompt and response together; it counts
+    `max_tokens` at most, unless it is one item that is longer by itself.
+    """
+    longest_first = sorted(items, key=lambda item: item.num_tokens, reverse=True)
+    ranks: list[list[list[Item]]] = [[] for _ in range(num_ranks)]
+    start = 0
+    while start < len(longest_first):
+        rows = max(1, max_tokens // longest_first[start].num_tokens)
+        dealt = longest_first[start : start + rows * num_ranks]
+        for rank, passes in enumerate(ranks):
+            passes.append(dealt[rank::num_ranks])
+        start += len(dealt)
+    return ranks

@@ -1,0 +1,6 @@
+"""Names of the files that hold a policy, as Transformers, PEFT and vLLM know them."""
+
+MODEL_FILE = "model.safetensors"
+ADAPTER_FILE = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+OPTIMIZER_FILE = "optimizer.safetensors"

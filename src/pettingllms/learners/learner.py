@@ -1,0 +1,301 @@
+"""One rank of a learner: a model, the policies over it, an optimizer for each.
+
+Policies over one model take turns. Only the adapter of the policy at work is in the graph, and each
+optimizer knows its own parameters alone, so gradients cannot cross.
+"""
+
+# ruff: noqa: N806
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.errors import LearnerError
+from pettingllms.learners.adapters import Adapters
+from pettingllms.learners.batches import Item, micro_batches, split
+from pettingllms.learners.files import MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.learners.losses import LossInputs, Scale, policy_loss
+from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
+from pettingllms.learners.weights import (
+    fingerprint,
+    from_bytes,
+    moments_of,
+    parameters_of,
+    put,
+    put_moments,
+    to_bytes,
+    whole,
+)
+from pettingllms.seeds import derive_seed
+from pettingllms.types import LogProbs
+
+MAXIMA = ("max_gap",)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSpec:
+    """What a learner is made of."""
+
+    model: Path
+    policies: Mapping[str, LoraPolicy | FullPolicy]
+    config: LearnerConfig
+    loss: LossConfig
+    max_reply_tokens: int
+    seed: int
+    device: str = "cpu"
+
+
+class Learner:
+    """Trains the policies over one model."""
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        self._spec = spec
+        self._ranks = dist.get_world_size() if dist.is_initialized() else 1
+        self._rank = dist.get_rank() if dist.is_initialized() else 0
+        self._device = torch.device(spec.device)
+        self._dtype = DTYPES[spec.config.dtype]
+        lm = load_lm(spec.model, torch.float32)
+        lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
+        self._adapters = Adapters(lm, lora, spec.seed) if lora else None
+        self._model = LogProbModel(self._adapters.model if self._adapters else lm)
+        self._reference: LogProbModel | None = None
+        if spec.loss.kl and not self._adapters:
+            self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
+        for model in filter(None, (self._model, self._reference)):
+            self._place(model)
+        self._optimizers = {
+            name: torch.optim.AdamW(
+                self._parameters(name).values(),
+                lr=policy.lr,
+                weight_decay=spec.config.weight_decay,
+                fused=True,
+            )
+            for name, policy in spec.policies.items()
+        }
+        self._num_updates = dict.fromkeys(spec.policies, 0)
+        self.skipped: list[Item] = []
+        """The minibatch whose step was last skipped because it was not finite."""
+
+    def train(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
+        """Go through a batch; give what happened on the way, means over its tokens."""
+        self._activate(policy)
+        start, config = time.perf_counter(), self._spec.config
+        parts = [
+            split(items, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
+            for epoch in range(config.num_epochs)
+        ]
+        old = self._old_logprobs(policy, items) if sum(map(len, parts)) > 1 else None
+        sums: dict[str, float] = {}
+        grad_norms, num_skipped, loss = [], 0, 0.0
+        for part in (part for epoch in parts for part in epoch):
+            part_loss, part_sums = self._accumulate(policy, part, old)
+            grad_norm = self._clip(policy)
+            if np.isfinite(grad_norm) and np.isfinite(part_loss):
+                self._update(policy)
+                grad_norms.append(grad_norm)
+                loss += part_loss
+                for name, value in part_sums.items():
+                    known = sums.get(name, 0.0)
+                    sums[name] = max(known, value) if name in MAXIMA else known + value
+            else:
+                num_skipped += 1
+                self.skipped = list(part)
+            self._optimizers[policy].zero_grad(set_to_none=True)
+        num_tokens = max(1.0, sums.pop("tokens", 0.0))
+        means = {n: v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
+        seconds = time.perf_counter() - start
+        return means | {
+            "loss": loss / max(1, len(grad_norms)),
+            "grad_norm": float(np.mean(grad_norms)) if grad_norms else 0.0,
+            "skipped_updates": num_skipped,
+            "updates": self._num_updates[policy],
+            "tokens": sum(item.num_tokens for item in items),
+            "seconds": seconds,
+        }
+
+    def logprobs(
+        self, policy: str, items: Sequence[Item], temperature: float | None = None
+    ) -> list[LogProbs]:
+        """Log-probs of replies as the learner's weights give them, in the order of the items."""
+        self._activate(policy)
+        if temperature is None:
+            temperature = self._spec.policies[policy].temperature
+        found: dict[int, LogProbs] = {}
+        mine = micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
+        with torch.no_grad():
+            for batch in mine:
+                padded = Padded(batch, self._device)
+                logp_N, _ = self._forward(self._model, padded, temperature)
+                for item, row in zip(batch, padded.spread(logp_N).cpu().numpy(), strict=False):
+                    found[id(item)] = row[: len(item.response_ids)].copy()
+        if self._ranks > 1:
+            places = {id(item): at for at, item in enumerate(items)}
+            shares: list[Any] = [None] * self._ranks
+            dist.all_gather_object(shares, {places[key]: row for key, row in found.items()})
+            merged = {at: row for share in shares for at, row in share.items()}
+            return [merged[at] for at in range(len(items))]
+        return [found[id(item)] for item in items]
+
+    def files(self, policy: str) -> tuple[dict[str, bytes], str]:
+        """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash."""
+        weights = {name: whole(p) for name, p in self._parameters(policy).items()}
+        mark = fingerprint(weights)
+        if self._adapters:
+            return self._adapters.files(policy, weights), mark
+        return {MODEL_FILE: to_bytes(weights)}, mark
+
+    def state(self, policy: str) -> dict[str, bytes]:
+        """What training needs besides the weights, to go on as if it had never stopped."""
+        names = list(self._parameters(policy))
+        tensors = moments_of(self._optimizers[policy], names)
+        tensors["num_updates"] = torch.tensor(self._num_updates[policy])
+        tensors["rng"] = torch.get_rng_state()
+        return {OPTIMIZER_FILE: to_bytes(tensors)}
+
+    def load(self, policy: str, files: Mapping[str, bytes]) -> None:
+        """Take up weights, and if they are there moments, that any number of ranks wrote."""
+        parameters = self._parameters(policy)
+        if self._adapters:
+            weights = self._adapters.weights(policy, files)
+        else:
+            weights = from_bytes(files[MODEL_FILE])
+        if weights.keys() != parameters.keys():
+            odd = sorted(weights.keys() ^ parameters.keys())[:3]
+            raise LearnerError(
+                f"saved weights of '{policy}' are of another model: {', '.join(odd)}"
+            )
+        for name, parameter in parameters.items():
+            put(parameter, weights[name])
+        if OPTIMIZER_FILE in files:
+            saved = from_bytes(files[OPTIMIZER_FILE])
+            put_moments(self._optimizers[policy], parameters, saved)
+            self._num_updates[policy] = int(saved["num_updates"])
+            torch.set_rng_state(saved["rng"])
+
+    def _place(self, model: LogProbModel) -> None:
+        """Put a model on its device, or shard it over the ranks, layer by layer."""
+        model.to(self._device)
+        if self._ranks == 1:
+            return
+        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+        policy = MixedPrecisionPolicy(param_dtype=self._dtype, reduce_dtype=torch.float32)
+        for module in [*decoder_layers(model.lm), model]:
+            fully_shard(module, mp_policy=policy)
+            assert isinstance(module, FSDPModule)  # noqa: S101 - what fully_shard makes of it
+            module.set_gradient_divide_factor(1.0)  # gradients of ranks add up
+
+    def _parameters(self, policy: str) -> dict[str, Tensor]:
+        if self._adapters:
+            return self._adapters.parameters(policy)
+        return dict(self._model.lm.named_parameters())
+
+    def _activate(self, policy: str) -> None:
+        if policy not in self._spec.policies:
+            raise LearnerError(f"this learner does not train '{policy}'")
+        if self._adapters:
+            self._adapters.activate(policy)
+
+    def _forward(
+        self, model: LogProbModel, padded: Padded, temperature: float, entropy: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        with self._arithmetic():
+            result: tuple[Tensor, Tensor | None] = model(
+                padded.ids_BL, padded.where_N, temperature, entropy
+            )
+        return result
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        if self._dtype == torch.float32 or self._ranks > 1:
+            return nullcontext()
+        return torch.autocast(self._device.type, self._dtype)
+
+    def _old_logprobs(self, policy: str, items: Sequence[Item]) -> dict[int, LogProbs]:
+        """Needed only where weights change within a batch; else the current ones are the old."""
+        return dict(zip(map(id, items), self.logprobs(policy, items), strict=True))
+
+    def _accumulate(
+        self, policy: str, items: Sequence[Item], old: Mapping[int, LogProbs] | None
+    ) -> tuple[float, dict[str, float]]:
+        """Gradients of a minibatch, over as many passes as its tokens need."""
+        num_tokens = sum(len(item.response_ids) for item in items)
+        scale = Scale(num_tokens, len(items), self._spec.max_reply_tokens)
+        temperature = self._spec.policies[policy].temperature
+        want_entropy = self._spec.loss.entropy > 0
+        total = torch.zeros(())
+        sums: dict[str, Tensor] = {}
+        for batch in micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[
+            self._rank
+        ]:
+            padded = Padded(batch, self._device)
+            logp_N, entropy_N = self._forward(self._model, padded, temperature, want_entropy)
+            logp_BT = padded.spread(logp_N)
+            old_logp_BT = logp_BT.detach()
+            if old is not None and batch:
+                values = np.concatenate([old[id(item)] for item in batch])
+                old_logp_BT = padded.spread(torch.from_numpy(values).to(self._device))
+            inputs = LossInputs(
+                logp_BT=logp_BT,
+                old_logp_BT=old_logp_BT,
+                sampler_logp_BT=padded.sampler_logp_BT,
+                advantage_B=padded.advantage_B,
+                mask_BT=padded.mask_BT,
+                entropy_BT=None if entropy_N is None else padded.spread(entropy_N),
+                ref_logp_BT=self._reference_logprobs(padded, temperature),
+            )
+            loss, measured = policy_loss(inputs, scale, self._spec.loss)
+            torch.autograd.backward(loss)
+            total += loss.detach().cpu()
+            for name, value in measured.items():
+                join = torch.maximum if name in MAXIMA else torch.add
+                sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
+        return self._over_ranks(total, sums)
+
+    def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
+        """The policy as it was before training: a copy, or the base without its adapter."""
+        if not self._spec.loss.kl:
+            return None
+        with torch.no_grad(), self._without_adapter():
+            logp_N, _ = self._forward(self._reference or self._model, padded, temperature)
+        return padded.spread(logp_N)
+
+    @contextmanager
+    def _without_adapter(self) -> Iterator[None]:
+        with self._adapters.disabled() if self._adapters else nullcontext():
+            yield
+
+    def _over_ranks(self, loss: Tensor, sums: dict[str, Tensor]) -> tuple[float, dict[str, float]]:
+        if self._ranks > 1:
+            added = torch.stack([loss, *(v for n, v in sums.items() if n not in MAXIMA)])
+            largest = torch.stack([v for n, v in sums.items() if n in MAXIMA])
+            added, largest = added.to(self._device), largest.to(self._device)
+            dist.all_reduce(added, op=dist.ReduceOp.SUM)
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+            loss, rest = added[0], iter(added[1:])
+            peaks = iter(largest)
+            sums = {n: next(peaks) if n in MAXIMA else next(rest) for n in sums}
+        return float(loss), {name: float(value) for name, value in sums.items()}
+
+    def _clip(self, policy: str) -> float:
+        parameters = parameters_of(self._optimizers[policy])
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self._spec.config.max_grad_norm)
+        return float(whole(norm))
+
+    def _update(self, policy: str) -> None:
+        done, warmup = self._num_updates[policy], self._spec.config.warmup_steps
+        share = min(1.0, (done + 1) / warmup) if warmup else 1.0
+        for group in self._optimizers[policy].param_groups:
+            group["lr"] = self._spec.policies[policy].lr * share
+        self._optimizers[policy].step()
+        self._num_updates[policy] = done + 1

@@ -1,0 +1,7 @@
+"""Models on disk: where they are, how they get there, and tiny ones to try things with."""
+
+from pettingllms.models.folder import find_model
+from pettingllms.models.get import get_model
+from pettingllms.models.tiny import make_tiny
+
+__all__ = ["find_model", "get_model", "make_tiny"]

@@ -1,0 +1,140 @@
+"""Where models live, and how a folder becomes one: whole, or not at all."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
+
+from pettingllms.errors import ModelError
+
+ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+"""Files that hold data alone. A pickle runs code when it is read, so weights in one are refused."""
+LEFT_OUT = ("*/*", "consolidated*")
+"""Files of a hub repository that hold the same weights once more, or for another program."""
+_INDEX = "model.safetensors.index.json"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+
+
+def models_folder() -> Path:
+    """Where models are kept by name: $PETTINGLLMS_MODELS, or a folder in the user's cache."""
+    return Path(os.environ.get("PETTINGLLMS_MODELS") or "~/.cache/pettingllms/models").expanduser()
+
+
+def find_model(name: str) -> Path:
+    """The folder of a model given by its path or by its name; never touches the network."""
+    given = Path(name).expanduser()
+    if is_model(given):
+        return given.resolve()
+    if given.is_dir() or not _NAME.fullmatch(name):
+        raise ModelError(
+            f"'{name}' is no model: a folder with a config.json was expected, or a name such as "
+            "'HuggingFaceTB/SmolLM2-135M-Instruct'; give the folder that holds the config.json"
+        )
+    kept = models_folder() / name
+    if is_model(kept):
+        return kept.resolve()
+    cached = _cached_by_hub(name)
+    if cached is not None:
+        return cached
+    make = f"tiny {kept}" if name.startswith("tiny") else f"get {name}"
+    raise ModelError(
+        f"model '{name}' is not here: neither in {models_folder()} nor in the Hugging Face cache; "
+        f"run `pettingllms models {make}`"
+    )
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder holds a model. It is written whole or not at all, so one file tells."""
+    return (folder / "config.json").is_file()
+
+
+def kept_models() -> dict[str, Path]:
+    """The models in the models folder, by name."""
+    top = models_folder()
+    folders = [
+        config.parent for depth in ("*", "*/*") for config in top.glob(f"{depth}/config.json")
+    ]
+    names = {folder.relative_to(top).as_posix(): folder for folder in folders}
+    return {name: names[name] for name in sorted(names) if _NAME.fullmatch(name)}
+
+
+def place_for(name: str) -> Path:
+    """The folder that a model of that name is kept in."""
+    if not _NAME.fullmatch(name):
+        raise ModelError(
+            f"'{name}' is no model name; give one such as 'HuggingFaceTB/SmolLM2-135M-Instruct'"
+        )
+    return models_folder() / name
+
+
+def faults_of(folder: Path) -> list[str]:
+    """What keeps a folder from being a whole model that is safe to read."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    faults = [
+        f"{path.relative_to(folder)} is not of a kind that is accepted ({', '.join(ACCEPTED)})"
+        for path in files
+        if not any(path.match(pattern) for pattern in ACCEPTED)
+    ]
+    faults += [f"{name} is missing" for name in _needed(folder) if not (folder / name).is_file()]
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        faults.append(f"a tokenizer is missing (one of {', '.join(_TOKENIZERS)})")
+    return faults
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that something is in: nothing is ever written over."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ModelError(f"{folder} is there already; remove it, or give another folder")
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its place only if nothing failed meanwhile."""
+    check_free(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = folder.parent / f".{folder.name}.{uuid4().hex}"
+    part.mkdir()
+    try:
+        yield part
+        # Weights are saved for their owner alone; a shared cache would be of no use to others.
+        mode = part.stat().st_mode & 0o666
+        for path in part.rglob("*"):
+            if path.is_file():
+                path.chmod(mode)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _needed(folder: Path) -> list[str]:
+    index = folder / _INDEX
+    if not index.is_file():
+        return ["config.json", "model.safetensors"]
+    return ["config.json", *sorted({*json.loads(index.read_text())["weight_map"].values()})]
+
+
+def _cached_by_hub(name: str) -> Path | None:
+    """A snapshot in the Hugging Face cache; one that broke off midway does not count."""
+    if find_spec("huggingface_hub") is None:
+        return None
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = Path(
+            snapshot_download(
+                name,
+                local_files_only=True,
+                allow_patterns=list(ACCEPTED),
+                ignore_patterns=list(LEFT_OUT),
+            )
+        )
+        missing = [file for file in _needed(found) if not (found / file).is_file()]
+    except (OSError, ValueError, KeyError):
+        return None
+    return None if missing else found

@@ -1,0 +1,123 @@
+"""Tiny models of real architectures with random weights, for tests and for two cores."""
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from pettingllms.errors import ModelError
+from pettingllms.models.folder import whole
+from pettingllms.models.texts import environment_texts
+
+Architecture = Literal["qwen3", "llama"]
+_END, _PAD = "<|im_end|>", "<|pad|>"
+_SPECIAL = ["<|endoftext|>", "<|im_start|>", _END, _PAD]
+_HEAD_DIM = 32
+_CONTEXT = 2048
+_SMALLEST = 256 + len(_SPECIAL)
+_CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+
+def make_tiny(
+    folder: Path,
+    architecture: Architecture = "qwen3",
+    texts: Iterable[str] | None = None,
+    hidden_size: int = 128,
+    num_layers: int = 2,
+    vocab_size: int = 512,
+    seed: int = 0,
+) -> Path:
+    """Write a randomly initialised model with a tokenizer of its own; the same bytes each time.
+
+    The tokenizer is trained on the texts, else on what the built-in environments say, and has at
+    most `vocab_size` tokens. At the defaults the model has about a million parameters.
+    """
+    _check(architecture, hidden_size, num_layers, vocab_size)
+    folder = folder.expanduser().absolute()
+    with whole(folder) as part:
+        tokenizer = _tokenizer(environment_texts() if texts is None else texts, vocab_size)
+        model = _model(architecture, tokenizer, hidden_size, num_layers, seed)
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+    return folder
+
+
+def _check(architecture: str, hidden_size: int, num_layers: int, vocab_size: int) -> None:
+    if find_spec("transformers") is None or find_spec("torch") is None:
+        raise ModelError("a tiny model needs torch and transformers; run `pip install` for both")
+    if architecture not in ("qwen3", "llama"):
+        raise ModelError(f"architecture '{architecture}' is not known; give qwen3 or llama")
+    if hidden_size < 1 or hidden_size % (2 * _HEAD_DIM):
+        raise ModelError(f"hidden_size = {hidden_size}: give a multiple of {2 * _HEAD_DIM}")
+    if num_layers < 1:
+        raise ModelError(f"num_layers = {num_layers}: give 1 or more")
+    if vocab_size < _SMALLEST:
+        raise ModelError(
+            f"vocab_size = {vocab_size}: 256 bytes and {len(_SPECIAL)} special tokens need at "
+            f"least {_SMALLEST}"
+        )
+
+
+def _tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe: Any = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in _SPECIAL],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    wrapper: Any = PreTrainedTokenizerFast
+    return wrapper(
+        tokenizer_object=bpe,
+        eos_token=_END,
+        pad_token=_PAD,
+        additional_special_tokens=_SPECIAL[:2],
+        model_max_length=_CONTEXT,
+        clean_up_tokenization_spaces=False,
+        chat_template=_CHATML,
+    )
+
+
+def _model(architecture: str, tokenizer: Any, hidden_size: int, num_layers: int, seed: int) -> Any:
+    import torch
+    import transformers
+
+    num_heads = hidden_size // _HEAD_DIM
+    config = transformers.AutoConfig.for_model(
+        architecture,
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        # Wider than usual: so few tokens leave most of a million parameters to the layers.
+        intermediate_size=8 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_heads // 2,
+        head_dim=_HEAD_DIM,
+        max_position_embeddings=_CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    auto: Any = transformers.AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return auto.from_config(config, dtype=torch.float32)

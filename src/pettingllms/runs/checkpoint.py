@@ -1,0 +1,107 @@
+"""A checkpoint: a folder with one manifest, published whole or not at all.
+
+Files are written under another name, forced to disk, listed with their hashes in the manifest, and
+then the folder gets its name in one step. A folder without a manifest, or with a file that is not
+what the manifest says, is never loaded.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pettingllms.errors import CheckpointError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished"
+
+
+@dataclass(slots=True)
+class State:
+    """All of a run that is not weights."""
+
+    step: int = 0
+    """Steps that are done."""
+    num_tasks_done: int = 0
+    under_way: list[str] = field(default_factory=list)
+    """Tasks that had been handed out and not learnt from; they are handed out again."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """Version of each policy that learns."""
+    marks: dict[str, str] = field(default_factory=dict)
+    """Hash of each such policy's weights."""
+    algorithm: dict[str, float] = field(default_factory=dict)
+    """Baselines, for algorithms that have any."""
+
+
+def save_checkpoint(
+    root: Path, state: State, policies: Mapping[str, Mapping[str, bytes]], keep: int
+) -> Path:
+    """Write a checkpoint, then delete the oldest ones beyond `keep`."""
+    final = root / f"step-{state.step:06d}"
+    if final.exists():
+        return final
+    work = root / (UNFINISHED + final.name)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    hashes = {}
+    for policy, files in policies.items():
+        (work / policy).mkdir()
+        for name, content in files.items():
+            _write(work / policy / name, content)
+            hashes[f"{policy}/{name}"] = hashlib.sha256(content).hexdigest()
+    manifest = {"format": FORMAT, "state": asdict(state), "files": hashes}
+    _write(work / MANIFEST, json.dumps(manifest, indent=1).encode())
+    _sync(work)
+    work.rename(final)
+    _sync(root)
+    for old in list(checkpoints(root))[keep:]:
+        shutil.rmtree(old)
+    return final
+
+
+def checkpoints(root: Path) -> Iterator[Path]:
+    """Folders of checkpoints, the newest first."""
+    found = root.glob("step-*") if root.is_dir() else iter(())
+    yield from sorted((path for path in found if path.is_dir()), reverse=True)
+
+
+def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
+    """A checkpoint, every byte of it checked."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        state = State(**manifest["state"])
+        wanted = dict(manifest["files"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise CheckpointError(f"{folder} has no manifest that can be read: {error}") from error
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(f"{folder} has format {manifest.get('format')}, not {FORMAT}")
+    policies: dict[str, dict[str, bytes]] = {}
+    for name, expected in wanted.items():
+        policy, _, file = name.rpartition("/")
+        try:
+            content = (folder / policy / file).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{folder}: {name} cannot be read: {error}") from error
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise CheckpointError(f"{folder}: {name} is not what was written; it was cut short?")
+        policies.setdefault(policy, {})[file] = content
+    return state, policies
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

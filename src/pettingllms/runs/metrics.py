@@ -1,0 +1,128 @@
+"""The numbers of one batch of episodes, by role and by policy, as plain floats.
+
+What nobody measured is left out, never 0: a level that was not paid has no mean.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+from pettingllms.algos.credit import mean, role_reward
+from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.runs.summary import Summary, alarm, summarize
+from pettingllms.types import Episode, Scored, Turn
+
+LEVELS = {
+    "process": RewardConfig(team=0, agent=0, process=1),
+    "agent": RewardConfig(team=0, agent=1, process=0),
+    "team": RewardConfig(team=1, agent=0, process=0),
+}
+
+
+class Metrics(TypedDict):
+    """What one step measured. The loop adds to policies what learners say, and the times."""
+
+    roles: dict[str, dict[str, float]]
+    policies: dict[str, dict[str, float]]
+    """Of the policies that learn."""
+    rollout: dict[str, float]
+    time: NotRequired[dict[str, float]]
+    """Seconds of the parts of a step, and of the whole under `step`."""
+
+
+def episode_metrics(
+    episodes: Sequence[Episode], config: RunConfig, versions: Mapping[str, int] | None = None
+) -> Metrics:
+    """Measure episodes that have their advantages; `versions` are those that would learn now."""
+    summary = summarize(episodes, config)
+    turns = [turn for episode in episodes for turn in episode.turns]
+    trained = config.trained_policies()
+    return {
+        "roles": {
+            role: _role_rewards(episodes, role, summary)
+            | _role_turns([turn for turn in turns if turn.role == role], role, summary)
+            for role in config.roles
+        },
+        "policies": {
+            name: _policy(
+                [turn for turn in turns if turn.policy == name], (versions or {}).get(name)
+            )
+            for name in config.policies
+            if name in trained
+        },
+        "rollout": {
+            "num_episodes": float(summary.num_episodes),
+            "failed_episodes": float(summary.num_failed_episodes),
+            "tokens": float(summary.num_tokens),
+            "extra_tokens": float(summary.num_extra_tokens),
+        },
+    }
+
+
+def failure_alarm(episodes: Sequence[Episode], config: RunConfig) -> str | None:
+    """What is wrong with episodes that nobody should train on, if anything is."""
+    return alarm(summarize(episodes, config), config)
+
+
+def flatten(metrics: Mapping[str, object]) -> dict[str, float]:
+    """Nested metrics under keys such as "roles/planner/reward", for trackers."""
+    flat: dict[str, float] = {}
+    for key, value in metrics.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}/{rest}": number for rest, number in flatten(value).items()}
+        elif isinstance(value, int | float):
+            flat[key] = float(value)
+        else:
+            raise TypeError(f"metric {key!r} is {value!r}; give a number, or a mapping of numbers")
+    return flat
+
+
+def _role_rewards(episodes: Sequence[Episode], role: str, summary: Summary) -> dict[str, float]:
+    found = _mean("reward", summary.rewards[role])
+    for level, mix in LEVELS.items():
+        paid = [role_reward(episode, role, mix) for episode in episodes]
+        found |= _mean(f"reward_{level}", [r.value for r in paid if isinstance(r, Scored)])
+    if episodes:
+        found["success"] = summary.successes[role] / len(episodes)
+    return found
+
+
+def _role_turns(turns: Sequence[Turn], role: str, summary: Summary) -> dict[str, float]:
+    found = {"num_turns": float(len(turns))}
+    if turns:
+        found["failed_share"] = summary.failed_turns[role] / len(turns)
+    written = [turn for turn in turns if turn.policy_version is not None]
+    found |= _mean("reply_tokens", [turn.num_tokens for turn in written])
+    return found | _mean("cut_share", [turn.finish == "length" for turn in written])
+
+
+def _policy(turns: Sequence[Turn], version: int | None) -> dict[str, float]:
+    learnt = [turn for turn in turns if turn.advantage is not None]
+    advantages = [turn.advantage for turn in learnt if turn.advantage is not None]
+    found = {
+        "trained_turns": float(len(learnt)),
+        "trained_tokens": float(sum(turn.num_tokens for turn in learnt)),
+    }
+    found |= _mean("mean_abs_advantage", [abs(advantage) for advantage in advantages])
+    found |= _mean("zero_share", [advantage == 0 for advantage in advantages])
+    found |= _entropy(turns)
+    if version is not None:
+        ages = [version - t.policy_version for t in learnt if t.policy_version is not None]
+        found |= _mean("staleness_mean", ages)
+        if ages:
+            found["staleness_max"] = float(max(ages))
+    return found
+
+
+def _entropy(turns: Sequence[Turn]) -> dict[str, float]:
+    """The mean of -log p over all that was sampled: an estimate, as each token is drawn from p."""
+    logprobs = [turn.logprobs for turn in turns if turn.logprobs is not None]
+    num_tokens = sum(len(some) for some in logprobs)
+    if not num_tokens:
+        return {}
+    total = math.fsum(float(some.sum(dtype=float)) for some in logprobs)
+    return {"sampler_entropy": -total / num_tokens}
+
+
+def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {name: mean(values)} if values else {}

@@ -1,0 +1,85 @@
+"""What a set of episodes came to, and whether anybody should train on them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pettingllms.algos.credit import role_reward, turn_reward
+from pettingllms.config import RunConfig
+from pettingllms.types import Episode, Failed, Scored
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a set of episodes came to. Failures are counted, never averaged in."""
+
+    num_episodes: int = 0
+    num_failed_episodes: int = 0
+    num_turns: int = 0
+    num_trained_turns: int = 0
+    num_failed_turns: int = 0
+    num_tokens: int = 0
+    """All that were sampled, those of continuations too."""
+    num_extra_tokens: int = 0
+    """Those of continuations."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Failed turns, and failed episodes none of whose turns failed, by owner and reason."""
+    failed_turns: Counter[str] = field(default_factory=Counter)
+    """Failed turns by role."""
+    successes: Counter[str] = field(default_factory=Counter)
+    """Episodes in which a role reached its aim. Those that failed count as not reached."""
+    rewards: dict[str, list[float]] = field(default_factory=dict)
+    """What each role was paid in each episode that came to its end."""
+
+    @property
+    def failure_share(self) -> float:
+        """Failed turns among all turns, or failed episodes among all, whichever is more."""
+        turns = self.num_failed_turns / max(1, self.num_turns)
+        return max(turns, self.num_failed_episodes / max(1, self.num_episodes))
+
+
+def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
+    """Count and add up."""
+    summary = Summary(rewards={role: [] for role in config.roles})
+    for episode in episodes:
+        _add_episode(summary, episode, config)
+        for turn in episode.turns:
+            summary.num_trained_turns += turn.advantage is not None
+            reward = turn_reward(episode, turn, config.reward)
+            if isinstance(reward, Failed):
+                summary.num_failed_turns += 1
+                summary.failed_turns[turn.role] += 1
+                summary.failures[f"{reward.owner}: {reward.reason}"] += 1
+    return summary
+
+
+def alarm(summary: Summary, config: RunConfig) -> str | None:
+    """What is wrong with episodes that nobody should train on, if anything is."""
+    if summary.failure_share > config.rollout.max_failure_share:
+        reason, count = summary.failures.most_common(1)[0]
+        return (
+            f"{summary.num_failed_turns} turns and {summary.num_failed_episodes} episodes failed, "
+            f"more than rollout.max_failure_share = {config.rollout.max_failure_share:.1%} of all. "
+            f"Most often ({count} times): {reason}"
+        )
+    if not summary.num_trained_turns and config.trained_policies():
+        return "No turn could be compared, so nothing would be learnt."
+    return None
+
+
+def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
+    summary.num_episodes += 1
+    summary.num_turns += len(episode.turns)
+    summary.num_extra_tokens += episode.num_extra_tokens
+    summary.num_tokens += episode.num_tokens
+    if not config.rollout.keep_continuations:
+        summary.num_tokens += episode.num_extra_tokens
+    if episode.failure is not None:
+        summary.num_failed_episodes += 1
+        if all(turn.failure is None for turn in episode.turns):
+            summary.failures[f"{episode.failure.owner}: {episode.failure.reason}"] += 1
+    for role in config.roles:
+        summary.successes[role] += episode.success.get(role, False)
+        reward = role_reward(episode, role, config.reward)
+        if isinstance(reward, Scored):
+            summary.rewards[role].append(reward.value)

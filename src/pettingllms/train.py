@@ -1,0 +1,222 @@
+"""The loop: sample, credit, learn, publish, evaluate, save."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from pettingllms.algos import make_algorithm_for
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import RunConfig
+from pettingllms.evaluate import evaluate_team
+from pettingllms.runs.checkpoint import State
+from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.ledger import Ledger
+from pettingllms.runs.metrics import Metrics, episode_metrics, failure_alarm, flatten
+from pettingllms.runs.trackers import make_trackers
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode
+
+ResultT = TypeVar("ResultT")
+
+
+class Watcher(Protocol):
+    """Who is told how the run goes."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now."""
+
+    def progress(self, done: int, total: int) -> None:
+        """How much of the phase is done."""
+
+    def step(self, step: int, metrics: Any) -> None:
+        """What a step came to."""
+
+    def say(self, text: str) -> None:
+        """A message that stays."""
+
+
+def train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
+    watcher.phase("starting Ray")
+    with ray_running(config.cluster):
+        asyncio.run(_train(config, folder, watcher))
+
+
+async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    run, stop = Run(config, folder, watcher), _stop_on_interrupt(watcher)
+    try:
+        await run.start()
+        for step in range(run.state.step + 1, config.train.num_steps + 1):
+            run.begin(step)
+            episodes = await _unless(stop, run.sample())
+            if episodes is None:
+                break
+            run.credit(episodes)
+            learnt = await run.learn(episodes)
+            await run.publish(learnt)
+            await run.evaluate()
+            run.record(episodes)
+            if stop.is_set():
+                break
+            if step % config.train.save_every == 0 or step == config.train.num_steps:
+                await run.save()
+        if stop.is_set():
+            await run.save()
+            watcher.say(f"stopped after step {run.state.step}; `pettingllms resume` goes on")
+    finally:
+        await run.stop()
+
+
+class Run:
+    """What the loop's verbs work on."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+        self._config = config
+        self._folder = folder
+        self._watcher = watcher
+        self._trackers = make_trackers(config, folder.path, watcher.say)
+        self._algorithm = make_algorithm_for(config)
+        self.state = State()
+        """All that is done."""
+
+    async def start(self) -> None:
+        """Start every process and take up the newest checkpoint, if there is one."""
+        from pettingllms.cluster.team import Team
+
+        self._watcher.phase("starting engines and learners")
+        self.state, saved = self._folder.load(self._watcher.say) or (State(), {})
+        self._folder.rewind(self.state.step)
+        self._team = await Team.start(self._config, self._watcher.say)
+        self._algorithm.load_state(self.state.algorithm)
+        tasks = self._team.env.tasks("train")
+        self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
+        await self._team.load(self.state.versions, saved)
+
+    async def stop(self) -> None:
+        """End every process and close every file."""
+        for tracker in self._trackers:
+            tracker.close()
+        if hasattr(self, "_team"):
+            await self._team.stop()
+
+    def begin(self, step: int) -> None:
+        """Take the tasks of a step."""
+        self._step = step
+        self._tasks = self._ledger.take(self._config.rollout.num_tasks)
+        self._seconds: dict[str, float] = {}
+
+    async def sample(self) -> list[Episode]:
+        """Play the tasks."""
+        rollout = self._config.rollout
+        total = len(self._tasks) * (rollout.num_samples if rollout.type == "linear" else 1)
+        with self._phase("sampling"):
+            return await self._team.play(
+                self._tasks,
+                derive_seed(self._config.seed, "step", self._step),
+                deliver=lambda done: self._watcher.progress(done, total),
+            )
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Write advantages on turns, and measure."""
+        groups = self._algorithm.assign(episodes)
+        self._metrics: Metrics = episode_metrics(episodes, self._config, self._team.versions)
+        self._metrics["rollout"]["num_groups"] = float(len(groups))
+        alarm = failure_alarm(episodes, self._config)
+        if alarm is not None:
+            self._watcher.say(f"ALARM {alarm}")
+
+    async def learn(self, episodes: list[Episode]) -> list[str]:
+        """Let policies learn; the names of those that did."""
+        with self._phase("learning"):
+            measured = await self._team.learn(episodes, self._step)
+        for policy, numbers in measured.items():
+            rate = numbers["tokens"] / numbers.pop("seconds")
+            self._metrics["policies"][policy] |= {**numbers, "tokens_per_second": rate}
+        return list(measured)
+
+    async def publish(self, policies: list[str]) -> None:
+        """Give samplers the new weights."""
+        with self._phase("publishing"):
+            gaps = await self._team.publish(policies)
+        for policy, gap in gaps.items():
+            self._metrics["policies"][policy]["canary_gap"] = gap
+        for policy, version in self._team.versions.items():
+            self._metrics["policies"][policy]["version"] = float(version)
+
+    async def evaluate(self) -> None:
+        """Measure success on tasks that are never trained on, every so often."""
+        every = self._config.train.eval_every
+        if not every or self._step % every:
+            return
+        with self._phase("evaluating"):
+            scores = await evaluate_team(self._team)
+        for role, score in scores.items():
+            self._metrics["roles"][role]["eval_success"] = score.avg.value
+
+    def record(self, episodes: list[Episode]) -> None:
+        """The step is done: write what it came to."""
+        self._ledger.done()
+        self.state = State(
+            step=self._step,
+            num_tasks_done=self._ledger.num_done,
+            versions=dict(self._team.versions),
+            marks=dict(self._team.marks),
+            algorithm=self._algorithm.state(),
+        )
+        sampling = max(1e-9, self._seconds["sampling"])
+        self._metrics["time"] = {
+            **self._seconds,
+            "step": sum(self._seconds.values()),
+            "rollout_tokens_per_second": self._metrics["rollout"]["tokens"] / sampling,
+        }
+        if self._config.log.episodes:
+            self._folder.write_episodes(self._step, episodes)
+        for tracker in self._trackers:
+            tracker.log(self._step, flatten({**self._metrics}))
+        self._watcher.step(self._step, self._metrics)
+
+    async def save(self) -> None:
+        """Write a checkpoint of what is done; what is under way will be done again."""
+        with self._phase("saving"):
+            self.state.under_way = self._ledger.under_way
+            saved = await self._team.saved()
+            self._folder.save(self.state, saved, self._config.train.keep_checkpoints)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        self._watcher.phase(name)
+        start = time.perf_counter()
+        yield
+        self._seconds[name] = time.perf_counter() - start
+
+
+def _stop_on_interrupt(watcher: Watcher) -> asyncio.Event:
+    """Set by the first Ctrl-C; the second one ends the program where it is."""
+    stop = asyncio.Event()
+
+    def interrupt() -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        watcher.say("stopping: the run is saved first; Ctrl-C again stops at once")
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+    return stop
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:
+    """The result of work, or None if it was told to stop before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

@@ -1,0 +1,148 @@
+"""From episodes to micro-batches: nothing lost, nothing twice, nothing too large."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.errors import LearnerError
+from pettingllms.learners.batches import Item, items_of, micro_batches, split
+from pettingllms.types import Episode
+from plays import linear, rewards
+
+lengths = st.lists(st.integers(1, 50), max_size=40)
+EMPTY = np.empty(0, dtype=np.int32)
+
+
+def item(num_prompt: int, num_response: int, advantage: float = 1.0) -> Item:
+    ids = np.arange(num_prompt + num_response, dtype=np.int32)
+    logprobs = np.full(num_response, -1, dtype=np.float32)
+    return Item(ids[:num_prompt], ids[num_prompt:], logprobs, advantage)
+
+
+def items(sizes: Iterable[int]) -> list[Item]:
+    return [item(size - 1, 1) for size in sizes]
+
+
+def names(found: Iterable[Item]) -> Counter[int]:
+    return Counter(map(id, found))
+
+
+def played(number: int, *roles: str) -> Episode:
+    episode = linear("t", number, *((role, rewards()) for role in roles))
+    for at, turn in enumerate(episode.turns):
+        turn.advantage = 10 * number + at
+        turn.logprobs = np.array([-1, -2], dtype=np.float32)
+    return episode
+
+
+def test_items_are_the_turns_of_a_policy_in_order() -> None:
+    episodes = [played(1, "a", "b", "a"), played(0, "b"), played(2, "a")]
+    episodes[0].turns[0].advantage = None
+    (found, last) = items_of(episodes, "policy_a")
+    assert (found.advantage, last.advantage) == (12, 20)
+    turn = episodes[0].turns[2]
+    assert found.prompt_ids is turn.prompt_ids
+    assert found.response_ids is turn.response_ids
+    assert found.logprobs is turn.logprobs
+    assert found.num_tokens == 4
+    assert [x.advantage for x in items_of(episodes, "policy_b")] == [11, 0]
+    assert items_of(episodes, "policy_c") == []
+
+
+def test_an_advantage_of_zero_is_an_advantage() -> None:
+    assert len(items_of([played(0, "a")], "policy_a")) == 1
+
+
+def test_a_reply_without_a_token_is_left_out() -> None:
+    episode = played(0, "a", "a")
+    episode.turns[0].response_ids = EMPTY
+    episode.turns[0].logprobs = None
+    assert [x.advantage for x in items_of([episode], "policy_a")] == [1]
+
+
+def test_a_reply_without_logprobs_is_refused_by_name() -> None:
+    episode = played(3, "a", "b")
+    episode.turns[1].logprobs = None
+    assert len(items_of([episode], "policy_a")) == 1
+    with pytest.raises(LearnerError, match=r"role 'b' in episode 't/3'.*policy 'policy_b'"):
+        items_of([episode], "policy_b")
+    episode.turns[1].advantage = None
+    assert items_of([episode], "policy_b") == []
+
+
+@given(sizes=lengths, num_parts=st.integers(1, 9), seed=st.integers(0, 2**63 - 1))
+def test_minibatches_share_the_items_evenly(sizes: list[int], num_parts: int, seed: int) -> None:
+    whole = items(sizes)
+    parts = split(whole, num_parts, seed)
+    assert len(parts) == min(num_parts, len(whole))
+    assert names(x for part in parts for x in part) == names(whole)
+    counts = [len(part) for part in parts]
+    assert not counts or (min(counts) > 0 and max(counts) - min(counts) <= 1)
+    again = split(whole, num_parts, seed)
+    assert [list(map(id, part)) for part in again] == [list(map(id, part)) for part in parts]
+
+
+def test_minibatches_are_shuffled_by_their_seed() -> None:
+    whole = items([3] * 30)
+    orders = [[id(x) for part in split(whole, 3, seed) for x in part] for seed in (0, 1)]
+    assert orders[0] != orders[1]
+    assert [id(x) for x in whole] not in orders
+
+
+def padded(batch: Sequence[Item]) -> int:
+    return len(batch) * max((x.num_tokens for x in batch), default=0)
+
+
+@given(sizes=lengths, max_tokens=st.integers(1, 120), num_ranks=st.integers(1, 5))
+def test_micro_batches(sizes: list[int], max_tokens: int, num_ranks: int) -> None:
+    whole = items(sizes)
+    ranks = micro_batches(whole, max_tokens, num_ranks)
+    assert len(ranks) == num_ranks
+    assert len({len(passes) for passes in ranks}) == 1
+    assert names(x for passes in ranks for batch in passes for x in batch) == names(whole)
+    assert all(
+        padded(batch) <= max_tokens or len(batch) == 1 for passes in ranks for batch in passes
+    )
+    passes_of_all = list(zip(*ranks, strict=True))
+    assert all(all(batches) for batches in passes_of_all[:-1])
+    assert all(any(batches) for batches in passes_of_all)
+    for batches in passes_of_all:
+        assert max(map(len, batches)) - min(map(len, batches)) <= 1
+    again = micro_batches(whole, max_tokens, num_ranks)
+    assert [[list(map(id, b)) for b in p] for p in again] == [
+        [list(map(id, b)) for b in p] for p in ranks
+    ]
+
+
+@given(sizes=lengths, max_tokens=st.integers(1, 120), num_ranks=st.integers(1, 5))
+def test_no_rank_has_a_longer_reply_than_another_had_earlier(
+    sizes: list[int], max_tokens: int, num_ranks: int
+) -> None:
+    ranks = micro_batches(items(sizes), max_tokens, num_ranks)
+    passes = [[x.num_tokens for b in batches for x in b] for batches in zip(*ranks, strict=True)]
+    for before, after in pairwise(passes):
+        assert min(before) >= max(after)
+
+
+def test_micro_batches_by_hand() -> None:
+    whole = items([2, 9, 5, 3, 4, 1, 30])
+    ranks = micro_batches(whole, max_tokens=10, num_ranks=2)
+    found = [[[x.num_tokens for x in batch] for batch in passes] for passes in ranks]
+    assert found == [[[30], [5, 3], [1]], [[9], [4, 2], []]]
+
+
+def test_prompt_and_response_count_together() -> None:
+    ranks = micro_batches([item(7, 1), item(1, 7)], max_tokens=16, num_ranks=1)
+    assert [len(batch) for batch in ranks[0]] == [2]
+    ranks = micro_batches([item(7, 1), item(1, 8)], max_tokens=16, num_ranks=1)
+    assert [len(batch) for batch in ranks[0]] == [1, 1]
+
+
+def test_nothing_to_learn_is_no_pass() -> None:
+    assert micro_batches([], 8, 3) == [[], [], []]
+    assert split([], 4, seed=0) == []

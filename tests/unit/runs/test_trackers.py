@@ -1,0 +1,248 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pettingllms.config import RunConfig, load_config, parse_config
+from pettingllms.errors import ConfigError
+from pettingllms.runs.trackers import METRICS_FILE, Guarded, JsonLines, TensorBoard, make_trackers
+
+VALUES = {"roles/a/reward": 0.5, "time/step": 2.0}
+
+
+def run_with(**log) -> RunConfig:
+    return parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": "full", "model": "m"}},
+            "log": log,
+        }
+    )
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class FakeWandb:
+    """Keeps what it is told, as `wandb` would."""
+
+    def __init__(self) -> None:
+        self.inits: list[dict] = []
+        self.logged: list[tuple[int, dict]] = []
+        self.finished = 0
+
+    def Settings(self, **settings) -> dict:  # noqa: N802 - wandb's name
+        return settings
+
+    def init(self, **options) -> SimpleNamespace:
+        self.inits.append(options)
+        return SimpleNamespace(log=self._log, finish=self._finish)
+
+    def _log(self, values: dict, step: int) -> None:
+        self.logged.append((step, values))
+
+    def _finish(self) -> None:
+        self.finished += 1
+
+
+class FakeMlflow:
+    """Keeps what it is told, as `mlflow` would."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+
+    def __getattr__(self, name: str):
+        def call(*args, **options) -> SimpleNamespace:
+            self.calls.append((name, args, options))
+            return SimpleNamespace(info=SimpleNamespace(run_id="run-7"))
+
+        return call
+
+    def named(self, name: str) -> list[tuple]:
+        return [(args, options) for called, args, options in self.calls if called == name]
+
+
+class Failing:
+    """Refuses the steps it is told to."""
+
+    def __init__(self, steps: set[int], error: BaseException) -> None:
+        self.steps = steps
+        self.error = error
+        self.asked: list[int] = []
+
+    def log(self, step: int, values) -> None:
+        self.asked.append(step)
+        if step in self.steps:
+            raise self.error
+
+    def close(self) -> None:
+        if -1 in self.steps:
+            raise self.error
+
+
+def test_a_line_is_in_the_file_as_soon_as_it_is_logged(tmp_path: Path) -> None:
+    tracker = JsonLines(tmp_path / "m.jsonl")
+    for step, gap in ((1, 0.25), (2, float("nan")), (3, float("inf"))):
+        tracker.log(step, {"gap": gap})
+        assert lines(tmp_path / "m.jsonl")[-1]["step"] == step
+    tracker.close()
+    assert [line["gap"] for line in lines(tmp_path / "m.jsonl")] == [0.25, None, None]
+    with pytest.raises(ValueError, match="closed file"):
+        tracker.log(4, VALUES)
+
+
+def test_a_run_that_goes_on_drops_the_line_that_a_crash_cut(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    for found in ('{"step": 1}\n{"step": 2, "ga', '{"step": 1}\n', '{"st', ""):
+        path.write_text(found)
+        tracker = JsonLines(path)
+        tracker.log(9, {})
+        tracker.close()
+        kept = [{"step": 1}] if "1}" in found else []
+        assert lines(path) == [*kept, {"step": 9}]
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make_trackers(run_with(), tmp_path / "nowhere", print)
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trackers = make_trackers(run_with(tensorboard=True), tmp_path, pytest.fail)
+    for tracker in trackers:
+        tracker.log(1, VALUES)
+        tracker.log(2, {"roles/a/reward": -0.75})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert set(events.Tags()["scalars"]) == set(VALUES)
+    found = [(event.step, event.value) for event in events.Scalars("roles/a/reward")]
+    assert found == [(1, 0.5), (2, -0.75)]
+    for tracker in trackers:
+        tracker.close()
+    assert lines(tmp_path / METRICS_FILE)[0] == {"step": 1, **VALUES}
+
+
+def test_tensorboard_needs_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pettingllms.runs.trackers import TensorBoard; "
+        f"t = TensorBoard(None, Path({str(tmp_path)!r})); t.log(1, {{'a': 1.0}}); t.close(); "
+        "print({'torch', 'tensorflow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_wandb_run_goes_on_under_its_own_id(tmp_path: Path, monkeypatch) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for step in (1, 2):
+        trackers = make_trackers(run_with(wandb="games"), tmp_path, pytest.fail)
+        for tracker in trackers:
+            tracker.log(step, VALUES)
+            tracker.close()
+    first, second = wandb.inits
+    assert first["project"] == "games"
+    assert first["name"] == tmp_path.name
+    assert first["config"]["env"]["id"] == "tic_tac_toe-v1"
+    assert first["settings"] == {"console": "off"}
+    assert first["id"] == second["id"]
+    assert first["resume"] == "allow"
+    assert wandb.logged == [(1, VALUES), (2, VALUES)]
+    assert wandb.finished == 2
+
+
+def test_an_mlflow_run_goes_on_under_its_own_id(tmp_path: Path, monkeypatch) -> None:
+    mlflow = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    config = run_with(mlflow="games")
+    for step in (1, 2):
+        for tracker in make_trackers(config, tmp_path, pytest.fail):
+            tracker.log(step, VALUES)
+            tracker.close()
+    assert mlflow.named("set_experiment") == [(("games",), {})] * 2
+    assert mlflow.named("start_run") == [
+        ((), {"run_name": tmp_path.name}),
+        ((), {"run_id": "run-7"}),
+    ]
+    assert mlflow.named("log_metrics") == [((VALUES,), {"step": step}) for step in (1, 2)]
+    assert len(mlflow.named("end_run")) == 2
+    ((text, name), _), *others = mlflow.named("log_text")
+    assert not others
+    (tmp_path / name).write_text(text)
+    assert load_config(tmp_path / name) == config
+
+
+def test_trackers_that_are_not_installed_are_refused_all_at_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError) as caught:
+        make_trackers(run_with(tensorboard=True, wandb="w", mlflow="m"), tmp_path, pytest.fail)
+    first, second = caught.value.problems
+    assert "log.wandb is set" in first
+    assert first.endswith("pip install 'pettingllms[wandb]'")
+    assert second.endswith("pip install 'pettingllms[mlflow]'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tracker_that_cannot_start_is_said_and_done_without(tmp_path, monkeypatch) -> None:
+    wandb = FakeWandb()
+    wandb.init = lambda **_: 1 / 0
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    said: list[str] = []
+    trackers = make_trackers(run_with(tensorboard=True, wandb="w"), tmp_path, said.append)
+    assert said == [
+        "wandb could not start (ZeroDivisionError: division by zero); the run goes on without it"
+    ]
+    assert isinstance(trackers[0], JsonLines)
+    assert len(trackers) == 2
+    for tracker in trackers:
+        tracker.close()
+
+
+def test_after_three_failures_in_a_row_a_tracker_gets_no_more() -> None:
+    said: list[str] = []
+    failing = Failing({2, 3, 5, 6, 7, -1}, ConnectionError("no route"))
+    guarded = Guarded(failing, "wandb", said.append)
+    for step in range(1, 11):
+        guarded.log(step, VALUES)
+    assert failing.asked == [1, 2, 3, 4, 5, 6, 7]
+    assert guarded.num_lost == 2 + 3 + 3
+    (text,) = said
+    assert text.startswith("wandb did not take step 2 (ConnectionError: no route).")
+    guarded.close()
+    assert said[1].startswith("wandb did not close (ConnectionError: no route)")
+    assert said[2] == "wandb lacks 8 steps; metrics.jsonl has them"
+
+
+def test_a_tracker_that_works_says_nothing() -> None:
+    guarded = Guarded(Failing(set(), OSError()), "wandb", pytest.fail)
+    guarded.log(1, VALUES)
+    guarded.close()
+
+
+def test_no_password_is_said() -> None:
+    said: list[str] = []
+    failing = Failing({1}, OSError("no answer from https://me:hunter2@host/api"))
+    Guarded(failing, "mlflow", said.append).log(1, VALUES)
+    assert "https://***@host/api" in said[0]
+    assert "hunter2" not in said[0]
+
+
+def test_stopping_a_run_is_no_failure_of_a_tracker() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Guarded(Failing({1}, KeyboardInterrupt()), "wandb", print).log(1, VALUES)
+
+
+def test_a_guard_holds_the_plugin_and_not_the_file(tmp_path: Path) -> None:
+    trackers = make_trackers(run_with(tensorboard=True), tmp_path, pytest.fail)
+    kinds = [type(tracker) for tracker in trackers]
+    assert kinds == [JsonLines, Guarded]
+    assert isinstance(trackers[1]._tracker, TensorBoard)
+    for tracker in trackers:
+        tracker.close()
