@@ -31,6 +31,10 @@ class SamplerError(PettingError):
     """A sampler that could not answer a request."""
 
 
+class EngineDiedError(SamplerError):
+    """An engine whose processes are gone, while the one that owns it is still there."""
+
+
 class LearnerError(PettingError):
     """A learner that was given what it cannot learn from."""
 

@@ -1,4 +1,4 @@
-"""One environment file for all levels: two roles that are paid for digits and for short words.
+"""One environment file for all levels: roles in a row that are paid for digits and for brevity.
 
 Every reply of a real model gets a reward that differs a little from the next one's, so a step of
 training always has something to learn.
@@ -7,7 +7,15 @@ training always has something to learn.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pettingllms import Environment, Message, Rewards, Scored, StepResult, Task, user
+from pettingllms import EnvConfig, Environment, Message, Rewards, Scored, StepResult, Task, user
+from pettingllms.envs.solo import AllSeats
+
+
+class DigitsConfig(EnvConfig):
+    num_roles: int = 2
+    """Seats in the row."""
+    num_train: int = 40
+    """Tasks to train on."""
 
 
 @dataclass(frozen=True)
@@ -17,21 +25,19 @@ class State:
 
 
 class Digits(Environment):
-    """A counter names digits, then a namer answers."""
+    """Each role counts on from where the last one was."""
 
     id = "digits-v1"
-    players = {
-        "random": lambda env, state, role, rng: f"{role} says {rng.randrange(10)}",
-        "namer": lambda env, state, role, rng: "1234567890",
-    }
+    Config = DigitsConfig
+    players = {"random": lambda env, state, role, rng: f"{role} says {rng.randrange(10)}"}
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("counter", "namer")
+        return tuple(f"role{n}" for n in range(self.config.num_roles))
 
     def tasks(self, split: str) -> Sequence[Task]:
-        start = 0 if split == "train" else 1000
-        return [Task(f"{split}-{n}", {"first": start + n}) for n in range(40)]
+        start, count = (0, self.config.num_train) if split == "train" else (1000, 16)
+        return [Task(f"{split}-{n}", {"first": start + n}) for n in range(count)]
 
     def reset(self, task: Task, seed: int) -> State:
         return State(task.data["first"])
@@ -40,13 +46,13 @@ class Digits(Environment):
         return self.roles[len(state.said) :][:1]
 
     def observe(self, state: State, role: str) -> Sequence[Message]:
-        before = f" After {state.said[0]!r}." if state.said else ""
-        return [user(f"You are the {role}.{before} Count on from {state.first}:")]
+        before = f" It was said: {state.said[-1][:40]!r}." if state.said else ""
+        return [user(f"You are {role}.{before} Count on from {state.first}:")]
 
     def step(self, state: State, replies: Mapping[str, str]) -> StepResult:
         ((role, reply),) = replies.items()
         share = sum(c.isdigit() for c in reply) / max(1, len(reply))
-        shorter = 1 / (1 + len(reply))
+        shorter = 0.1 / (1 + len(reply))
         after = replace(state, said=(*state.said, reply))
         return StepResult(after, Rewards(process={role: Scored(share + shorter)}))
 
@@ -54,6 +60,4 @@ class Digits(Environment):
         return any(c.isdigit() for c in state.said[self.roles.index(role)])
 
     def solo(self) -> Environment:
-        from pettingllms.envs.solo import AllSeats
-
         return AllSeats(self)

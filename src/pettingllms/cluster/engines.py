@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from pettingllms.errors import ClusterError
+from pettingllms.errors import ClusterError, EngineDiedError
 from pettingllms.inference.engine import Engine, EngineSpec
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
@@ -117,12 +117,12 @@ class Engines:
             actor = replica.actor
             try:
                 return await getattr(actor, method).remote(*args)
-            except RayActorError as error:
+            except (RayActorError, EngineDiedError) as error:
                 async with replica.lock:
                     if replica.actor is actor:  # else another request has started it again
                         await self._restart(at, error)
 
-    async def _restart(self, at: int, error: RayActorError) -> None:
+    async def _restart(self, at: int, error: Exception) -> None:
         replica, spec = self.replicas[at], self._specs[at]
         if replica.num_restarts >= self._max_restarts:
             raise ClusterError(
@@ -131,6 +131,7 @@ class Engines:
             ) from error
         began = time.monotonic()
         self._say(f"an engine for {spec.model.name} died; it is started again")
+        ray.kill(replica.actor)
         new = self._create(spec)
         await new.start.remote()
         for policy, published in self._published.items():

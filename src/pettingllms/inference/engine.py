@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pettingllms.config import InferenceConfig
-from pettingllms.errors import SamplerError
+from pettingllms.errors import EngineDiedError, SamplerError
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.worker import OWNER
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
@@ -61,6 +61,33 @@ class EngineSpec:
             "TORCHDYNAMO_DISABLE": "1",  # else the first request waits for a C++ compiler
         }
 
+    def options(self) -> dict[str, Any]:
+        """vLLM's arguments, without what is ours."""
+        config = self.config
+        options: dict[str, Any] = {
+            "model": str(self.model),
+            "dtype": config.dtype,
+            "max_model_len": config.max_model_tokens,
+            "max_num_seqs": config.max_num_seqs,
+            "tensor_parallel_size": config.tensor_parallel,
+            "enforce_eager": self.device == "cpu",
+            "skip_tokenizer_init": True,
+            "logprobs_mode": "processed_logprobs",
+            "enable_sleep_mode": self.sleeps and self.device != "cpu",
+            "disable_log_stats": True,
+            "seed": 0,
+        }
+        if self.num_adapters:
+            options |= {
+                "enable_lora": True,
+                "max_loras": self.num_adapters,
+                "max_cpu_loras": 2 * self.num_adapters,
+                "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
+            }
+        if self.device != "cpu":
+            options["gpu_memory_utilization"] = config.gpu_memory
+        return options
+
 
 class Engine:
     """Samples and scores. Call `start` first, inside the event loop that will use it."""
@@ -79,33 +106,10 @@ class Engine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        spec, config = self._spec, self._spec.config
-        options: dict[str, Any] = {}
-        if spec.num_adapters:
-            options |= {
-                "enable_lora": True,
-                "max_loras": spec.num_adapters,
-                "max_cpu_loras": 2 * spec.num_adapters,
-                "max_lora_rank": next(r for r in LORA_RANKS if r >= spec.max_rank),
-            }
-        if spec.device != "cpu":
-            options["gpu_memory_utilization"] = config.gpu_memory
         args = AsyncEngineArgs(
-            model=str(spec.model),
-            dtype=config.dtype,
-            max_model_len=config.max_model_tokens,
-            max_num_seqs=config.max_num_seqs,
-            tensor_parallel_size=config.tensor_parallel,
-            enforce_eager=spec.device == "cpu",
-            skip_tokenizer_init=True,
-            logprobs_mode="processed_logprobs",
-            worker_extension_cls="pettingllms.inference.worker.Worker",
-            enable_sleep_mode=spec.sleeps and spec.device != "cpu",
-            disable_log_stats=True,
-            seed=0,
-            **options,
+            **self._spec.options(), worker_extension_cls="pettingllms.inference.worker.Worker"
         )
-        self._stop_ids = stop_ids(spec.model)
+        self._stop_ids = stop_ids(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
@@ -191,13 +195,18 @@ class Engine:
         self, policy: str, prompt_ids: Ids, params: "SamplingParams"
     ) -> "RequestOutput":
         from vllm.inputs import TokensPrompt
+        from vllm.v1.engine.exceptions import EngineDeadError
 
         prompt = TokensPrompt(prompt_token_ids=prompt_ids.tolist())
         request_id = f"{policy}-{next(self._request_ids)}"
         adapter = self._adapters.get(policy)
         last = None
-        async for output in self._vllm.generate(prompt, params, request_id, lora_request=adapter):
-            last = output
+        outputs = self._vllm.generate(prompt, params, request_id, lora_request=adapter)
+        try:
+            async for output in outputs:
+                last = output
+        except EngineDeadError as error:
+            raise EngineDiedError(f"vLLM's own processes are gone: {error}") from None
         if last is None:
             raise SamplerError("vLLM gave no output")
         return last

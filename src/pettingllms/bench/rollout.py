@@ -1,4 +1,4 @@
-"""Benchmarks that anyone can run: what the system itself costs, without a model."""
+"""What a turn costs, with few and with many episodes at once, and what an episode holds."""
 
 import asyncio
 import statistics

@@ -1,0 +1,5 @@
+"""`python -m pettingllms`: the same as `pettingllms`."""
+
+from pettingllms.cli.main import main
+
+main()

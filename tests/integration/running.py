@@ -1,0 +1,110 @@
+"""Runs of the real program in processes of their own, and what they left behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+HERE = Path(__file__).parent
+ENV = f"{HERE / 'digits.py'}:Digits"
+Config = dict[str, Any]
+
+
+def config_of(policies: Config, roles: dict[str, str], **sections: Any) -> Config:
+    """A small run on the digits environment; sections are merged into the defaults."""
+    config: Config = {
+        "seed": 7,
+        "env": {"id": ENV, "num_roles": len(roles)},
+        "algo": {"type": "dr_mas"},
+        "policies": policies,
+        "roles": roles,
+        "rollout": {"num_tasks": 2, "num_samples": 3, "max_reply_tokens": 12},
+        "inference": {"max_model_tokens": 256, "max_num_seqs": 16},
+        "train": {"num_steps": 3, "save_every": 1, "keep_checkpoints": 100},
+    }
+    for name, values in sections.items():
+        config[name] = {**config.get(name, {}), **values} if isinstance(values, dict) else values
+    return config
+
+
+def write_config(path: Path, config: Config) -> Path:
+    path.write_text(tomli_w.dumps(config), encoding="utf-8")
+    return path
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
+    return kept | {"PETTINGLLMS_TRACEBACK": "1", "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"}
+
+
+def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a program whose output goes to a file: engines inherit it, and a pipe would hang."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            start_new_session=True,
+        )
+
+
+def run(log: Path, *arguments: str, seconds: float = 600, code: int = 0) -> str:
+    """Run a program to its end; what it said."""
+    process = start(log, *arguments)
+    try:
+        found = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    said = log.read_text(errors="replace")
+    assert found == code, f"exit code {found}\n{said[-4000:]}"
+    return said
+
+
+def cli(log: Path, *arguments: object, seconds: float = 600, code: int = 0) -> str:
+    """Run `pettingllms`."""
+    return run(log, "-m", "pettingllms", *map(str, arguments), seconds=seconds, code=code)
+
+
+def drive(folder: Path, scenario: str, config: Config, **options: Any) -> Any:
+    """Run a scenario of drive.py; the JSON that it wrote."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = write_config(folder / "config.toml", config)
+    result = folder / "result.json"
+    script = str(HERE / "drive.py")
+    said = run(
+        folder / "log.txt", script, scenario, str(path), str(result), json.dumps(options),
+        seconds=900,
+    )  # fmt: skip
+    print(said[-2000:])
+    return json.loads(result.read_text())
+
+
+def wait_for(condition: Any, seconds: float, what: str) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds:g} s for {what}")
+
+
+def metrics_of(run_folder: Path) -> list[dict[str, Any]]:
+    """What was measured, without what depends on the clock."""
+    lines = (run_folder / "metrics.jsonl").read_text().splitlines()
+    return [
+        {
+            key: value
+            for key, value in json.loads(line).items()
+            if not key.startswith("time/") and not key.endswith("tokens_per_second")
+        }
+        for line in lines
+    ]
