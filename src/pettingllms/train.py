@@ -134,6 +134,14 @@ class Run:
         with self._phase("learning"):
             measured = await self._team.learn(episodes, self._step)
         for policy, numbers in measured.items():
+            if numbers["skipped_updates"]:
+                kept = self._folder.keep_skipped(
+                    self._step, policy, await self._team.skipped(policy)
+                )
+                self._watcher.say(
+                    f"'{policy}' skipped {numbers['skipped_updates']:g} updates that were not "
+                    f"finite; their replies are in {kept}"
+                )
             rate = numbers["tokens"] / numbers.pop("seconds")
             self._metrics["policies"][policy] |= {**numbers, "tokens_per_second": rate}
         return list(measured)

@@ -1,8 +1,8 @@
 """The core imports without an engine, and help answers at once."""
 
+import resource
 import subprocess
 import sys
-import time
 
 ENGINES = ("torch", "vllm", "ray", "transformers", "peft")
 CORE = ("types", "config", "envs", "algos", "rollout", "collect", "cli.main", "registry")
@@ -29,13 +29,15 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_help_answers_within_half_a_second() -> None:
-    """The best of five: this is about what help must import, not about how busy the machine is."""
+    """The best of five, by the processor's clock: this is about what help must import, not about
+    how busy the machine is."""
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = resource.getrusage(resource.RUSAGE_CHILDREN)
         run(
             "import sys; sys.argv = ['pettingllms', '--help']; "
             "from pettingllms.cli.main import app; app(standalone_mode=False)"
         )
-        times.append(time.perf_counter() - start)
+        end = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(end.ru_utime - start.ru_utime + end.ru_stime - start.ru_stime)
     assert min(times) < 0.5

@@ -130,6 +130,9 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
         learnt = await team.learn(episodes, 2)
         await team.publish(list(learnt))
         alone = await fingerprints(team)
+        files = await (await team._learners[group.name].files(only))[0]
+        (result.parent / "adapter.bytes").write_bytes(files["adapter_model.safetensors"])
+        del files
         memory_after = await memory_of(team, group.name)
         await team.stop()
         return {
@@ -142,7 +145,8 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
 
 
 async def memory_of(team: Any, name: str) -> dict[str, int]:
-    """Resident bytes of the learner's process and of all of the engine's."""
+    """Resident bytes of the learner's process and of all of the engine's, and the bytes of the
+    tensors that the learner holds: what is resident is also what the allocator keeps for later."""
     from pettingllms.ports import descendants
 
     def resident(pid: int) -> int:
@@ -152,10 +156,20 @@ async def memory_of(team: Any, name: str) -> dict[str, int]:
     def pid_of(_: Any) -> int:
         return os.getpid()
 
+    def held(_: Any) -> int:
+        import gc
+
+        import torch
+
+        tensors = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
+        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+        return sum(storages.values())
+
     learner = await team._learners[name].actors[0].__ray_call__.remote(pid_of)
     engine = await team._engines[name].replicas[0].actor.__ray_call__.remote(pid_of)
     both = {"learner": {learner}, "engine": {engine} | descendants(engine)}
-    return {what: sum(map(resident, pids)) for what, pids in both.items()}
+    tensors = await team._learners[name].actors[0].__ray_call__.remote(held)
+    return {"tensors": tensors} | {what: sum(map(resident, pids)) for what, pids in both.items()}
 
 
 def stale(config: Any, result: Path, options: dict[str, Any]) -> Any:

@@ -38,9 +38,9 @@ from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, T
 
 POLICY = "shared"
 REPLY_TOKENS = 64
-LEARN_TOKENS = 4096
+LEARN_TOKENS = 2048
 """Prompts and replies of one optimizer step, at most."""
-PASS_TOKENS = 2048
+PASS_TOKENS = 1024
 """Of which one pass forward and back takes this many."""
 SHARED_GPU, SHARED_MEMORY = 0.5, 0.4
 """GPU: what each of the two engines that are alive at once asks for."""
@@ -56,14 +56,17 @@ class Comparison:
     ours: float
     bare: float
     ratio: float
+    ratios: tuple[float, ...]
 
     @classmethod
     def of(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
         """The medians of rounds, each with our rate and the bare one."""
+        ratios = [ours / bare for ours, bare in rounds]
         return cls(
             ours=round(statistics.median(ours for ours, _ in rounds), 1),
             bare=round(statistics.median(bare for _, bare in rounds), 1),
-            ratio=round(statistics.median(ours / bare for ours, bare in rounds), 3),
+            ratio=round(statistics.median(ratios), 3),
+            ratios=tuple(round(ratio, 3) for ratio in ratios),
         )
 
 
@@ -76,15 +79,21 @@ class EngineBench:
     num_requests: int
     repeats: int
     rollout_ratio: float
+    rollout_ratios: tuple[float, ...]
+    """Of each round, for an idea of the noise."""
     rollout_tokens_per_second: float
     vllm_tokens_per_second: float
     learner_ratio: float
+    learner_ratios: tuple[float, ...]
     learner_tokens_per_second: float
     torch_tokens_per_second: float
 
 
 def bench_engine(
-    model: str, num_requests: int = 64, repeats: int = 3, phase: Callable[[str], None] = lambda _: None
+    model: str,
+    num_requests: int = 64,
+    repeats: int = 3,
+    phase: Callable[[str], None] = lambda _: None,
 ) -> EngineBench:
     """Sample and learn, ours and bare by turns. `phase` is told what is being done."""
     folder = find_model(model)
@@ -106,9 +115,11 @@ async def _bench(
         num_requests=num_requests,
         repeats=repeats,
         rollout_ratio=rollout.ratio,
+        rollout_ratios=rollout.ratios,
         rollout_tokens_per_second=rollout.ours,
         vllm_tokens_per_second=rollout.bare,
         learner_ratio=learner.ratio,
+        learner_ratios=learner.ratios,
         learner_tokens_per_second=learner.ours,
         torch_tokens_per_second=learner.bare,
     )

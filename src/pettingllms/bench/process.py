@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import IO, Any
 
 from pettingllms.errors import ClusterError
 
-END_SECONDS = 20.0
+END_SECONDS = 10.0
+"""How long a process may take to end by itself."""
 SHOWN_BYTES = 2000
 """How much of what a process said last is shown when it fails."""
 
@@ -35,43 +37,34 @@ class Process:
             stderr=self._said,
             env={**os.environ, **environment},
             text=True,
-            start_new_session=True,
+            start_new_session=True,  # `stop` ends the whole group
         )
 
     async def ask(self, **request: Any) -> dict[str, Any]:
         """The answer to one line."""
-        return await asyncio.to_thread(self._ask, request)
+        return await asyncio.to_thread(self._ask, json.dumps(request) + "\n")
 
     def stop(self) -> None:
         """End the process and all that it started."""
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        assert self._process.stdout is not None  # noqa: S101 - as above
-        try:
-            self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            _pipe(self._process.stdin).close()
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            pass
-        finally:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self._process.wait()
-            self._process.stdout.close()
-            self._said.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        _pipe(self._process.stdout).close()
+        self._said.close()
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        assert self._process.stdout is not None  # noqa: S101 - as above
+    def _ask(self, line: str) -> dict[str, Any]:
         answer = ""
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        except BrokenPipeError:
-            pass
+        with suppress(BrokenPipeError):
+            pipe = _pipe(self._process.stdin)
+            pipe.write(line)
+            pipe.flush()
+            answer = _pipe(self._process.stdout).readline()
         if not answer:
-            raise ClusterError(f"{self._module} ended before it answered:\n{self._last_words()}")
+            raise ClusterError(f"{self._module} ended without an answer:\n{self._last_words()}")
         result: dict[str, Any] = json.loads(answer)
         return result
 
@@ -81,18 +74,20 @@ class Process:
         return self._said.read().decode(errors="replace")
 
 
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None  # noqa: S101 - the process was started with pipes
+    return pipe
+
+
 def serve(module: str) -> None:
     """Answer until there are no more lines. What libraries print goes to stderr."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
-        work = None
+        work = import_module(module).load(**json.loads(sys.stdin.readline()))
+        answers.write("{}\n")
+        answers.flush()
         for line in sys.stdin:
-            request = json.loads(line)
-            if work is None:
-                work, answer = import_module(module).load(**request), {}
-            else:
-                answer = work(**request)
-            answers.write(json.dumps(answer) + "\n")
+            answers.write(json.dumps(work(**json.loads(line))) + "\n")
             answers.flush()
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from pettingllms.bench import bench_rollout
+from pettingllms.bench.engine import bench_engine
 from pettingllms.cli.console import console
 
 
@@ -23,6 +24,36 @@ def print_rollout_bench(num_many: int, repeats: int, as_json: bool) -> None:
     table.add_row("episodes that waited for a reply at once", f"{result.at_once:,}")
     table.add_row("memory an episode, at the peak", _kib(result.peak_bytes_per_episode))
     table.add_row("memory an episode, once over", _kib(result.held_bytes_per_episode))
+    console.print(table)
+
+
+def print_engine_bench(model: str, num_requests: int, repeats: int, as_json: bool) -> None:
+    """Run the benchmark of the engines and print it."""
+    if as_json:
+        result = bench_engine(model, num_requests, repeats)
+        console.out(json.dumps(asdict(result)), highlight=False)
+        return
+    with console.status("starting") as status:
+        result = bench_engine(model, num_requests, repeats, status.update)
+    table = Table(
+        f"{result.model}, {result.num_requests} replies at once",
+        "ours",
+        "bare",
+        "ratio",
+        title="bench engine",
+    )
+    table.add_row(
+        "sampling: our rollouts, bare vLLM",
+        f"{result.rollout_tokens_per_second:,.0f} tokens/s",
+        f"{result.vllm_tokens_per_second:,.0f} tokens/s",
+        f"{result.rollout_ratio:.2f}",
+    )
+    table.add_row(
+        "learning: our learner, bare PyTorch",
+        f"{result.learner_tokens_per_second:,.0f} tokens/s",
+        f"{result.torch_tokens_per_second:,.0f} tokens/s",
+        f"{result.learner_ratio:.2f}",
+    )
     console.print(table)
 
 

@@ -219,6 +219,21 @@ def bench_rollout(
     print_rollout_bench(episodes, repeats, as_json)
 
 
+@bench_app.command("engine")
+def bench_engine(
+    model: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder or name of the model.")
+    ] = "HuggingFaceTB/SmolLM2-135M-Instruct",
+    requests: Annotated[int, typer.Option(min=1, help="Replies at once.")] = 64,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Speed of rollouts against bare vLLM, and of the learner against bare PyTorch."""
+    from pettingllms.cli.benches import print_engine_bench
+
+    print_engine_bench(model, requests, repeats, as_json)
+
+
 @models_app.command("get")
 def models_get(
     name: Annotated[

@@ -19,7 +19,7 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.learners.batches import items_of
+from pettingllms.learners.batches import Item, items_of
 from pettingllms.learners.files import OPTIMIZER_FILE
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
@@ -39,6 +39,8 @@ class Team:
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
         """Hash of each such policy's weights."""
+        recording = config.inference.recording
+        self._recording = Recording(Path(recording)) if recording else None
         self._say = say
         self._groups = plan_models(config)
         self._engines: dict[str, Engines] = {}
@@ -71,6 +73,8 @@ class Team:
         for sampler in self._samplers.values():
             if isinstance(sampler, HttpSampler):
                 await sampler.close()
+        if self._recording is not None:
+            self._recording.close()
 
     async def load(self, versions: Mapping[str, int], saved: Mapping[str, Files]) -> None:
         """Give every policy its weights and its version, the first ones if none were saved."""
@@ -124,6 +128,12 @@ class Team:
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
         return measured
 
+    async def skipped(self, policy: str) -> list[Item]:
+        """What a policy could not learn from, as its gradients were not finite; given once."""
+        (group,) = (group for name, group in self._trained() if name == policy)
+        taken: list[Item] = await self._learners[group.name].call("take_skipped")
+        return taken
+
     async def publish(self, policies: Sequence[str]) -> dict[str, float]:
         """Hand out the new weights of these policies; the canary's gap for each."""
         gaps = {}
@@ -172,13 +182,11 @@ class Team:
 
     def _take_seats(self, models: Mapping[str, Path]) -> None:
         """A sampler and a renderer for every policy that plays, and a canary for every model."""
-        recording = self.config.inference.recording
-        record = Recording(Path(recording)) if recording else None
         for group in self._groups:
             renderer = ChatRenderer(models[group.name])
             sampler: Sampler = self._engines[group.name]
-            if record is not None:
-                sampler = RecordedSampler(sampler, record, self.versions)
+            if self._recording is not None:
+                sampler = RecordedSampler(sampler, self._recording, self.versions)
             for policy in group.policies:
                 self._samplers[policy], self._renderers[policy] = sampler, renderer
             if group.name in self._learners:

@@ -1,11 +1,14 @@
 """What only shows when sections are read together: roles, players, and what an algorithm needs."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pettingllms.config.run import RunConfig
 from pettingllms.errors import nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
+
+POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def build_env(sections: Mapping[str, Any]) -> tuple[Any, Exception | None]:
@@ -46,6 +49,11 @@ def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> It
         if policy not in policies:
             yield f"roles.{role}: no policy is called '{policy}'; {nearest(policy, policies)}"
     for name in policies:
+        if not POLICY_NAME.fullmatch(name):
+            yield (
+                f"policies.{name}: a policy is also a folder, so its name is made of letters, "
+                "digits, '_', '-' and '.', and begins with none of the last two"
+            )
         if len(policies) > 1 and name not in roles.values():
             yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
 

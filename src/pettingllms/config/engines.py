@@ -7,6 +7,7 @@ from pydantic import Field
 from pettingllms.config.section import Section
 
 Dtype = Literal["float32", "bfloat16"]
+CLIPS = {"clip": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
 GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-3, "bfloat16": 0.2}
 
 
@@ -66,12 +67,12 @@ class LearnerConfig(Section):
 class LossConfig(Section):
     """What is minimised, given advantages."""
 
-    type: str = "clip"
+    type: Literal["clip", "gspo"] = "clip"
     """`clip`: a ratio for each token, clipped. `gspo`: one ratio for a whole reply."""
-    clip_low: float = Field(default=0.2, ge=0, lt=1)
-    """How far the ratio may fall below 1."""
-    clip_high: float = Field(default=0.28, ge=0)
-    """How far the ratio may rise above 1."""
+    clip_low: float | None = Field(default=None, ge=0, lt=1)
+    """How far the ratio may fall below 1. Left out: 0.2, and 0.0003 for `gspo`, as published."""
+    clip_high: float | None = Field(default=None, ge=0)
+    """How far the ratio may rise above 1. Left out: 0.28, and 0.0004 for `gspo`, as published."""
     dual_clip: float = Field(default=3.0, ge=1)
     """With a negative advantage a ratio counts at most this much."""
     kl: float = Field(default=0.0, ge=0)
@@ -83,6 +84,15 @@ class LossConfig(Section):
     `constant`: tokens count alike, over replies times rollout.max_reply_tokens."""
     max_weight: float = Field(default=2.0, gt=0)
     """Cap of the importance weight that corrects for the gap between sampler and learner."""
+
+    @property
+    def clips(self) -> tuple[float, float]:
+        """The bounds in force."""
+        low, high = CLIPS.get(self.type, CLIPS["clip"])
+        return (
+            low if self.clip_low is None else self.clip_low,
+            high if self.clip_high is None else self.clip_high,
+        )
 
 
 class ClusterConfig(Section):

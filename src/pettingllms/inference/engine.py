@@ -168,6 +168,8 @@ class Engine:
         folder = self._write(f"{policy}@{version}", files)
         shutil.copy(self._spec.model / "config.json", folder)
         await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        if self._spec.device == "cpu":
+            await self._vllm.collective_rpc("repack")
         self._versions[policy] = version
         shutil.rmtree(folder)
         await self._drop_cache()

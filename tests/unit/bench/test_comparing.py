@@ -1,0 +1,111 @@
+"""Two sides measured by turns, and what their rates come to."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from pettingllms.bench.engine import Comparison, _items, compare
+from pettingllms.bench.process import Process
+from pettingllms.errors import ClusterError
+from pettingllms.types import Episode, Task, Turn
+
+ECHO = """
+print("a library says hello")
+
+def load(word):
+    print("and once more")
+    def answer(number):
+        print("while it works")
+        if number < 0:
+            raise ValueError("no such number")
+        return {"words": [word] * number}
+    return answer
+"""
+
+
+def test_the_ratio_is_the_median_of_the_rounds_own() -> None:
+    """A machine that is twice as fast in one round changes both sides, and not their ratio."""
+    found = Comparison.of([(90.0, 100.0), (190.0, 200.0), (10.0, 100.0)])
+    assert found == Comparison(ours=90.0, bare=100.0, ratio=0.9, ratios=(0.9, 0.95, 0.1))
+
+
+def test_sides_take_turns_in_being_first_and_the_first_round_does_not_count() -> None:
+    called: list[tuple[str, int]] = []
+
+    def side(name: str, rates: list[float]):
+        async def rate(number: int) -> float:
+            called.append((name, number))
+            return rates[number]
+
+        return rate
+
+    ours, bare = side("ours", [1, 20, 30, 40]), side("bare", [1000, 10, 10, 10])
+    found = asyncio.run(compare(ours, bare, repeats=3))
+    assert found.ratios == (2.0, 3.0, 4.0)
+    for number in range(4):
+        names = [name for name, at in called if at == number]
+        assert names == (["ours", "bare"] if number % 2 else ["bare", "ours"])
+
+
+def test_a_step_learns_from_replies_that_fit_and_from_one_at_least(monkeypatch) -> None:
+    from pettingllms.bench import engine
+
+    ids = pytest.importorskip("numpy").arange
+    turns = [
+        Turn("solver", "shared", (), ids(50), ids(10), ids(10).astype("float32"), "", 0)
+        for _ in range(5)
+    ]
+    episodes = [Episode(str(n), "e", Task(str(n)), 0, turns=[t]) for n, t in enumerate(turns)]
+    monkeypatch.setattr(engine, "LEARN_TOKENS", 180)
+    assert [item.advantage for item in _items(episodes)] == [-1.0, 1.0, -1.0]
+    monkeypatch.setattr(engine, "LEARN_TOKENS", 10)
+    assert len(_items(episodes)) == 1
+
+
+@pytest.fixture
+def echo(tmp_path: Path):
+    (tmp_path / "echo_module.py").write_text(ECHO)
+    process = Process("echo_module", {"PYTHONPATH": str(tmp_path)})
+    yield process
+    process.stop()
+
+
+def test_a_process_answers_line_by_line_whatever_libraries_print(echo: Process) -> None:
+    async def talk() -> list[dict]:
+        return [await echo.ask(word="tick"), await echo.ask(number=2), await echo.ask(number=0)]
+
+    assert asyncio.run(talk()) == [{}, {"words": ["tick", "tick"]}, {"words": []}]
+
+
+def test_a_process_that_fails_says_why(echo: Process) -> None:
+    async def talk() -> None:
+        await echo.ask(word="tick")
+        await echo.ask(number=-1)
+
+    with pytest.raises(ClusterError, match="echo_module ended without an answer(.|\n)*no such num"):
+        asyncio.run(talk())
+    with pytest.raises(ClusterError, match="no such num"):
+        asyncio.run(echo.ask(number=1))
+
+
+def test_both_sides_are_asked_the_same_and_every_round_something_else(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    from pettingllms.bench.engine import REPLY_TOKENS, Listener, Rollouts
+    from pettingllms.models import make_tiny
+
+    rollouts = Rollouts(make_tiny(tmp_path / "tiny"), num_requests=4, num_rounds=3)
+    seen = set()
+    for number in range(3):
+        asked = asyncio.run(rollouts.asked(number))
+        listener = Listener()
+        asyncio.run(rollouts.play(listener, number))
+        assert [r.prompt_ids.tolist() for r in listener.requests] == asked["prompts"]
+        assert [r.seed for r in listener.requests] == [each["seed"] for each in asked["params"]]
+        assert {each["max_tokens"] for each in asked["params"]} == {REPLY_TOKENS}
+        assert all(each["stop_token_ids"] for each in asked["params"])
+        json.dumps(asked)
+        seen |= {tuple(prompt) for prompt in asked["prompts"]}
+    assert len(seen) == 12

@@ -1,0 +1,118 @@
+"""The HTTP sampler against a real server on loopback."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+pytest.importorskip("httpx")
+
+from pettingllms.config.policies import ApiPolicy
+from pettingllms.errors import ConfigError, SamplerError
+from pettingllms.inference.http import HttpSampler, JsonRenderer
+from pettingllms.types import Failed, Message, Sample, SampleRequest
+
+KEY = "PETTINGLLMS_TEST_KEY"
+
+
+@contextmanager
+def serving(answers: list[tuple[int, object]]) -> Iterator[tuple[str, list[dict]]]:
+    """A server that gives these answers in turn, the last one for ever; and what it was asked."""
+    asked: list[dict] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append({"path": self.path, "body": body, "auth": self.headers["Authorization"]})
+            status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def reply(text: str, finish: str = "stop") -> tuple[int, object]:
+    return 200, {"choices": [{"message": {"content": text}, "finish_reason": finish}]}
+
+
+def ask(url: str, num_samples: int = 1) -> list[Sample | Failed]:
+    messages = [Message("system", "Wähle."), Message("user", 'say "hi"')]
+    request = SampleRequest(
+        "p", "r", JsonRenderer().render(messages), num_samples, 5, 2**62, "t", temperature=0.5
+    )
+
+    async def go() -> list[Sample | Failed]:
+        sampler = HttpSampler(ApiPolicy(url=url, model="m", key=KEY))
+        try:
+            return await sampler.sample(request)
+        finally:
+            await sampler.close()
+
+    return asyncio.run(go())
+
+
+def test_messages_go_out_as_they_are_and_text_comes_back() -> None:
+    with serving([reply("grüß dich, the whole of it", "length")]) as (url, asked):
+        (sample,) = ask(url)
+    assert isinstance(sample, Sample)
+    assert JsonRenderer().decode(sample.ids) == "grüß dich, the whole of it"
+    assert (sample.finish, sample.logprobs) == ("length", None)
+    body = asked[0]["body"]
+    assert body["messages"][0] == {"role": "system", "content": "Wähle."}
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.5, 5)
+    assert asked[0]["path"] == "/v1/chat/completions"
+
+
+def test_each_reply_has_a_seed_of_its_own() -> None:
+    with serving([reply("a")]) as (url, asked):
+        assert len(ask(url, 3)) == 3
+    assert len({one["body"]["seed"] for one in asked}) == 3
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    with serving([(503, {}), (429, {}), reply("at last")]) as (url, asked):
+        (sample,) = ask(url)
+    assert isinstance(sample, Sample)
+    assert len(asked) == 3
+
+
+def test_a_refusal_is_final() -> None:
+    with (
+        serving([(401, {"error": "no"})]) as (url, asked),
+        pytest.raises(SamplerError, match="401"),
+    ):
+        ask(url)
+    assert len(asked) == 1
+
+
+def test_an_answer_that_is_no_completion_is_a_failure() -> None:
+    with serving([(200, {"choices": []})]) as (url, _):
+        (sample,) = ask(url)
+    assert isinstance(sample, Failed)
+    assert sample.owner == "sampler"
+
+
+def test_the_key_is_sent_and_never_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "secret")
+    with serving([reply("a")]) as (url, asked):
+        ask(url)
+    assert asked[0]["auth"] == "Bearer secret"
+    with pytest.raises(ConfigError, match="unencrypted") as caught:
+        HttpSampler(ApiPolicy(url="http://example.com/v1", model="m", key=KEY))
+    assert "secret" not in str(caught.value)
+    HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))

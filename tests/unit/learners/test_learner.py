@@ -1,0 +1,164 @@
+"""The learner on a tiny model: what moves, what does not, and what is kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("peft")
+
+from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.errors import LearnerError
+from pettingllms.learners.batches import Item
+from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.models import make_tiny
+
+LORA = {"a": LoraPolicy(model="m", rank=4, lr=1e-2), "b": LoraPolicy(model="m", rank=8, lr=1e-2)}
+FULL = {"f": FullPolicy(model="m", lr=1e-3, temperature=0.7)}
+KINDS = {"lora": LORA, "full": FULL}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [f"count {n}" for n in range(50)]
+    return make_tiny(tmp_path_factory.mktemp("m") / "tiny", texts=texts, hidden_size=64)
+
+
+def learner(model: Path, policies: dict, loss: dict | None = None, **config: object) -> Learner:
+    spec = LearnerSpec(model, policies, LearnerConfig(**config), LossConfig(**(loss or {})), 16, 5)
+    return Learner(spec)
+
+
+def batch(made: Learner, policy: str, seed: int = 0, count: int = 6) -> list[Item]:
+    """Replies with the log-probs that the learner itself gives them."""
+    rng = np.random.default_rng(seed)
+    items = []
+    for _ in range(count):
+        prompt, reply = (rng.integers(5, 60, n).astype(np.int32) for n in rng.integers(2, 12, 2))
+        items.append(Item(prompt, reply, np.zeros(len(reply), np.float32), float(rng.normal())))
+    logps = made.logprobs(policy, items)
+    return [replace(item, logprobs=logp) for item, logp in zip(items, logps, strict=True)]
+
+
+def marks(made: Learner, policies: dict) -> dict[str, str]:
+    return {policy: made.files(policy)[1] for policy in policies}
+
+
+def test_log_probs_are_those_of_the_plain_model(model: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    made = learner(model, FULL, max_batch_tokens=16)
+    plain = AutoModelForCausalLM.from_pretrained(model)
+    for item in batch(made, "f"):
+        ids = torch.tensor(np.concatenate([item.prompt_ids, item.response_ids])).long()
+        with torch.no_grad():
+            logp = torch.log_softmax(plain(ids[None]).logits[0] / 0.7, -1)
+        start = len(item.prompt_ids)
+        wanted = logp[start - 1 : -1].gather(1, ids[start:, None])[:, 0].numpy()
+        np.testing.assert_allclose(item.logprobs, wanted, atol=1e-5)
+
+
+def test_training_one_adapter_leaves_the_other_bit_identical(model: Path) -> None:
+    made = learner(model, LORA)
+    before = marks(made, LORA)
+    made.train("a", batch(made, "a"), 1)
+    after = marks(made, LORA)
+    assert after["b"] == before["b"]
+    assert after["a"] != before["a"]
+    made.train("b", batch(made, "b"), 1)
+    assert marks(made, LORA)["a"] == after["a"]
+
+
+def test_what_is_liked_becomes_likelier(model: Path) -> None:
+    for policy, policies in (("a", LORA), ("f", FULL)):
+        made = learner(model, policies)
+        items = [replace(item, advantage=1.0) for item in batch(made, policy)]
+        for step in range(3):
+            made.train(policy, items, step)
+        for item, logp in zip(items, made.logprobs(policy, items), strict=True):
+            assert logp.sum() > item.logprobs.sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", [{}, {"kl": 0.1, "entropy": 0.01}, {"type": "gspo"}])
+def test_how_a_batch_is_cut_changes_nothing(model: Path, kind: str, loss: dict) -> None:
+    policy = next(iter(KINDS[kind]))
+    found = []
+    for max_batch_tokens in (16, 10_000):
+        made = learner(model, KINDS[kind], loss, max_batch_tokens=max_batch_tokens)
+        numbers = made.train(policy, batch(made, policy), 1)
+        logps = np.concatenate(made.logprobs(policy, batch(made, policy, seed=9)))
+        found.append((numbers["loss"], numbers["grad_norm"], logps))
+    (loss1, norm1, logp1), (loss2, norm2, logp2) = found
+    assert loss1 == pytest.approx(loss2, rel=1e-4, abs=1e-6)
+    assert norm1 == pytest.approx(norm2, rel=1e-3)
+    np.testing.assert_allclose(logp1, logp2, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_learner_that_was_saved_goes_on_bit_for_bit(model: Path, kind: str) -> None:
+    policies = KINDS[kind]
+    policy = next(iter(policies))
+    made = learner(model, policies, num_minibatches=2, warmup_steps=3)
+    made.train(policy, batch(made, policy, 1), 1)
+    files = {**made.files(policy)[0], **made.state(policy)}
+    second = batch(made, policy, 2)
+    numbers = made.train(policy, second, 2)
+    again = learner(model, policies, num_minibatches=2, warmup_steps=3)
+    again.load(policy, files)
+    repeated = again.train(policy, second, 2)
+    assert marks(again, {policy: 0}) == marks(made, {policy: 0})
+    assert {k: v for k, v in repeated.items() if k != "seconds"} == {
+        k: v for k, v in numbers.items() if k != "seconds"
+    }
+
+
+def test_a_step_that_is_not_finite_is_skipped_counted_and_kept(model: Path) -> None:
+    made = learner(model, LORA)
+    items = batch(made, "a")
+    bad = [replace(items[0], advantage=float("inf")), *items[1:]]
+    before = marks(made, LORA)
+    numbers = made.train("a", bad, 1)
+    assert numbers["skipped_updates"] == 1
+    assert marks(made, LORA) == before
+    assert {id(item) for item in made.take_skipped()} == {id(item) for item in bad}
+    assert made.take_skipped() == []
+    assert made.train("a", items, 2)["skipped_updates"] == 0
+    assert np.isfinite(np.concatenate(made.logprobs("a", items))).all()
+
+
+def test_the_gap_to_the_sampler_is_measured_and_weighed(model: Path) -> None:
+    made = learner(model, FULL)
+    items = batch(made, "f")
+    off = [replace(item, logprobs=item.logprobs - np.float32(0.25)) for item in items]
+    numbers = made.train("f", off, 1)
+    assert numbers["gap"] == pytest.approx(0.25, abs=1e-4)
+    assert numbers["weight"] == pytest.approx(np.exp(0.25), abs=1e-3)
+
+
+def test_old_log_probs_are_those_before_the_first_update(model: Path) -> None:
+    made = learner(model, FULL, num_minibatches=2, num_epochs=2)
+    numbers = made.train("f", batch(made, "f"), 1)
+    assert numbers["gap"] < 1e-5, "the gap was measured after the weights had moved"
+    assert numbers["kl"] > 0
+    assert numbers["updates"] == 4
+
+
+def test_the_reference_is_the_policy_before_training(model: Path) -> None:
+    for policy, policies in (("a", LORA), ("f", FULL)):
+        made = learner(model, policies, {"kl": 0.1})
+        items = batch(made, policy)
+        assert made.train(policy, items, 1)["ref_kl"] == pytest.approx(0, abs=1e-6)
+        assert made.train(policy, items, 2)["ref_kl"] > 1e-6
+
+
+def test_weights_of_another_model_are_refused(model: Path) -> None:
+    made = learner(model, LORA)
+    with pytest.raises(LearnerError, match="does not train 'c'"):
+        made.train("c", [], 1)
+    other = learner(model, {"a": LoraPolicy(model="m", rank=2)})
+    with pytest.raises(ValueError, match="shape"):
+        made.load("a", other.files("a")[0])

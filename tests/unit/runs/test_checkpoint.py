@@ -1,0 +1,98 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.runs.checkpoint import (
+    MANIFEST,
+    State,
+    checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
+from pettingllms.runs.folder import RunFolder
+
+FILES = {"p": {"weights": b"1234", "optimizer": b"56"}, "q": {"weights": b""}}
+
+
+def saved(root: Path, step: int = 3, keep: int = 5) -> Path:
+    state = State(step, 6, ["t"], {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
+    return save_checkpoint(root, state, FILES, keep)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    state, files = load_checkpoint(saved(tmp_path))
+    assert state == State(3, 6, ["t"], {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
+    assert files == FILES
+
+
+@pytest.mark.parametrize("name", ["p/weights", "p/optimizer", "q/weights", MANIFEST])
+@pytest.mark.parametrize("how", ["cut", "gone", "other"])
+def test_a_checkpoint_that_is_not_whole_is_never_loaded(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    folder = saved(tmp_path)
+    file = folder / name
+    content = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    elif how == "cut" and content:
+        file.write_bytes(content[:-1])
+    else:
+        file.write_bytes(b"x" + content)
+    with pytest.raises(CheckpointError):
+        load_checkpoint(folder)
+
+
+def test_the_newest_whole_one_is_taken_up(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    for step in (1, 2, 3):
+        saved(root, step)
+    (root / "step-000003" / "p" / "weights").write_bytes(b"12")
+    (root / ".unfinishedstep-000004").mkdir()
+    said: list[str] = []
+    found = RunFolder(tmp_path).load(said.append)
+    assert found is not None
+    assert found[0].step == 2
+    assert "cut short" in said[0]
+
+
+def test_a_save_that_dies_leaves_nothing_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", dies)
+        with pytest.raises(OSError, match="disk full"):
+            saved(tmp_path)
+    assert list(checkpoints(tmp_path)) == []
+    load_checkpoint(saved(tmp_path))
+
+
+def test_old_ones_are_deleted(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        saved(tmp_path, step, keep=2)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000005", "step-000004"]
+
+
+def test_rewinding_forgets_what_came_after(tmp_path: Path) -> None:
+    lines = [json.dumps({"step": step}) + "\n" for step in (1, 2, 3)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines) + '{"step": 4, "cu')
+    (tmp_path / "episodes").mkdir()
+    for step in (1, 2, 3):
+        (tmp_path / "episodes" / f"step-{step:06d}.jsonl").touch()
+    RunFolder(tmp_path).rewind(2)
+    assert (tmp_path / "metrics.jsonl").read_text() == "".join(lines[:2])
+    names = sorted(path.name for path in (tmp_path / "episodes").iterdir())
+    assert names == ["step-000001.jsonl", "step-000002.jsonl"]
+
+
+def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pettingllms train"):
+        RunFolder(tmp_path / "none").config()
+    assert RunFolder(tmp_path).load(print) is None
+    shutil.rmtree(tmp_path)

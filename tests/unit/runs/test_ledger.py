@@ -1,0 +1,61 @@
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.runs.ledger import Ledger
+from pettingllms.types import Task
+
+
+def tasks(count: int) -> list[Task]:
+    return [Task(str(n)) for n in range(count)]
+
+
+@given(st.integers(1, 12), st.integers(1, 20), st.integers(1, 15), st.integers(0, 3))
+def test_every_pass_hands_out_every_task_once(
+    num_tasks: int, count: int, num_batches: int, seed: int
+) -> None:
+    ledger = Ledger(tasks(num_tasks), seed)
+    order = []
+    for _ in range(num_batches):
+        batch = [task.id for task in ledger.take(count)]
+        assert batch
+        assert len(set(batch)) == len(batch)
+        order += batch
+        ledger.done()
+    for at in range(0, len(order) - num_tasks + 1, num_tasks):
+        assert Counter(order[at : at + num_tasks]) == Counter(map(str, range(num_tasks)))
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 8))
+def test_a_ledger_taken_up_goes_on_as_if_never_left(num_tasks: int, count: int, cut: int) -> None:
+    whole, order = Ledger(tasks(num_tasks), 5), []
+    for _ in range(10):
+        order.append([task.id for task in whole.take(count)])
+        whole.done()
+    first = Ledger(tasks(num_tasks), 5)
+    for _ in range(cut):
+        first.take(count)
+        first.done()
+    first.take(count)  # under way when the run was killed
+    second = Ledger(tasks(num_tasks), 5, first.num_done)
+    for at in range(cut, 10):
+        assert [task.id for task in second.take(count)] == order[at]
+        second.done()
+
+
+def test_what_is_under_way_is_not_done() -> None:
+    ledger = Ledger(tasks(4), 0)
+    taken = [task.id for task in ledger.take(2)]
+    assert (ledger.num_done, ledger.under_way) == (0, taken)
+    ledger.done()
+    assert (ledger.num_done, ledger.under_way) == (2, [])
+
+
+def test_passes_differ_in_order() -> None:
+    ledger = Ledger(tasks(30), 0)
+    passes = []
+    for _ in range(2):
+        passes.append([task.id for task in ledger.take(30)])
+        ledger.done()
+    assert passes[0] != passes[1]
