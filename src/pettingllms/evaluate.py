@@ -32,7 +32,8 @@ def evaluate(
 
         team = await Team.start(config, say, learning=False)
         try:
-            await team.load_engines(saved)
+            if saved:
+                await team.load_engines(saved)
             return await evaluate_team(team, progress, out)
         finally:
             await team.stop()

@@ -16,7 +16,7 @@ from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.ledger import Ledger
 from pettingllms.runs.metrics import Metrics, episode_metrics, failure_alarm, flatten
-from pettingllms.runs.trackers import make_trackers
+from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
 
@@ -78,7 +78,7 @@ class Run:
         self._config = config
         self._folder = folder
         self._watcher = watcher
-        self._trackers = make_trackers(config, folder.path, watcher.say)
+        self._trackers: list[Tracker] = []
         self._algorithm = make_algorithm_for(config)
         self.state = State()
         """All that is done."""
@@ -90,6 +90,7 @@ class Run:
         self._watcher.phase("starting engines and learners")
         self.state, saved = self._folder.load(self._watcher.say) or (State(), {})
         self._folder.rewind(self.state.step)
+        self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)
         self._team = await Team.start(self._config, self._watcher.say)
         self._algorithm.load_state(self.state.algorithm)
         tasks = self._team.env.tasks("train")
@@ -163,7 +164,10 @@ class Run:
         with self._phase("evaluating"):
             scores = await evaluate_team(self._team)
         for role, score in scores.items():
-            self._metrics["roles"][role]["eval_success"] = score.avg.value
+            found = {"eval_success": score.avg.value, "eval_failed": float(score.num_failed)}
+            self._metrics["roles"][role] |= found
+            if score.num_failed:
+                self._watcher.say(f"evaluation: {score.num_failed} plays of '{role}' failed")
 
     def record(self, episodes: list[Episode]) -> None:
         """The step is done: write what it came to."""

@@ -281,7 +281,8 @@ def ranks(config: Any, result: Path, options: dict[str, Any]) -> Any:
         for num_ranks in (1, 2):
             learner = config.learner.model_copy(update={"num_ranks": num_ranks})
             spec = learner_spec(config.model_copy(update={"learner": learner}), group, model, "cpu")
-            learners = Learners(spec, 0, 1, loopback=True)
+            learners = Learners(spec, 0, 1)
+            await learners.start(loopback=True)
             losses = {policy: [] for policy in group.trained}
             for step, batch_items in enumerate(batches):
                 for policy in group.trained:
@@ -299,7 +300,8 @@ def ranks(config: Any, result: Path, options: dict[str, Any]) -> Any:
             saved[str(num_ranks)] = files
             await learners.stop()
         spec = learner_spec(config, group, model, "cpu")
-        learners = Learners(spec, 0, 1, loopback=True)
+        learners = Learners(spec, 0, 1)
+        await learners.start(loopback=True)
         for policy in group.trained:
             await learners.call("load", policy, saved["2"][policy])
         found["loaded"] = {

@@ -48,8 +48,7 @@ class Process:
         """End the process and all that it started."""
         with suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
+        self._wait()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -64,9 +63,14 @@ class Process:
             pipe.flush()
             answer = _pipe(self._process.stdout).readline()
         if not answer:
+            self._wait()
             raise ClusterError(f"{self._module} ended without an answer:\n{self._last_words()}")
         result: dict[str, Any] = json.loads(answer)
         return result
+
+    def _wait(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
 
     def _last_words(self) -> str:
         size = self._said.seek(0, os.SEEK_END)

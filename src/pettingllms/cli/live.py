@@ -215,7 +215,7 @@ class LiveDisplay:
             table.add_row(
                 Text(policy),
                 _shown(numbers, "version", "{:.0f}"),
-                _bounded(numbers, "gap", "{:.2g}", self._config.inference.gap_bound),
+                _bounded(numbers, "gap", "{:.2g}", self._config.gap_bound()),
                 _shown(numbers, "clip_share", "{:.1%}"),
                 _shown(numbers, "entropy", "{:.3f}"),
                 _shown(numbers, "grad_norm", "{:.3g}"),

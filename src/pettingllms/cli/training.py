@@ -133,10 +133,11 @@ def _free(root: Path, name: str) -> Path:
 
 
 def _print_scores(config: RunConfig, scores: dict[str, RoleScore]) -> None:
-    passes = list(next(iter(scores.values())).pass_at)
+    first = next(iter(scores.values()))
+    passes, num_tasks = list(first.pass_at), first.num_tasks
     columns = ["role", "policy", f"avg@{config.eval.num_samples}"]
     columns += [f"pass@{k}" for k in passes if k > 1] + ["reward", "failed"]
-    table = Table(*columns, title=f"{config.env.id}, {config.eval.num_tasks} test tasks")
+    table = Table(*columns, title=f"{config.env.id}, {num_tasks} test tasks")
     for role, score in scores.items():
         cells = [role, config.roles[role], _text(score.avg)]
         cells += [_text(score.pass_at[k]) for k in passes if k > 1]

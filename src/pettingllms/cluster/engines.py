@@ -7,16 +7,19 @@ asked again.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from pettingllms.errors import ClusterError, EngineDiedError
 from pettingllms.inference.engine import Engine, EngineSpec
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+
+STOP_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -25,7 +28,8 @@ class Replica:
 
     actor: Any
     num_restarts: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    restart: asyncio.Task[None] | None = None
+    """Under way, for all requests that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,13 @@ class Engines:
 
     async def start(self) -> None:
         """Wait until every engine has loaded its model."""
-        starts = [replica.actor.start.remote() for replica in self.replicas]
+        await self._started([replica.actor for replica in self.replicas])
+
+    async def _started(self, actors: Sequence[Any]) -> None:
         seconds = self._specs[0].config.start_seconds
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*starts)
+                await asyncio.gather(*(actor.start.remote() for actor in actors))
         except TimeoutError:
             raise ClusterError(
                 f"an engine for {self._specs[0].model} did not start within {seconds:g} s "
@@ -106,6 +112,11 @@ class Engines:
     async def stop(self) -> None:
         """End the engines' processes."""
         for replica in self.replicas:
+            if replica.restart is not None:
+                replica.restart.cancel()
+            with suppress(RayError, TimeoutError):  # it is killed either way
+                async with asyncio.timeout(STOP_SECONDS):
+                    await replica.actor.stop.remote()
             ray.kill(replica.actor)
 
     def _create(self, spec: EngineSpec) -> Any:
@@ -115,28 +126,39 @@ class Engines:
         replica = self.replicas[at]
         while True:
             actor = replica.actor
+            answer = getattr(actor, method).remote(*args)
             try:
-                return await getattr(actor, method).remote(*args)
+                return await answer
+            except asyncio.CancelledError:
+                ray.cancel(answer)  # else the engine would write on for nobody
+                raise
             except (RayActorError, EngineDiedError) as error:
-                async with replica.lock:
-                    if replica.actor is actor:  # else another request has started it again
-                        await self._restart(at, error)
+                if replica.actor is actor:  # else another request has started it again
+                    if replica.restart is None:
+                        replica.restart = asyncio.create_task(self._restart(at, error))
+                    await asyncio.shield(replica.restart)
 
     async def _restart(self, at: int, error: Exception) -> None:
         replica, spec = self.replicas[at], self._specs[at]
+        try:
+            await self._start_again(replica, spec, error)
+        finally:
+            replica.restart = None
+
+    async def _start_again(self, replica: Replica, spec: EngineSpec, error: Exception) -> None:
         if replica.num_restarts >= self._max_restarts:
             raise ClusterError(
                 f"the engine for {spec.model} died {replica.num_restarts + 1} times, more than "
                 f"cluster.max_restarts = {self._max_restarts} allows; the last time: {error}"
             ) from error
+        replica.num_restarts += 1
         began = time.monotonic()
         self._say(f"an engine for {spec.model.name} died; it is started again")
         ray.kill(replica.actor)
         new = self._create(spec)
-        await new.start.remote()
+        await self._started([new])
         for policy, published in self._published.items():
             method = getattr(new, published.method)
             await method.remote(policy, published.version, published.files)
         replica.actor = new
-        replica.num_restarts += 1
         self._say(f"the engine is back after {time.monotonic() - began:.1f} s, nothing was lost")

@@ -1,9 +1,11 @@
 """Which part of the machine each process gets."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pettingllms.config import RunConfig
+from pettingllms.errors import ClusterError
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.learners.learner import LearnerSpec
 from pettingllms.policies import ModelGroup
@@ -21,6 +23,29 @@ def gpu_shares(config: RunConfig, device: str) -> tuple[float, float]:
     return config.inference.tensor_parallel, 1
 
 
+def refuse_what_does_not_fit(
+    config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float
+) -> None:
+    """Say so if there are too few GPUs: Ray would wait for more without a word."""
+    engines = len(groups) * config.inference.num_replicas
+    ranks = sum(bool(group.trained) for group in groups) * config.learner.num_ranks
+    if config.cluster.placement == "colocated":
+        if engines > 1 or ranks > 1 or config.inference.tensor_parallel > 1:
+            raise ClusterError(
+                'cluster.placement = "colocated" is for one model with one engine on one GPU; this '
+                f"run has {engines} engines of {config.inference.tensor_parallel} GPUs and {ranks} "
+                'ranks. Set cluster.placement = "apart"'
+            )
+        return
+    needed = engines * config.inference.tensor_parallel + ranks
+    if needed > num_gpus:
+        raise ClusterError(
+            f"the run needs {needed} GPUs ({engines} engines of {config.inference.tensor_parallel} "
+            f"and {ranks} learner ranks) and Ray has {num_gpus:g}; lower inference.num_replicas or "
+            'learner.num_ranks, or with one of each set cluster.placement = "colocated"'
+        )
+
+
 def engine_specs(
     config: RunConfig, group: ModelGroup, model: Path, device: str, at: int, num_groups: int
 ) -> list[EngineSpec]:
@@ -35,6 +60,7 @@ def engine_specs(
             num_adapters=len(group.adapters),
             device=device,
             cores=cores_of(at * num_replicas + number, num_groups * num_replicas),
+            loopback=not config.cluster.address,
             sleeps=config.cluster.placement == "colocated",
         )
         for number in range(num_replicas)

@@ -35,8 +35,8 @@ class Publisher:
     whole_model: bool
     marks: dict[str, str] = field(default_factory=dict)
     """Hash of each policy's weights as they were last published."""
-    answers: dict[str, LogProbs] = field(default_factory=dict)
-    """What the sampler last said of the canary."""
+    answers: dict[str, list[LogProbs]] = field(default_factory=dict)
+    """What each replica last said of the canary."""
 
     async def publish(self, policy: str, version: int) -> float:
         """Hand the learner's weights to every engine; give the gap that is left between them."""
@@ -64,10 +64,11 @@ class Publisher:
                 "or computes them otherwise"
             )
         changed = mark != self.marks.get(policy, mark)
-        if changed and any(np.array_equal(a, self.answers[policy]) for a in answers):
+        before = self.answers.get(policy, answers)
+        if changed and any(np.array_equal(*two) for two in zip(answers, before, strict=True)):
             raise StaleWeightsError(
                 f"the weights of '{policy}' changed and the sampler's answer did not, to the last "
                 f"bit: version {version} was not published"
             )
-        self.marks[policy], self.answers[policy] = mark, answers[0]
+        self.marks[policy], self.answers[policy] = mark, answers
         return gap

@@ -75,8 +75,8 @@ def _token_file() -> Path:
     return token
 
 
-def find_device(config: ClusterConfig) -> str:
-    """What models run on."""
+def find_device(config: ClusterConfig) -> tuple[str, float]:
+    """What models run on, and how many of it there are."""
     import ray
 
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -86,4 +86,4 @@ def find_device(config: ClusterConfig) -> str:
             "cluster.device is 'gpu' and Ray finds none; is the driver installed, and are devices "
             "hidden by CUDA_VISIBLE_DEVICES?"
         )
-    return "cpu" if config.device == "cpu" or not num_gpus else "cuda"
+    return ("cpu", 0) if config.device == "cpu" or not num_gpus else ("cuda", num_gpus)

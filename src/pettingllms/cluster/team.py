@@ -1,6 +1,7 @@
 """The processes of a run as one: seats that play, learners that learn, weights that travel."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,13 +9,18 @@ from typing import Any
 
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
-from pettingllms.cluster.placement import engine_specs, gpu_shares, learner_spec
+from pettingllms.cluster.placement import (
+    engine_specs,
+    gpu_shares,
+    learner_spec,
+    refuse_what_does_not_fit,
+)
 from pettingllms.cluster.publishing import Publisher, make_canary
 from pettingllms.cluster.start import find_device
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment, make_env_for
-from pettingllms.errors import StaleWeightsError
+from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
@@ -59,7 +65,7 @@ class Team:
         team._start_processes(models, learning)
         await asyncio.gather(
             *(engines.start() for engines in team._engines.values()),
-            *(learners.call("ready") for learners in team._learners.values()),
+            *(learners.start(not config.cluster.address) for learners in team._learners.values()),
         )
         team._take_seats(models)
         return team
@@ -85,12 +91,17 @@ class Team:
             await self._publish(policy, group)
 
     async def load_engines(self, saved: Mapping[str, Files]) -> None:
-        """Give engines saved weights without any learner."""
+        """Give engines the weights of a checkpoint, without any learner."""
         for policy, group in self._trained():
-            if policy in saved:
-                method = "publish_weights" if group.full else "publish_adapter"
-                files = {n: c for n, c in saved[policy].items() if n != OPTIMIZER_FILE}
-                await self._engines[group.name].publish(policy, Published(method, 0, files))
+            if policy not in saved:
+                raise CheckpointError(
+                    f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
+                    "it with the configuration of its run"
+                )
+            method = "publish_weights" if group.full else "publish_adapter"
+            files = {n: c for n, c in saved[policy].items() if n != OPTIMIZER_FILE}
+            self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
+            await self._engines[group.name].publish(policy, Published(method, 0, files))
 
     async def play(
         self,
@@ -109,7 +120,10 @@ class Team:
 
         config = rollout or self.config.rollout
         worker = Worker(self.env, self._seats(temperature), config, self.config.reward)
-        await worker.run(tasks, seed, end)
+        try:
+            await worker.run(tasks, seed, end)
+        except* ClusterError as dead:
+            raise dead.exceptions[0] from None
         place = {task.id: at for at, task in enumerate(tasks)}
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes
@@ -163,7 +177,9 @@ class Team:
 
     def _start_processes(self, models: Mapping[str, Path], learning: bool) -> None:
         config = self.config
-        device = find_device(config.cluster)
+        device, num_gpus = find_device(config.cluster)
+        if device != "cpu":
+            refuse_what_does_not_fit(config, self._groups, num_gpus)
         engine_gpus, learner_gpus = gpu_shares(config, device)
         num_threads = max(1, (os.cpu_count() or 1) // config.learner.num_ranks)
         for at, group in enumerate(self._groups):
@@ -173,12 +189,8 @@ class Team:
                 specs, engine_gpus, config.cluster.max_restarts, self._say
             )
             if learning and group.trained:
-                self._learners[group.name] = Learners(
-                    learner_spec(config, group, model, device),
-                    learner_gpus,
-                    num_threads,
-                    loopback=not config.cluster.address,
-                )
+                spec = learner_spec(config, group, model, device)
+                self._learners[group.name] = Learners(spec, learner_gpus, num_threads)
 
     def _take_seats(self, models: Mapping[str, Path]) -> None:
         """A sampler and a renderer for every policy that plays, and a canary for every model."""
@@ -186,7 +198,7 @@ class Team:
             renderer = ChatRenderer(models[group.name])
             sampler: Sampler = self._engines[group.name]
             if self._recording is not None:
-                sampler = RecordedSampler(sampler, self._recording, self.versions)
+                sampler = RecordedSampler(sampler, self._recording, self.marks)
             for policy in group.policies:
                 self._samplers[policy], self._renderers[policy] = sampler, renderer
             if group.name in self._learners:
@@ -194,7 +206,7 @@ class Team:
                     self._learners[group.name],
                     self._engines[group.name],
                     make_canary(renderer.render(self._first_prompt())),
-                    self.config.inference.gap_bound,
+                    self.config.gap_bound(),
                     whole_model=group.full is not None,
                 )
         for name in set(self.config.roles.values()):
@@ -244,8 +256,8 @@ class Team:
                     )
 
     def _refuse_gap(self, policy: str, gap: float) -> None:
-        bound = self.config.inference.gap_bound
-        if not gap <= bound:
+        bound = self.config.gap_bound()
+        if gap > bound:
             raise StaleWeightsError(
                 f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} a token, "
                 f"more than {bound:g} (inference.max_gap); the run stops before it learns more "

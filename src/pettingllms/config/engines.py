@@ -30,17 +30,12 @@ class InferenceConfig(Section):
     """GPU: share of a device's memory that one engine takes."""
     max_gap: float | None = Field(default=None, gt=0)
     """Mean difference of log-probs between sampler and learner past which the run stops. Left out:
-    0.001 in float32, 0.2 in bfloat16."""
+    0.001 if both compute in float32, else 0.2."""
     start_seconds: float = Field(default=600.0, gt=0)
     """How long an engine may take to start."""
     recording: str | None = None
     """Folder in which every reply is recorded; a request that was answered before gets the reply
     it got then. For runs that must repeat bit for bit."""
-
-    @property
-    def gap_bound(self) -> float:
-        """The bound in force."""
-        return GAP_BOUNDS[self.dtype] if self.max_gap is None else self.max_gap
 
 
 class LearnerConfig(Section):
@@ -79,11 +74,17 @@ class LossConfig(Section):
     """Weight of the divergence from the policy as it was before training."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy that is paid for."""
-    normalize: Literal["token", "sequence", "constant"] = "token"
+    normalize: Literal["token", "sequence", "constant"] | None = None
     """`token`: every token of a batch counts alike. `sequence`: every reply counts alike.
-    `constant`: tokens count alike, over replies times rollout.max_reply_tokens."""
+    `constant`: tokens count alike, over replies times rollout.max_reply_tokens. Left out: `token`,
+    and `sequence` for `gspo`, as published."""
     max_weight: float = Field(default=2.0, gt=0)
     """Cap of the importance weight that corrects for the gap between sampler and learner."""
+
+    @property
+    def normalization(self) -> Literal["token", "sequence", "constant"]:
+        """The one in force."""
+        return self.normalize or ("sequence" if self.type == "gspo" else "token")
 
     @property
     def clips(self) -> tuple[float, float]:

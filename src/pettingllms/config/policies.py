@@ -15,7 +15,7 @@ class FullPolicy(Section):
     """Folder or hub name of the model."""
     lr: float = Field(default=1e-5, gt=0)
     """Learning rate."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
 
@@ -25,13 +25,13 @@ class LoraPolicy(Section):
     kind: Literal["lora"] = "lora"
     model: str
     """Folder or hub name of the base. Policies that name the same base share it."""
-    rank: int = Field(default=16, ge=1)
+    rank: int = Field(default=16, ge=1, le=512)
     """Rank of the adapter."""
     alpha: int = Field(default=32, ge=1)
     """Scale of the adapter: what it adds counts alpha / rank times."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
 
@@ -53,8 +53,9 @@ class ApiPolicy(Section):
     """Base URL of the server."""
     model: str
     """Name of the model there."""
-    key: str = "OPENAI_API_KEY"
-    """Name of the environment variable that holds the key; the key itself is never written."""
+    key: str = ""
+    """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty: no key is
+    sent. The key itself is never written anywhere."""
     temperature: float = Field(default=1.0, ge=0)
     """Of sampling; 0 is greedy."""
 

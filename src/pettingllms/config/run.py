@@ -4,7 +4,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config.engines import (
+    GAP_BOUNDS,
+    ClusterConfig,
+    InferenceConfig,
+    LearnerConfig,
+    LossConfig,
+)
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
@@ -121,6 +127,12 @@ class RunConfig(Section):
         rollout = self.rollout.model_copy(update={"type": rollout_type})
         env = self.env.model_copy(update={"id": absolute(self.env.id)})
         return self.model_copy(update={"env": env, "roles": roles, "rollout": rollout})
+
+    def gap_bound(self) -> float:
+        """Mean difference of log-probs between sampler and learner past which the run stops."""
+        if self.inference.max_gap is not None:
+            return self.inference.max_gap
+        return max(GAP_BOUNDS[self.inference.dtype], GAP_BOUNDS[self.learner.dtype])
 
     def trained_policies(self) -> frozenset[str]:
         """Names of the policies that learn."""

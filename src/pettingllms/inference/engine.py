@@ -4,7 +4,8 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import EngineDiedError, SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.worker import OWNER
+from pettingllms.inference.worker import FOLDER, OWNER
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
@@ -40,6 +41,8 @@ class EngineSpec:
     device: str = "cpu"
     cores: str = "auto"
     """CPU: cores of the engine's threads, as in "0-3"."""
+    loopback: bool = True
+    """Whether all of the run is on this machine."""
     sleeps: bool = False
     """GPU: whether the engine frees its memory while learners work."""
 
@@ -49,9 +52,11 @@ class EngineSpec:
             OWNER: str(os.getpid()),
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
             "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_HOST_IP": "127.0.0.1",
             "HF_HUB_OFFLINE": "1",
         }
+        if self.loopback:
+            both |= {"VLLM_HOST_IP": "127.0.0.1"}
+            both |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         if self.device != "cpu":
             return both
         return both | {
@@ -103,6 +108,7 @@ class Engine:
     async def start(self) -> None:
         """Load the model."""
         os.environ.update(self._spec.environment())
+        os.environ[FOLDER] = str(self._folder)
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -155,24 +161,26 @@ class Engine:
         name = f"{policy}@{version}"
         new = LoRARequest(name, next(self._adapter_ids), str(self._write(name, files)))
         old = self._adapters.get(policy)
-        await self._vllm.add_lora(new)
-        self._adapters[policy] = new
-        self._versions[policy] = version
-        if old is not None:
-            await self._vllm.remove_lora(old.lora_int_id)
-            shutil.rmtree(old.lora_path, ignore_errors=True)
-        await self._drop_cache()
+        with self._alive():
+            await self._vllm.add_lora(new)
+            self._adapters[policy] = new
+            self._versions[policy] = version
+            if old is not None:
+                await self._vllm.remove_lora(old.lora_int_id)
+                shutil.rmtree(old.lora_path, ignore_errors=True)
+            await self._drop_cache()
 
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of the whole model."""
         folder = self._write(f"{policy}@{version}", files)
         shutil.copy(self._spec.model / "config.json", folder)
-        await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-        if self._spec.device == "cpu":
-            await self._vllm.collective_rpc("repack")
-        self._versions[policy] = version
-        shutil.rmtree(folder)
-        await self._drop_cache()
+        with self._alive():
+            await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            if self._spec.device == "cpu":
+                await self._vllm.collective_rpc("repack")
+            self._versions[policy] = version
+            shutil.rmtree(folder)
+            await self._drop_cache()
 
     async def versions(self) -> dict[str, int]:
         """The version under which each policy answers."""
@@ -181,34 +189,43 @@ class Engine:
     async def sleep(self) -> None:
         """Free the device's memory until `wake`; nothing on CPU, where vLLM cannot sleep."""
         if self._spec.sleeps and self._spec.device != "cpu":
-            await self._vllm.sleep(level=1)
+            with self._alive():
+                await self._vllm.sleep(level=1)
 
     async def wake(self) -> None:
         """Be ready again."""
         if self._spec.sleeps and self._spec.device != "cpu":
-            await self._vllm.wake_up()
+            with self._alive():
+                await self._vllm.wake_up()
 
     def stop(self) -> None:
         """End the engine's processes."""
         self._vllm.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Say in our words that vLLM's processes are gone: whoever asked can start another."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            yield
+        except EngineDeadError as error:
+            raise EngineDiedError(f"vLLM's own processes are gone: {error}") from None
+
     async def _generate(
         self, policy: str, prompt_ids: Ids, params: "SamplingParams"
     ) -> "RequestOutput":
         from vllm.inputs import TokensPrompt
-        from vllm.v1.engine.exceptions import EngineDeadError
 
         prompt = TokensPrompt(prompt_token_ids=prompt_ids.tolist())
         request_id = f"{policy}-{next(self._request_ids)}"
         adapter = self._adapters.get(policy)
         last = None
         outputs = self._vllm.generate(prompt, params, request_id, lora_request=adapter)
-        try:
+        with self._alive():
             async for output in outputs:
                 last = output
-        except EngineDeadError as error:
-            raise EngineDiedError(f"vLLM's own processes are gone: {error}") from None
         if last is None:
             raise SamplerError("vLLM gave no output")
         return last
@@ -234,8 +251,7 @@ class Engine:
         )
 
     def _write(self, name: str, files: Files) -> Path:
-        folder = self._folder / name
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         for file, content in files.items():
             (folder / file).write_bytes(content)
         return folder

@@ -47,7 +47,9 @@ class HttpSampler:
         self._num_tries = num_tries
         self._free = asyncio.Semaphore(max_concurrent)
         self._client: httpx.AsyncClient | None = None
-        self._key = os.environ.get(policy.key, "")
+        self._key = os.environ.get(policy.key, "") if policy.key else ""
+        if policy.key and not self._key:
+            raise ConfigError(f"policy at {policy.url}", [f"${policy.key} is not set"])
         parts = urlsplit(policy.url)
         if self._key and parts.scheme != "https" and parts.hostname not in LOOPBACK:
             raise ConfigError(

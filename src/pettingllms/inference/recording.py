@@ -7,7 +7,7 @@ was never made before goes to the engine.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,12 @@ class Recording:
 
 
 class RecordedSampler:
-    """A sampler whose replies are recorded. `versions` are those that policies have now."""
+    """A sampler whose replies are recorded. `marks` are hashes of the weights of the moment."""
 
-    def __init__(self, sampler: Sampler, recording: Recording, versions: dict[str, int]) -> None:
+    def __init__(self, sampler: Sampler, recording: Recording, marks: Mapping[str, str]) -> None:
         self._sampler = sampler
         self._recording = recording
-        self._versions = versions
+        self._marks = marks
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
         """Reply as before; failures are not recorded."""
@@ -72,9 +72,9 @@ class RecordedSampler:
         return samples
 
     def _key(self, request: SampleRequest) -> str:
-        version = self._versions.get(request.policy, 0)
-        numbers = (version, request.num_samples, request.max_tokens, request.seed)
-        digest = hashlib.sha256(f"{request.policy} {numbers} {request.temperature}".encode())
+        mark = self._marks.get(request.policy, "")
+        numbers = (request.num_samples, request.max_tokens, request.seed, request.temperature)
+        digest = hashlib.sha256(f"{request.policy} {mark} {numbers}".encode())
         digest.update(request.prompt_ids.tobytes())
         return digest.hexdigest()
 

@@ -1,11 +1,12 @@
 """Loaded into vLLM's own worker processes.
 
-They end with the process that owns the engine: else they would outlive an owner that was killed, and
-keep their memory and cores for ever. And after weights were reloaded, they pack the output layer
-anew.
+They end with the process that owns the engine: else they would outlive an owner that was killed,
+and keep their memory and cores for ever. And after weights were reloaded, they pack the output
+layer anew.
 """
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 OWNER = "PETTINGLLMS_ENGINE_OWNER"
 """Environment variable with the process id of the owner."""
+FOLDER = "PETTINGLLMS_ENGINE_FOLDER"
+"""Environment variable with the folder of the owner's files, which go with it."""
 
 
 class Worker:
@@ -42,6 +45,7 @@ def end_with(owner: int, seconds: float = 1.0) -> None:
     engine = os.getppid()
     while os.path.exists(f"/proc/{owner}"):  # noqa: PTH110 - a look at a process, not at a file
         time.sleep(seconds)
+    shutil.rmtree(os.environ.get(FOLDER, ""), ignore_errors=True)
     if os.getppid() == engine:
         os.kill(engine, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

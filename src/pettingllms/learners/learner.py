@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -40,6 +41,12 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs
 
 MAXIMA = ("max_gap",)
+SHARES = {
+    "clipped": "clip_share",
+    "dual_clipped": "dual_clip_share",
+    "weight_capped": "capped_share",
+}
+"""Counts of tokens by what their shares are called."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -99,21 +106,23 @@ class Learner:
         grad_norms, num_skipped, loss = [], 0, 0.0
         for part in (part for epoch in parts for part in epoch):
             part_loss, part_sums = self._accumulate(policy, part, old)
+            for name, value in part_sums.items():
+                known = sums.get(name, 0.0)
+                sums[name] = max(known, value) if name in MAXIMA else known + value
             grad_norm = self._clip(policy)
             if np.isfinite(grad_norm) and np.isfinite(part_loss):
                 self._update(policy)
                 grad_norms.append(grad_norm)
                 loss += part_loss
-                for name, value in part_sums.items():
-                    known = sums.get(name, 0.0)
-                    sums[name] = max(known, value) if name in MAXIMA else known + value
             else:
                 num_skipped += 1
                 self._skipped += part
             self._optimizers[policy].zero_grad(set_to_none=True)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
-        means = {n: v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
+        means = {SHARES.get(n, n): v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
         seconds = time.perf_counter() - start
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # an engine on the same device wakes up next
         return means | {
             "loss": loss / max(1, len(grad_norms)),
             "grad_norm": float(np.mean(grad_norms)) if grad_norms else 0.0,
@@ -152,8 +161,13 @@ class Learner:
         return [found[id(item)] for item in items]
 
     def files(self, policy: str) -> tuple[dict[str, bytes], str]:
-        """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash."""
+        """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash.
+
+        All ranks take part in gathering them; rank 0 alone has something to give."""
+        self._reshard()
         weights = {name: whole(p) for name, p in self._parameters(policy).items()}
+        if self._rank:
+            return {}, ""
         mark = fingerprint(weights)
         if self._adapters:
             return self._adapters.files(policy, weights), mark
@@ -162,13 +176,17 @@ class Learner:
     def state(self, policy: str) -> dict[str, bytes]:
         """What training needs besides the weights, to go on as if it had never stopped."""
         names = list(self._parameters(policy))
+        self._reshard()
         tensors = moments_of(self._optimizers[policy], names)
+        if self._rank:
+            return {}
         tensors["num_updates"] = torch.tensor(self._num_updates[policy])
         tensors["rng"] = torch.get_rng_state()
         return {OPTIMIZER_FILE: to_bytes(tensors)}
 
     def load(self, policy: str, files: Mapping[str, bytes]) -> None:
         """Take up weights, and if they are there moments, that any number of ranks wrote."""
+        self._reshard()
         parameters = self._parameters(policy)
         if self._adapters:
             weights = self._adapters.weights(policy, files)
@@ -189,16 +207,21 @@ class Learner:
 
     def _place(self, model: LogProbModel) -> None:
         """Put a model on its device, or shard it over the ranks, layer by layer."""
-        model.to(self._device)
         if self._ranks == 1:
+            model.to(self._device)
             return
-        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-
         policy = MixedPrecisionPolicy(param_dtype=self._dtype, reduce_dtype=torch.float32)
         for module in [*decoder_layers(model.lm), model]:
             fully_shard(module, mp_policy=policy)
             assert isinstance(module, FSDPModule)  # noqa: S101 - what fully_shard makes of it
             module.set_gradient_divide_factor(1.0)  # gradients of ranks add up
+            module.set_force_sum_reduction_for_comms(True)  # gloo knows no other way to do so
+
+    def _reshard(self) -> None:
+        """After a pass without gradients FSDP leaves the root whole, in the type of the arithmetic;
+        weights are read from and written to the shards."""
+        if isinstance(self._model, FSDPModule):
+            self._model.reshard()
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
         if self._adapters:

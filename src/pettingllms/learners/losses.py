@@ -73,10 +73,12 @@ def policy_loss(
     measured |= {
         "kl": k3(logp_BT - inputs.old_logp_BT),
         "gap": gap_BT,
-        "entropy": entropy_BT,
-        "ref_kl": ref_kl_BT,
         "tokens": mask_BT,
     }
+    if inputs.entropy_BT is not None:
+        measured["entropy"] = entropy_BT
+    if inputs.ref_logp_BT is not None:
+        measured["ref_kl"] = ref_kl_BT
     metrics = {
         name: torch.where(mask_BT, value_BT.detach(), 0).sum(dtype=logp_BT.dtype)
         for name, value_BT in measured.items()
@@ -148,10 +150,10 @@ def _terms(
 
 
 def _normalized(loss_BT: Tensor, mask_BT: Tensor, scale: Scale, config: LossConfig) -> Tensor:
-    if config.normalize == "sequence":
+    if config.normalization == "sequence":
         return _reply_mean(loss_BT, mask_BT).sum() / max(1, scale.num_replies)
     full = scale.num_replies * scale.max_reply_tokens
-    return loss_BT.sum() / max(1, scale.num_tokens if config.normalize == "token" else full)
+    return loss_BT.sum() / max(1, scale.num_tokens if config.normalization == "token" else full)
 
 
 def _reply_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -1,32 +1,55 @@
 """One process of a learner: it joins its group, then trains."""
 
 import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pettingllms.learners.learner import Learner, LearnerSpec
 
+FILE = "file://"
 
-class Rank(Learner):
-    """A learner that knows the other ranks."""
 
-    def __init__(
-        self, spec: LearnerSpec, rank: int, num_ranks: int, meeting: str, num_threads: int
-    ) -> None:
+class Rank:
+    """A learner that meets the others before it is made."""
+
+    def __init__(self, spec: LearnerSpec, rank: int, num_threads: int) -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         torch.set_num_threads(num_threads)
-        if num_ranks > 1:
-            if meeting.startswith("file:"):
-                os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-            dist.init_process_group(
-                backend="gloo" if spec.device == "cpu" else "nccl",
-                init_method=meeting,
-                rank=rank,
-                world_size=num_ranks,
-            )
-        super().__init__(spec)
+        self._spec = spec
+        self._rank = rank
 
-    def ready(self) -> bool:
-        """Answer once the model is loaded."""
-        return True
+    def meeting(self, loopback: bool) -> str:
+        """Where ranks find rank 0: a file on one machine, which opens no port; else an address."""
+        if loopback:
+            return f"{FILE}{tempfile.mkdtemp(prefix='pettingllms-ranks-')}/store"
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        return f"tcp://{socket.gethostbyname(socket.gethostname())}:{port}"
+
+    def start(self, meeting: str) -> None:
+        """Join the group, if there is one, and load the model."""
+        if meeting:
+            if meeting.startswith(FILE):
+                os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
+            dist.init_process_group(
+                backend="gloo" if self._spec.device == "cpu" else "nccl",
+                init_method=meeting,
+                rank=self._rank,
+                world_size=self._spec.config.num_ranks,
+            )
+        self._learner = Learner(self._spec)
+        if meeting:
+            dist.barrier()
+        if meeting.startswith(FILE) and self._rank == 0:
+            shutil.rmtree(Path(meeting.removeprefix(FILE)).parent)
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Let the learner do something."""
+        return getattr(self._learner, method)(*args)

@@ -44,7 +44,7 @@ def put_moments(
     for name, parameter in zip(names, parameters_of(optimizer), strict=True):
         if f"step.{name}" not in saved:
             continue
-        state = {"step": saved[f"step.{name}"].clone()}
+        state = {"step": saved[f"step.{name}"].to(parameter.device, copy=True)}
         for moment in ("exp_avg", "exp_avg_sq"):
             state[moment] = torch.zeros_like(parameter)
             put(state[moment], saved[f"{moment}.{name}"])

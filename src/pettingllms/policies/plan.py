@@ -44,7 +44,7 @@ def plan_models(config: RunConfig) -> list[ModelGroup]:
             continue
         match policy:
             case FullPolicy():
-                groups[name] = ModelGroup(name, policy.model, full=(name, policy))
+                groups[name] = ModelGroup(f"full:{name}", policy.model, full=(name, policy))
             case LoraPolicy():
                 adapters.setdefault(policy.model, {})[name] = policy
             case FrozenPolicy():
@@ -52,7 +52,7 @@ def plan_models(config: RunConfig) -> list[ModelGroup]:
             case _:
                 continue  # served elsewhere, or scripted
     shared = [
-        ModelGroup(f"base{at}", model, adapters.get(model, {}), frozen.get(model, {}))
+        ModelGroup(f"base:{at}", model, adapters.get(model, {}), frozen.get(model, {}))
         for at, model in enumerate(dict.fromkeys([*adapters, *frozen]))
     ]
     return [*shared, *groups.values()]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pettingllms.errors import SamplerError, describe
+from pettingllms.errors import ClusterError, SamplerError, describe
 from pettingllms.types import (
     Failed,
     Ids,
@@ -81,6 +81,8 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
         if task is not None and task.cancelling():
             raise
         failure = Failed(f"the sampler was cancelled: {describe(error)}", "sampler")
+    except ClusterError:
+        raise  # no engine will answer any more
     except Exception as error:  # noqa: BLE001 - see the docstring
         failure = Failed(describe(error), "sampler")
     return [_failed_turn(seat, question, prompt_ids, failure) for _ in range(question.num_samples)]

@@ -17,7 +17,8 @@ from pettingllms.errors import CheckpointError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-UNFINISHED = ".unfinished"
+POLICIES = "policies"
+UNFINISHED = ".unfinished-"
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ def save_checkpoint(
     root: Path, state: State, policies: Mapping[str, Mapping[str, bytes]], keep: int
 ) -> Path:
     """Write a checkpoint, then delete the oldest ones beyond `keep`."""
-    final = root / f"step-{state.step:06d}"
+    final = root / checkpoint_name(state.step)
     if final.exists():
         return final
     work = root / (UNFINISHED + final.name)
@@ -49,10 +50,12 @@ def save_checkpoint(
     work.mkdir(parents=True)
     hashes = {}
     for policy, files in policies.items():
-        (work / policy).mkdir()
+        folder = work / POLICIES / policy
+        folder.mkdir(parents=True)
         for name, content in files.items():
-            _write(work / policy / name, content)
+            _write(folder / name, content)
             hashes[f"{policy}/{name}"] = hashlib.sha256(content).hexdigest()
+        _sync(folder)
     manifest = {"format": FORMAT, "state": asdict(state), "files": hashes}
     _write(work / MANIFEST, json.dumps(manifest, indent=1).encode())
     _sync(work)
@@ -61,6 +64,11 @@ def save_checkpoint(
     for old in list(checkpoints(root))[keep:]:
         shutil.rmtree(old)
     return final
+
+
+def checkpoint_name(step: int) -> str:
+    """Names sort as steps do."""
+    return f"step-{step:06d}"
 
 
 def checkpoints(root: Path) -> Iterator[Path]:
@@ -83,7 +91,7 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
     for name, expected in wanted.items():
         policy, _, file = name.rpartition("/")
         try:
-            content = (folder / policy / file).read_bytes()
+            content = (folder / POLICIES / policy / file).read_bytes()
         except OSError as error:
             raise CheckpointError(f"{folder}: {name} cannot be read: {error}") from error
         if hashlib.sha256(content).hexdigest() != expected:

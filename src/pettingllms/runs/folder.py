@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Any
 
 from pettingllms.config import RunConfig, load_config, to_toml
 from pettingllms.errors import CheckpointError, ConfigError
-from pettingllms.runs.checkpoint import State, checkpoints, load_checkpoint, save_checkpoint
+from pettingllms.runs.checkpoint import (
+    State,
+    checkpoint_name,
+    checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.types import Episode, write_episodes
 
@@ -54,16 +61,25 @@ class RunFolder:
         return save_checkpoint(self.path / CHECKPOINTS, state, policies, keep)
 
     def load(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]] | None:
-        """The newest checkpoint that is whole, if there is any."""
-        for folder in checkpoints(self.path / CHECKPOINTS):
+        """The newest checkpoint that is whole; None if none was ever saved."""
+        found = list(checkpoints(self.path / CHECKPOINTS))
+        for folder in found:
             try:
                 return load_checkpoint(folder)
             except CheckpointError as error:
                 say(f"passed over: {error}")
+        if found:
+            raise CheckpointError(
+                f"none of the {len(found)} checkpoints in {self.path / CHECKPOINTS} can be loaded; "
+                "move them away to begin anew"
+            )
         return None
 
     def rewind(self, step: int) -> None:
         """Forget what was written after a step, so that going on writes it anew and once."""
+        for folder in checkpoints(self.path / CHECKPOINTS):
+            if folder.name > checkpoint_name(step):
+                shutil.rmtree(folder)
         metrics = self.path / METRICS_FILE
         if metrics.exists():
             lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)

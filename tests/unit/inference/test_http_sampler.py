@@ -50,14 +50,14 @@ def reply(text: str, finish: str = "stop") -> tuple[int, object]:
     return 200, {"choices": [{"message": {"content": text}, "finish_reason": finish}]}
 
 
-def ask(url: str, num_samples: int = 1) -> list[Sample | Failed]:
+def ask(url: str, num_samples: int = 1, key: str = "") -> list[Sample | Failed]:
     messages = [Message("system", "Wähle."), Message("user", 'say "hi"')]
     request = SampleRequest(
         "p", "r", JsonRenderer().render(messages), num_samples, 5, 2**62, "t", temperature=0.5
     )
 
     async def go() -> list[Sample | Failed]:
-        sampler = HttpSampler(ApiPolicy(url=url, model="m", key=KEY))
+        sampler = HttpSampler(ApiPolicy(url=url, model="m", key=key))
         try:
             return await sampler.sample(request)
         finally:
@@ -110,9 +110,13 @@ def test_an_answer_that_is_no_completion_is_a_failure() -> None:
 def test_the_key_is_sent_and_never_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY, "secret")
     with serving([reply("a")]) as (url, asked):
+        ask(url, key=KEY)
         ask(url)
-    assert asked[0]["auth"] == "Bearer secret"
+    assert [one["auth"] for one in asked] == ["Bearer secret", None]
     with pytest.raises(ConfigError, match="unencrypted") as caught:
         HttpSampler(ApiPolicy(url="http://example.com/v1", model="m", key=KEY))
     assert "secret" not in str(caught.value)
     HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))
+    monkeypatch.delenv(KEY)
+    with pytest.raises(ConfigError, match=f"{KEY} is not set"):
+        HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))

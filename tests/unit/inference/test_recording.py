@@ -24,10 +24,10 @@ def request(seed: int = 1, prompt: tuple[int, ...] = (1, 2)) -> SampleRequest:
     return SampleRequest("p", "r", np.array(prompt, dtype=np.int32), 1, 8, seed, "t")
 
 
-def ask(folder: Path, sampler: Counting, asked: SampleRequest, version: int = 0):
+def ask(folder: Path, sampler: Counting, asked: SampleRequest, mark: str = "x"):
     recording = Recording(folder)
     try:
-        return asyncio.run(RecordedSampler(sampler, recording, {"p": version}).sample(asked))
+        return asyncio.run(RecordedSampler(sampler, recording, {"p": mark}).sample(asked))
     finally:
         recording.close()
 
@@ -46,7 +46,7 @@ def test_another_request_is_asked(tmp_path: Path) -> None:
     ask(tmp_path, sampler, request())
     ask(tmp_path, sampler, request(seed=2))
     ask(tmp_path, sampler, request(prompt=(1, 3)))
-    ask(tmp_path, sampler, request(), version=1)
+    ask(tmp_path, sampler, request(), mark="y")
     assert sampler.calls == 4
 
 

@@ -43,7 +43,6 @@ def test_the_bare_loop_finds_our_learners_gradients(tmp_path: Path, dtype: str) 
         max_grad_norm=1.0, dtype=dtype, device="cpu", num_threads=1,
         seed=derive_seed(3, "adapter", "p"),
     )  # fmt: skip
-    for step in range(2):
-        expected = learner.train("p", items, step)["grad_norm"]
-        near = {"float32": 1e-4, "bfloat16": 0.05}[dtype] * 10**step
-        assert train(batches)["grad_norm"] == pytest.approx(expected, rel=near)
+    expected = learner.train("p", items, 0)["grad_norm"]
+    near = {"float32": 1e-4, "bfloat16": 0.05}[dtype]
+    assert train(batches)["grad_norm"] == pytest.approx(expected, rel=near)

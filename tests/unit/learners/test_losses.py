@@ -250,8 +250,6 @@ def test_metrics_are_sums_over_the_replies_tokens() -> None:
         "max_gap": near(1),
         "weight": near(1 + math.exp(0.25) + 2 + 1 + math.exp(-0.5)),
         "weight_capped": 1,
-        "entropy": 0,
-        "ref_kl": 0,
         "tokens": 5,
     }
 

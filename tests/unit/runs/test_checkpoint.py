@@ -28,7 +28,15 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert files == FILES
 
 
-@pytest.mark.parametrize("name", ["p/weights", "p/optimizer", "q/weights", MANIFEST])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "policies/p/weights",
+        "policies/p/optimizer",
+        "policies/q/weights",
+        MANIFEST,
+    ],
+)
 @pytest.mark.parametrize("how", ["cut", "gone", "other"])
 def test_a_checkpoint_that_is_not_whole_is_never_loaded(
     tmp_path: Path, name: str, how: str
@@ -50,8 +58,8 @@ def test_the_newest_whole_one_is_taken_up(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     for step in (1, 2, 3):
         saved(root, step)
-    (root / "step-000003" / "p" / "weights").write_bytes(b"12")
-    (root / ".unfinishedstep-000004").mkdir()
+    (root / "step-000003" / "policies" / "p" / "weights").write_bytes(b"12")
+    (root / ".unfinished-step-000004").mkdir()
     said: list[str] = []
     found = RunFolder(tmp_path).load(said.append)
     assert found is not None
