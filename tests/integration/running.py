@@ -2,13 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+
+from pettingllms.ports import descendants
 
 HERE = Path(__file__).parent
 ENV = f"{HERE / 'digits.py'}:Digits"
@@ -55,14 +59,21 @@ def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
         )
 
 
+def kill_all(pid: int) -> None:
+    """Kill -9 of a run with all its processes."""
+    for victim in {pid} | descendants(pid):
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+
+
 def run(log: Path, *arguments: str, seconds: float = 600, code: int = 0) -> str:
     """Run a program to its end; what it said."""
     process = start(log, *arguments)
     try:
         found = process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+    finally:
+        if process.poll() is None:
+            kill_all(process.pid)
     said = log.read_text(errors="replace")
     assert found == code, f"exit code {found}\n{said[-4000:]}"
     return said

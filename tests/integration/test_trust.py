@@ -9,8 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
-from running import cli, config_of, environment, metrics_of, run, start, wait_for, write_config
+from running import (
+    cli,
+    config_of,
+    environment,
+    kill_all,
+    metrics_of,
+    run,
+    start,
+    wait_for,
+    write_config,
+)
 
+from pettingllms.cluster.start import REMOTE
 from pettingllms.ports import descendants, listeners_of
 
 pytestmark = pytest.mark.engine
@@ -42,15 +53,6 @@ def everything(run_folder: Path) -> dict[str, object]:
         "metrics": metrics_of(run_folder),
         "episodes": {file.name: file.read_text() for file in episodes},
     }
-
-
-def kill_all(pid: int) -> None:
-    """Kill -9 of a run with all its processes, those that hang on other parents too."""
-    for victim in {pid} | descendants(pid):
-        try:
-            os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tiny: Path, tmp_path: Path) -> None:
@@ -85,18 +87,29 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tiny: Path, tmp_path: Pa
         shutil.rmtree(folder)
 
 
-def test_ctrl_c_saves_and_stops(tiny: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_stops(tiny: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     config = config_of(
         {"a": lora(tiny)}, {"role0": "a"}, train={"num_steps": 500, "save_every": 500}
     )
     path, folder = write_config(tmp_path / "config.toml", config), tmp_path / "run"
     log = tmp_path / "log.txt"
     process = start(log, "-m", "pettingllms", "train", str(path), "--out", str(folder))
+    request.addfinalizer(lambda: kill_all(process.pid))
     wait_for(lambda: (folder / "metrics.jsonl").exists() and metrics_of(folder), 300, "a step")
     ours = {process.pid} | descendants(process.pid)
     heard = listeners_of(ours)
     assert heard, "no port was found, so the look was in vain"
     assert [one for one in heard if not one.loopback] == []
+    port = next(one.port for one in heard if one.process == "gcs_server")
+    stranger = f"""
+import os
+os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64, {REMOTE}="0")
+import ray
+ray.init(address="127.0.0.1:{port}")
+"""
+    said = run(tmp_path / "stranger.txt", "-c", stranger, seconds=120, code=1)
+    assert "InvalidAuthToken" in said
+    assert process.poll() is None, "the stranger ended the run"
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=120) == 0, log.read_text()[-3000:]
     assert "goes on" in log.read_text()

@@ -104,7 +104,7 @@ def bench_engine(
 async def _bench(
     model: Path, num_requests: int, repeats: int, phase: Callable[[str], None]
 ) -> EngineBench:
-    device = find_device(ClusterConfig())
+    device, _ = find_device(ClusterConfig())
     phase(f"sampling {num_requests} replies at once, {repeats + 1} times on each side")
     rollout, episodes = await _bench_rollout(model, device, num_requests, repeats)
     phase(f"learning from them, {repeats + 1} times on each side")
@@ -247,7 +247,7 @@ async def _bench_learner(
         model, {POLICY: policy}, config, LossConfig(), REPLY_TOKENS, seed=0, device=device
     )
     num_threads = os.cpu_count() or 1
-    learners = Learners(spec, _gpus(device), num_threads, loopback=True)
+    learners = Learners(spec, _gpus(device), num_threads)
     bare = Process("pettingllms.learners.bare", {})
     num_tokens = sum(item.num_tokens for item in items)
     (passes,) = micro_batches(items, config.max_batch_tokens, 1)
@@ -266,7 +266,7 @@ async def _bench_learner(
 
     try:
         await asyncio.gather(
-            learners.call("ready"),
+            learners.start(loopback=True),
             bare.ask(
                 model=str(model),
                 rank=policy.rank,

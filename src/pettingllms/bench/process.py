@@ -20,7 +20,7 @@ from pettingllms.errors import ClusterError
 
 END_SECONDS = 10.0
 """How long a process may take to end by itself."""
-SHOWN_BYTES = 2000
+SHOWN_BYTES = 8000
 """How much of what a process said last is shown when it fails."""
 
 

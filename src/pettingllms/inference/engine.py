@@ -89,7 +89,10 @@ class EngineSpec:
                 "max_cpu_loras": 2 * self.num_adapters,
                 "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
             }
-        if self.device != "cpu":
+        if self.device == "cpu":
+            # A prompt that is read in parts kills vLLM's worker there if its request has a seed.
+            options["enable_chunked_prefill"] = False
+        else:
             options["gpu_memory_utilization"] = config.gpu_memory
         return options
 
