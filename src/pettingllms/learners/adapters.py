@@ -1,5 +1,6 @@
 """Several LoRA adapters resident on one base, by PEFT."""
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -67,8 +68,12 @@ class Adapters:
         plain = {name.replace(inner, "."): tensor for name, tensor in weights.items()}
         with tempfile.TemporaryDirectory() as folder:
             self.model.peft_config[self._inner[policy]].save_pretrained(folder)
-            config = (Path(folder) / ADAPTER_CONFIG).read_bytes()
-        return {ADAPTER_FILE: to_bytes(plain), ADAPTER_CONFIG: config}
+            config = json.loads((Path(folder) / ADAPTER_CONFIG).read_bytes())
+        config["target_modules"].sort()  # a set, so written in another order by every process
+        return {
+            ADAPTER_FILE: to_bytes(plain),
+            ADAPTER_CONFIG: json.dumps(config, indent=1).encode(),
+        }
 
     def weights(self, policy: str, files: Mapping[str, bytes]) -> dict[str, Tensor]:
         """The weights of files, by the names that the model has for them."""

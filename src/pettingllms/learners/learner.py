@@ -91,6 +91,7 @@ class Learner:
             for name, policy in spec.policies.items()
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
+        torch.manual_seed(derive_seed(spec.seed, "learner"))
         self._skipped: list[Item] = []
 
     def train(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
