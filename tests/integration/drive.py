@@ -256,66 +256,31 @@ def ranks(config: Any, result: Path, options: dict[str, Any]) -> Any:
     """One rank and two on the same batches; what two wrote is loaded by one."""
 
     async def go() -> Any:
-        from pettingllms.cluster.learners import Learners
-        from pettingllms.cluster.placement import learner_spec
-        from pettingllms.learners.batches import Item
         from pettingllms.models import find_model
         from pettingllms.policies import plan_models
 
-        rng = np.random.default_rng(3)
-
-        def items() -> list[Item]:
-            made = []
-            for _ in range(7):
-                sizes = rng.integers(4, 24, 2)
-                prompt, reply = (rng.integers(10, 300, n).astype(np.int32) for n in sizes)
-                logp = rng.normal(-3, 1, len(reply)).astype(np.float32)
-                made.append(Item(prompt, reply, logp, float(rng.normal())))
-            return made
-
-        batches = [items() for _ in range(3)]
-        found: dict[str, Any] = {}
-        saved: dict[str, Any] = {}
         (group,) = plan_models(config)
         model = find_model(group.model)
+        rng = np.random.default_rng(3)
+        batches = [random_items(rng) for _ in range(3)]
+        found: dict[str, Any] = {}
+        saved: dict[str, Any] = {}
         for num_ranks in (1, 2):
-            learner = config.learner.model_copy(update={"num_ranks": num_ranks})
-            spec = learner_spec(config.model_copy(update={"learner": learner}), group, model, "cpu")
-            learners = Learners(spec, 0, 1)
-            await learners.start(loopback=True)
-            losses = {policy: [] for policy in group.trained}
-            for step, batch_items in enumerate(batches):
+            learners = await learners_of(config, group, model, num_ranks)
+            losses: dict[str, list[Any]] = {policy: [] for policy in group.trained}
+            for step, items in enumerate(batches):
                 for policy in group.trained:
-                    numbers = await learners.call("train", policy, batch_items, step)
+                    numbers = await learners.call("train", policy, items, step)
                     losses[policy].append([numbers["loss"], numbers["grad_norm"], numbers["kl"]])
-            files = {}
-            for policy in group.trained:
-                weights, _ = await learners.files(policy)
-                files[policy] = {**await weights, **await learners.call("state", policy)}
-            logps = {
-                policy: [x.tolist() for x in await learners.call("logprobs", policy, batches[0])]
-                for policy in group.trained
-            }
+            saved[str(num_ranks)] = await files_of(learners, group)
+            logps = await logps_of(learners, group, batches[0])
             found[str(num_ranks)] = {"losses": losses, "logps": logps}
-            saved[str(num_ranks)] = files
             await learners.stop()
-        spec = learner_spec(config, group, model, "cpu")
-        learners = Learners(spec, 0, 1)
-        await learners.start(loopback=True)
+        learners = await learners_of(config, group, model, 1)
         for policy in group.trained:
             await learners.call("load", policy, saved["2"][policy])
-        found["loaded"] = {
-            policy: [x.tolist() for x in await learners.call("logprobs", policy, batches[0])]
-            for policy in group.trained
-        }
-        weights, _ = await learners.files(next(iter(group.trained)))
-        first = next(iter(group.trained))
-        again = {**await weights, **await learners.call("state", first)}
-        found["same_files"] = {
-            name: again[name] == saved["2"][first][name]
-            for name in again
-            if name.endswith("tensors")
-        }
+        found["loaded"] = await logps_of(learners, group, batches[0])
+        found["same_files"] = await files_of(learners, group) == saved["2"]
         found["weights_differ"] = largest_difference(saved["1"], saved["2"])
         found["moved"] = largest_move(model, saved["1"])
         await learners.stop()
@@ -323,6 +288,43 @@ def ranks(config: Any, result: Path, options: dict[str, Any]) -> Any:
 
     with ray_running(config.cluster):
         return asyncio.run(go())
+
+
+def random_items(rng: np.random.Generator) -> list[Any]:
+    from pettingllms.learners.batches import Item
+
+    made = []
+    for _ in range(7):
+        prompt, reply = (rng.integers(10, 300, n).astype(np.int32) for n in rng.integers(4, 24, 2))
+        logp = rng.normal(-3, 1, len(reply)).astype(np.float32)
+        made.append(Item(prompt, reply, logp, float(rng.normal())))
+    return made
+
+
+async def learners_of(config: Any, group: Any, model: Path, num_ranks: int) -> Any:
+    from pettingllms.cluster.learners import Learners
+    from pettingllms.cluster.placement import learner_spec
+
+    learner = config.learner.model_copy(update={"num_ranks": num_ranks})
+    changed = config.model_copy(update={"learner": learner})
+    learners = Learners(learner_spec(changed, group, model, "cpu"), 0, 1)
+    await learners.start(loopback=True)
+    return learners
+
+
+async def files_of(learners: Any, group: Any) -> dict[str, dict[str, bytes]]:
+    found = {}
+    for policy in group.trained:
+        weights, _ = await learners.files(policy)
+        found[policy] = {**await weights, **await learners.call("state", policy)}
+    return found
+
+
+async def logps_of(learners: Any, group: Any, items: list[Any]) -> dict[str, list[Any]]:
+    return {
+        policy: [logp.tolist() for logp in await learners.call("logprobs", policy, items)]
+        for policy in group.trained
+    }
 
 
 def largest_difference(one: Any, two: Any) -> float:
