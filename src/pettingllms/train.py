@@ -195,8 +195,12 @@ class Run:
         """Write a checkpoint of what is done; what is under way will be done again."""
         with self._phase("saving"):
             self.state.under_way = self._ledger.under_way
-            saved = await self._team.saved()
-            self._folder.save(self.state, saved, self._config.train.keep_checkpoints)
+            writer = self._folder.checkpoint(self.state)
+            if writer is None:
+                return
+            for policy in self._team.versions:
+                writer.add(policy, await self._team.saved(policy))
+            writer.finish(self._config.train.keep_checkpoints)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -43,7 +43,11 @@ def write_config(path: Path, config: Config) -> Path:
 
 def environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
-    return kept | {"PETTINGLLMS_TRACEBACK": "1", "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"}
+    return kept | {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "PETTINGLLMS_TRACEBACK": "1",
+        "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}",
+    }
 
 
 def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:

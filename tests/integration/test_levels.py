@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from running import config_of, drive, environment, metrics_of, start, wait_for
+from running import config_of, drive, metrics_of, start, wait_for
 
 pytestmark = pytest.mark.engine
 
@@ -49,7 +49,7 @@ LEVELS = {
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_is_configuration(level: str, smollm2: Path, tmp_path: Path) -> None:
     policies, roles, sections = LEVELS[level](smollm2)
-    config = config_of(policies, roles, **sections)
+    config = config_of(policies, roles, **sections, train={"save_every": 3})
     found = drive(tmp_path, "levels", config)
     assert len(found["history"]) == 4
     assert_moved(found["history"], set(policies))
@@ -64,13 +64,12 @@ def server(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         port = free.getsockname()[1]
     key = secrets.token_hex(8)
     monkeypatch.setenv("PETTINGLLMS_TEST_KEY", key)
-    monkeypatch.setenv("VLLM_API_KEY", key)
-    assert "VLLM_API_KEY" not in environment()
     process = start(
         tmp_path / "server.txt", "-m", "vllm.entrypoints.openai.api_server",
         "--model", str(smollm2), "--served-model-name", "smol",
         "--host", "127.0.0.1", "--port", str(port), "--api-key", key,
-        "--enforce-eager", "--max-model-len", "256", "--dtype", "float32", "--max-num-seqs", "8",
+        "--no-enable-chunked-prefill", "--enforce-eager", "--max-model-len", "256",
+        "--dtype", "float32", "--max-num-seqs", "8",
     )  # fmt: skip
 
     def answers() -> bool:
@@ -99,7 +98,7 @@ def test_a_mixed_team(smollm2: Path, tmp_path: Path, server: tuple[str, str]) ->
         "served": {"kind": "api", "url": url, "model": "smol", "key": "PETTINGLLMS_TEST_KEY"},
     }
     roles = {f"role{n}": name for n, name in enumerate(policies)}
-    config = config_of(policies, roles, train={"num_steps": 5})
+    config = config_of(policies, roles, train={"num_steps": 5, "save_every": 5})
     found = drive(tmp_path, "levels", config, base="still")
     assert_moved(found["history"], {"adapted", "whole"})
     assert_gaps(tmp_path / "run", {"adapted", "whole"})

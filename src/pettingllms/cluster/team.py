@@ -144,8 +144,8 @@ class Team:
 
     async def skipped(self, policy: str) -> list[Item]:
         """What a policy could not learn from, as its gradients were not finite; given once."""
-        (group,) = (group for name, group in self._trained() if name == policy)
-        taken: list[Item] = await self._learners[group.name].call("take_skipped")
+        learners = self._learners[self._group(policy).name]
+        taken: list[Item] = await learners.call("take_skipped")
         return taken
 
     async def publish(self, policies: Sequence[str]) -> dict[str, float]:
@@ -157,14 +157,15 @@ class Team:
                 gaps[policy] = await self._publish(policy, group)
         return gaps
 
-    async def saved(self) -> dict[str, dict[str, bytes]]:
-        """Each policy's weights and moments, as files."""
-        found: dict[str, dict[str, bytes]] = {}
-        for policy, group in self._trained():
-            weights, _ = await self._learners[group.name].files(policy)
-            state = await self._learners[group.name].call("state", policy)
-            found[policy] = {**await weights, **state}
-        return found
+    async def saved(self, policy: str) -> dict[str, bytes]:
+        """A policy's weights and moments, as files."""
+        learners = self._learners[self._group(policy).name]
+        weights, _ = await learners.files(policy)
+        state: dict[str, bytes] = await learners.call("state", policy)
+        return {**await weights, **state}
+
+    def _group(self, policy: str) -> ModelGroup:
+        return next(group for group in self._groups if policy in group.policies)
 
     def _trained(self) -> list[tuple[str, ModelGroup]]:
         return [(policy, group) for group in self._groups for policy in group.trained]

@@ -38,32 +38,37 @@ class State:
     """Baselines, for algorithms that have any."""
 
 
-def save_checkpoint(
-    root: Path, state: State, policies: Mapping[str, Mapping[str, bytes]], keep: int
-) -> Path:
-    """Write a checkpoint, then delete the oldest ones beyond `keep`."""
-    final = root / checkpoint_name(state.step)
-    if final.exists():
-        return final
-    work = root / (UNFINISHED + final.name)
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    hashes = {}
-    for policy, files in policies.items():
-        folder = work / POLICIES / policy
+class Writer:
+    """A checkpoint under way: one policy after another, so that none waits in memory."""
+
+    def __init__(self, root: Path, state: State) -> None:
+        self._root = root
+        self._state = state
+        self._final = root / checkpoint_name(state.step)
+        self._work = root / (UNFINISHED + self._final.name)
+        self._hashes: dict[str, str] = {}
+        shutil.rmtree(self._work, ignore_errors=True)
+        self._work.mkdir(parents=True)
+
+    def add(self, policy: str, files: Mapping[str, bytes]) -> None:
+        """Write the files of a policy."""
+        folder = self._work / POLICIES / policy
         folder.mkdir(parents=True)
         for name, content in files.items():
             _write(folder / name, content)
-            hashes[f"{policy}/{name}"] = hashlib.sha256(content).hexdigest()
+            self._hashes[f"{policy}/{name}"] = hashlib.sha256(content).hexdigest()
         _sync(folder)
-    manifest = {"format": FORMAT, "state": asdict(state), "files": hashes}
-    _write(work / MANIFEST, json.dumps(manifest, indent=1).encode())
-    _sync(work)
-    work.rename(final)
-    _sync(root)
-    for old in list(checkpoints(root))[keep:]:
-        shutil.rmtree(old)
-    return final
+
+    def finish(self, keep: int) -> Path:
+        """Give the checkpoint its name, then delete the oldest ones beyond `keep`."""
+        manifest = {"format": FORMAT, "state": asdict(self._state), "files": self._hashes}
+        _write(self._work / MANIFEST, json.dumps(manifest, indent=1).encode())
+        _sync(self._work)
+        self._work.rename(self._final)
+        _sync(self._root)
+        for old in list(checkpoints(self._root))[keep:]:
+            shutil.rmtree(old)
+        return self._final
 
 
 def checkpoint_name(step: int) -> str:

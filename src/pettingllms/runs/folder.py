@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from pettingllms.config import RunConfig, load_config, to_toml
 from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.runs.checkpoint import (
     State,
+    Writer,
     checkpoint_name,
     checkpoints,
     load_checkpoint,
-    save_checkpoint,
 )
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.types import Episode, write_episodes
@@ -56,9 +56,10 @@ class RunFolder:
             )
         return load_config(self.path / CONFIG_FILE)
 
-    def save(self, state: State, policies: Mapping[str, Mapping[str, bytes]], keep: int) -> Path:
-        """Write a checkpoint."""
-        return save_checkpoint(self.path / CHECKPOINTS, state, policies, keep)
+    def checkpoint(self, state: State) -> Writer | None:
+        """A checkpoint to be written; None if there is one of this step."""
+        root = self.path / CHECKPOINTS
+        return None if (root / checkpoint_name(state.step)).exists() else Writer(root, state)
 
     def load(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]] | None:
         """The newest checkpoint that is whole; None if none was ever saved."""

@@ -8,9 +8,9 @@ from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.runs.checkpoint import (
     MANIFEST,
     State,
+    Writer,
     checkpoints,
     load_checkpoint,
-    save_checkpoint,
 )
 from pettingllms.runs.folder import RunFolder
 
@@ -19,7 +19,10 @@ FILES = {"p": {"weights": b"1234", "optimizer": b"56"}, "q": {"weights": b""}}
 
 def saved(root: Path, step: int = 3, keep: int = 5) -> Path:
     state = State(step, 6, ["t"], {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
-    return save_checkpoint(root, state, FILES, keep)
+    writer = Writer(root, state)
+    for policy, files in FILES.items():
+        writer.add(policy, files)
+    return writer.finish(keep)
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
