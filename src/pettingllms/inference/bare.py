@@ -1,9 +1,12 @@
 """vLLM with nothing of ours around it: what `bench engine` compares our rollouts with."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from pettingllms.inference.worker import OWNER
 
 
 def load(options: dict[str, Any]) -> Callable[..., dict[str, float]]:
@@ -23,10 +26,12 @@ def load(options: dict[str, Any]) -> Callable[..., dict[str, float]]:
 
 
 async def _start(options: dict[str, Any]) -> Any:
+    os.environ[OWNER] = str(os.getpid())  # vLLM's processes end with this one, however it ends
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    return AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+    extension = "pettingllms.inference.worker.Worker"
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**options, worker_extension_cls=extension))
 
 
 async def _generate(
