@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine]
+pytestmark = pytest.mark.engine
 
 
 def bench(log: Path, model: Path, requests: int, repeats: int) -> dict:
@@ -30,6 +30,7 @@ def test_both_ratios_are_measured(tmp_path: Path) -> None:
         assert found[name] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "PETTINGLLMS_TEST_MODEL" not in os.environ, reason="PETTINGLLMS_TEST_MODEL names no model"
 )

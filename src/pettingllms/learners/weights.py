@@ -13,9 +13,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor of its own in main memory. Every rank must call this, in the same order."""
+    """The tensor in main memory, to be written or read at once: it may be the parameter itself.
+    Every rank must call this, in the same order."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return full.detach().cpu().clone().contiguous()
+    return full.detach().cpu().contiguous()
 
 
 @torch.no_grad()
