@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from pettingllms.config import PolicyConfig, RewardConfig, RolloutConfig, RunConfig
+from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -22,8 +22,11 @@ def reference() -> str:
         "# Configuration",
         "Made by `python docs/make_reference.py`. On the command line: `section.key=value`.",
         table("The run", RunConfig),
-        table("[reward]", RewardConfig),
-        table("[rollout]", RolloutConfig),
+        *(
+            table(f"[{name}]", field.annotation)
+            for name, field in RunConfig.model_fields.items()
+            if isinstance(field.default, BaseModel) and isinstance(field.annotation, type)
+        ),
         *(
             table(f'[policies.NAME], kind = "{p.model_fields["kind"].default}"', p)
             for p in policies

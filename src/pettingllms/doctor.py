@@ -217,7 +217,7 @@ def check_listeners(found: Iterable[Listener]) -> list[Finding]:
             "problem",
             f"{one.process} (process {one.pid}) listens on {one.address}, port {one.port}, beyond "
             "this machine",
-            "runs with cluster.loopback = true do not; end it if it is not meant to be",
+            "what a run starts itself does not; end it if it is not meant to be",
         )
         for one in beyond
     ]

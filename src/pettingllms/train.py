@@ -129,6 +129,8 @@ class Run:
         alarm = failure_alarm(episodes, self._config)
         if alarm is not None:
             self._watcher.say(f"ALARM {alarm}")
+        elif all(not turn.advantage for episode in episodes for turn in episode.turns):
+            self._watcher.say("all rewards that were compared are alike: nothing to learn from")
 
     async def learn(self, episodes: list[Episode]) -> list[str]:
         """Let policies learn; the names of those that did."""
@@ -179,12 +181,9 @@ class Run:
             marks=dict(self._team.marks),
             algorithm=self._algorithm.state(),
         )
-        sampling = max(1e-9, self._seconds["sampling"])
-        self._metrics["time"] = {
-            **self._seconds,
-            "step": sum(self._seconds.values()),
-            "rollout_tokens_per_second": self._metrics["rollout"]["tokens"] / sampling,
-        }
+        rate = self._metrics["rollout"]["tokens"] / max(1e-9, self._seconds["sampling"])
+        self._metrics["rollout"]["tokens_per_second"] = rate
+        self._metrics["time"] = {**self._seconds, "step": sum(self._seconds.values())}
         if self._config.log.episodes:
             self._folder.write_episodes(self._step, episodes)
         for tracker in self._trackers:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def _go_on(config: RunConfig, folder: RunFolder) -> None:
     with make_display(config, folder.path.name, console) as display:
         display.say(f"run folder: {folder.path}")
         train(config, folder, display)
-    console.print(f"Done. Everything is in [bold]{escape(str(folder.path))}[/]")
+    console.print(f"Everything is in [bold]{escape(str(folder.path))}[/]")
 
 
 def evaluate_policies(
@@ -83,10 +84,10 @@ def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: 
         raise CheckpointError(f"{path} has no checkpoint yet; it is saved every train.save_every")
     if policy is None and len(saved) == 1:
         policy = next(iter(saved))
+    if policy is None:
+        raise ConfigError("--policy", [f"several were trained: {', '.join(saved)}; name one"])
     if policy not in saved:
-        raise ConfigError(
-            "--policy", [f"'{policy}' was not trained; {nearest(str(policy), saved)}"]
-        )
+        raise ConfigError("--policy", [f"'{policy}' was not trained; {nearest(policy, saved)}"])
     if out.exists():
         raise ConfigError(str(out), ["is there already; give another folder"])
     section = config.policies[policy]
@@ -112,8 +113,14 @@ def _weights(
     if not (path / CONFIG_FILE).is_file():
         raise ConfigError(str(path), ["is neither a configuration nor the folder of a run"])
     config = load_config(path / CONFIG_FILE, overrides)
-    newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(console.print)
+    newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(_warn)
+    if newest is None:
+        _warn(f"{path} has no checkpoint yet: these are the models as they were before training")
     return config, newest[1] if newest else {}
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _need_learners(config: RunConfig) -> None:

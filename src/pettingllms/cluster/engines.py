@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from pettingllms.errors import ClusterError, EngineDiedError
 from pettingllms.inference.engine import Engine, EngineSpec
@@ -132,7 +132,7 @@ class Engines:
             except asyncio.CancelledError:
                 ray.cancel(answer)  # else the engine would write on for nobody
                 raise
-            except (RayActorError, EngineDiedError) as error:
+            except (RayActorError, OutOfMemoryError, EngineDiedError) as error:
                 if replica.actor is actor:  # else another request has started it again
                     if replica.restart is None:
                         replica.restart = asyncio.create_task(self._restart(at, error))
