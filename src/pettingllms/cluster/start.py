@@ -59,6 +59,7 @@ def _prepare(config: ClusterConfig) -> None:
         )
     os.environ.update(wanted)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else engines yield to everything else
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not config.address:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file())
