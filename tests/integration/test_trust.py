@@ -45,6 +45,10 @@ def recorded(policy: dict, recording: Path, **sections: object) -> dict:
     )
 
 
+def num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def everything(run_folder: Path) -> dict[str, object]:
     """All that two runs must agree on, to the last bit."""
     newest = max((run_folder / "checkpoints").glob("step-*"))
@@ -73,13 +77,18 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not(
     for number in range(NUM_KILLS):
         folder, log = tmp_path / f"killed{number}", tmp_path / f"killed{number}.txt"
         process = start(log, "-m", "pettingllms", "train", str(path), "--out", str(folder))
-        moment = rng.uniform(0.1, 1.0) * seconds
-        time.sleep(moment)
+        num_steps = 3 if NUM_KILLS == 1 else rng.randrange(7)
+        wait_for(
+            lambda seen=num_steps, run=folder: num_lines(run / "metrics.jsonl") >= seen,
+            300,
+            f"{num_steps} steps",
+        )
+        time.sleep(rng.uniform(0, 1) if num_steps else rng.uniform(0, seconds))
         over = process.poll() is not None
         kill_all(process.pid)
         process.wait()
         done = sorted(p.name for p in (folder / "checkpoints").glob("step-*"))
-        print(f"kill {number} after {moment:.1f} s, over: {over}, checkpoints {done}", flush=True)
+        print(f"kill {number} after step {num_steps}, over: {over}, {done}", flush=True)
         if not (folder / "config.toml").exists():  # killed before it had begun
             shutil.rmtree(folder, ignore_errors=True)
             cli(log, "train", path, "--out", folder)
