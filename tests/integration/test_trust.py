@@ -12,7 +12,6 @@ import pytest
 from running import (
     cli,
     config_of,
-    environment,
     kill_all,
     metrics_of,
     run,
@@ -144,7 +143,7 @@ def test_from_training_to_a_model_that_others_load(tiny: Path, tmp_path: Path) -
     )
     path, folder = write_config(tmp_path / "config.toml", config), tmp_path / "run"
     cli(tmp_path / "train.txt", "train", path, "--out", folder)
-    assert metrics_of(folder)[-1]["roles/role0/eval_success"] >= 0
+    assert metrics_of(folder)[-1]["roles/role0/eval_failed"] == 0
     assert list((folder / "tensorboard").iterdir())
     cli(tmp_path / "eval.txt", "eval", folder, "--out", tmp_path / "scores", "eval.num_samples=3")
     scores = json.loads((tmp_path / "scores" / "scores.json").read_text())
@@ -169,8 +168,7 @@ assert AutoTokenizer.from_pretrained({str(tmp_path / "b")!r}).chat_template
     exported = dict(config, policies={"b": {"kind": "frozen", "model": str(tmp_path / "b")}})
     exported |= {"roles": {"role0": "b", "role1": "b"}, "eval": {"num_tasks": 2}}
     plain = write_config(tmp_path / "exported.toml", exported)
-    cli(tmp_path / "eval2.txt", "eval", plain, "--json")
-    assert environment()
+    assert '"num_tasks": 2' in cli(tmp_path / "eval2.txt", "eval", plain, "--json")
 
 
 def test_rewards_go_up(tiny: Path, tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -106,4 +105,3 @@ def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pettingllms train"):
         RunFolder(tmp_path / "none").config()
     assert RunFolder(tmp_path).load(print) is None
-    shutil.rmtree(tmp_path)
