@@ -112,5 +112,6 @@ ALGORITHMS = Registry(
         "rae": "pettingllms.algos.rae:Rae",
         "magrpo": "pettingllms.algos.magrpo:Magrpo",
         "dr_mas": "pettingllms.algos.dr_mas:DrMas",
+        "debate": "pettingllms.algos.debate:Debate",
     },
 )

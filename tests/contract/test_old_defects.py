@@ -27,7 +27,7 @@ from pettingllms.types import Episode, Failed, Scored
 from toys import Relay, by_chance, play_with, roll
 
 Break = Callable[[pytest.MonkeyPatch], None]
-LINEAR = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas"]
+LINEAR = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas", "debate"]
 
 
 def scripted(name: str, player: str = "random", num_tasks: int = 6, **options) -> list[Episode]:

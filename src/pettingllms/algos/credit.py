@@ -21,6 +21,17 @@ def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
     return _mixed(_turn_levels(episode, turn), mix)
 
 
+def shaped_reward(
+    episode: Episode, turn: Turn, process: Reward | None, mix: RewardConfig
+) -> Reward:
+    """As `turn_reward`, with a number that the whole play decides in the place of the reply's."""
+    failure = episode.failure or turn.failure
+    if failure is not None:
+        return failure
+    _, agent, team = _turn_levels(episode, turn)
+    return _mixed((process, agent, team), mix)
+
+
 def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[Reward]:
     """What replies to one and the same state are compared by.
 

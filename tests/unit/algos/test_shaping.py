@@ -1,0 +1,248 @@
+"""What an answer in a debate is worth: signs in words, values by hand."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.algos.debate import DebateConfig
+from pettingllms.algos.shaping import Prices, following, leading, majority, shaped_score
+
+near = pytest.approx
+
+PRICES = Prices(
+    gamma=0.5, right_at=0.5, follow_right=0.1, follow_wrong=0.2, lead_right=0.3, lead_wrong=0.4
+)
+SCORES_ALONE = Prices(
+    gamma=0.5, right_at=0.5, follow_right=0, follow_wrong=0, lead_right=0, lead_wrong=0
+)
+DEFAULTS = Prices(**DebateConfig().model_dump(exclude={"type"}))
+
+ROLES = "abcd"
+scores = st.floats(0, 1).map(lambda x: round(x, 3))
+full_rounds = st.lists(st.fixed_dictionaries(dict.fromkeys(ROLES, scores)), min_size=1, max_size=4)
+rounds_with_gaps = st.lists(
+    st.dictionaries(st.sampled_from(ROLES), st.none() | scores), min_size=1, max_size=4
+)
+prices = st.builds(
+    Prices,
+    gamma=st.floats(0, 1),
+    right_at=st.floats(0, 1),
+    follow_right=st.floats(0, 2),
+    follow_wrong=st.floats(0, 2),
+    lead_right=st.floats(0, 2),
+    lead_wrong=st.floats(0, 2),
+)
+
+
+def all_worth(rounds, priced):
+    """What every answer of a debate is worth."""
+    return {
+        (at, role): shaped_score(rounds, role, at, priced)
+        for at, a_round in enumerate(rounds)
+        for role in a_round
+    }
+
+
+def test_an_answer_is_worth_its_score_and_a_share_of_what_everyone_scores_later() -> None:
+    rounds = [{"a": 0.8, "b": 0.1}, {"a": 0.2, "b": 0.4}, {"a": 1.0, "b": 0.0}]
+    assert all_worth(rounds, SCORES_ALONE) == {
+        (0, "a"): near(0.8 + 0.5 * 0.3 + 0.25 * 0.5),
+        (0, "b"): near(0.1 + 0.5 * 0.3 + 0.25 * 0.5),
+        (1, "a"): near(0.2 + 0.5 * 0.5),
+        (1, "b"): near(0.4 + 0.5 * 0.5),
+        (2, "a"): 1.0,
+        (2, "b"): 0.0,
+    }
+
+
+def test_all_parts_add_up() -> None:
+    """b is wrong alone, then follows two that are right, and so was led by both."""
+    rounds = [{"a": 1.0, "b": 0.0, "c": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}]
+    assert all_worth(rounds, PRICES) == {
+        (0, "a"): near(1 + 0.5 + 0.3 / 2),
+        (0, "b"): near(0 + 0.5),
+        (0, "c"): near(1 + 0.5 + 0.3 / 2),
+        (1, "a"): 1.0,
+        (1, "b"): near(1 + 0.1),
+        (1, "c"): 1.0,
+    }
+
+
+def test_leading_others_to_the_right_answer_pays() -> None:
+    one = [{"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 1.0, "c": 0.0}]
+    both = [{"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0}]
+    assert leading(one, "a", 0, PRICES) == near(0.3 / 2)
+    assert leading(both, "a", 0, PRICES) == near(0.3)
+
+
+def test_leading_others_to_a_wrong_answer_costs() -> None:
+    rounds = [{"a": 0.0, "b": 1.0, "c": 1.0}, {"a": 0.0, "b": 0.0, "c": 1.0}]
+    assert leading(rounds, "a", 0, PRICES) == near(-0.4 / 2)
+
+
+def test_who_did_not_move_was_not_led() -> None:
+    rounds = [{"a": 1.0, "b": 1.0, "c": 0.0}, {"a": 0.0, "b": 1.0, "c": 0.0}]
+    assert leading(rounds, "a", 0, PRICES) == 0
+    assert leading(rounds, "a", 1, PRICES) == 0
+
+
+def test_who_moved_away_from_my_answer_was_not_led_by_it() -> None:
+    rounds = [{"a": 1.0, "b": 1.0}, {"a": 1.0, "b": 0.0}]
+    assert leading(rounds, "a", 0, PRICES) == 0
+    rounds = [{"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 1.0}]
+    assert leading(rounds, "a", 0, PRICES) == 0
+
+
+def test_changing_ones_own_mind_leads_nobody() -> None:
+    rounds = [{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 0.0}]
+    assert [leading(rounds, "a", at, PRICES) for at in range(3)] == [0, 0, 0]
+
+
+def test_following_a_right_majority_pays() -> None:
+    rounds = [{"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0}]
+    assert following(rounds, "a", 1, PRICES) == 0.1
+    assert following(rounds, "d", 1, PRICES) == 0
+
+
+def test_following_a_wrong_majority_costs() -> None:
+    rounds = [{"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 0.0, "b": 0.0, "c": 0.0}]
+    assert following(rounds, "a", 1, PRICES) == -0.2
+
+
+def test_standing_up_to_a_wrong_majority_costs_nothing() -> None:
+    rounds = [{"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 0.0, "c": 0.0}]
+    assert following(rounds, "a", 1, PRICES) == 0
+
+
+def test_finding_the_right_answer_against_the_majority_is_not_following() -> None:
+    rounds = [{"a": 0.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 0.0, "c": 0.0}]
+    assert following(rounds, "a", 1, PRICES) == 0
+
+
+def test_leaving_a_right_majority_is_paid_by_the_score_alone() -> None:
+    rounds = [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 0.0, "b": 1.0, "c": 1.0}]
+    assert following(rounds, "a", 1, PRICES) == 0
+
+
+def test_a_role_that_had_no_answer_is_paid_for_following_and_not_for_having_been_led_astray() -> (
+    None
+):
+    heard = {"a": None, "b": 1.0, "c": 1.0}
+    assert following([heard, {"a": 1.0}], "a", 1, PRICES) == 0.1
+    heard = {"a": None, "b": 0.0, "c": 0.0}
+    assert following([heard, {"a": 0.0}], "a", 1, PRICES) == 0
+
+
+def test_in_the_first_round_nobody_follows_and_in_the_last_nobody_leads() -> None:
+    rounds = [{"a": 1.0, "b": 0.0}]
+    assert following(rounds, "a", 0, PRICES) == leading(rounds, "a", 0, PRICES) == 0
+
+
+def test_only_the_round_just_before_is_followed() -> None:
+    rounds = [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 0.0}]
+    assert following(rounds, "a", 2, PRICES) == 0
+
+
+def test_a_tie_has_no_majority() -> None:
+    assert majority({"a": 0.0, "b": 1.0, "c": 0.0}, "a", 0.5) is None
+    assert majority({"a": 0.0}, "a", 0.5) is None
+    for before, now in ((0.0, 1.0), (1.0, 0.0)):
+        rounds = [{"a": before, "b": 1.0, "c": 0.0}, {"a": now, "b": 1.0, "c": 0.0}]
+        assert following(rounds, "a", 1, PRICES) == 0
+
+
+def test_a_role_has_no_vote_in_the_majority_that_it_follows() -> None:
+    heard = {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.0}
+    assert majority(heard, "a", 0.5) is True
+    assert majority(heard, "b", 0.5) is False
+
+
+def test_of_two_roles_each_is_the_others_majority() -> None:
+    rounds = [{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 1.0}]
+    assert following(rounds, "a", 1, PRICES) == -0.2
+    assert following(rounds, "b", 1, PRICES) == 0.1
+
+
+def test_a_score_is_right_from_right_at_on() -> None:
+    rounds = [{"a": 0.49, "b": 0.5}, {"a": 0.5, "b": 0.5}]
+    assert following(rounds, "a", 1, PRICES) == 0.1
+    assert leading(rounds, "b", 0, PRICES) == 0.3
+
+
+def test_a_role_that_nobody_listened_to_is_paid_for_nothing_but_its_own_answers() -> None:
+    """The others stay wrong: what is left of the means is the role's own share of them."""
+    alone = {"a": 1.0, "b": 0.0, "c": 0.0}
+    rounds = [alone, alone, alone]
+    assert shaped_score(rounds, "a", 0, PRICES) == near(1 + 0.5 / 3 + 0.25 / 3)
+    assert shaped_score(rounds, "a", 1, PRICES) == near(1 + 0.5 / 3)
+    assert shaped_score(rounds, "a", 2, PRICES) == 1
+
+
+def test_a_failed_score_is_in_no_majority_and_in_no_mean() -> None:
+    assert majority({"a": 0.0, "b": 1.0}, "a", 0.5) is True
+    rounds = [{"a": 0.0, "b": 0.0, "c": 1.0}, {"a": 1.0, "c": 0.6}]
+    assert shaped_score(rounds, "b", 0, SCORES_ALONE) == near(0.5 * 0.8)
+    assert leading(rounds, "c", 0, PRICES) == near(0.3)
+
+
+def test_nothing_follows_from_a_round_in_which_the_roles_own_score_failed() -> None:
+    rounds = [{"b": 1.0, "c": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}]
+    assert following(rounds, "a", 1, PRICES) == 0
+
+
+def test_a_role_without_an_answer_leads_and_follows_nobody_but_gets_its_share_of_later() -> None:
+    rounds = [{"a": 1.0, "b": 0.0}, {"a": None, "b": 0.0}, {"a": 1.0, "b": 1.0}]
+    assert shaped_score(rounds, "a", 1, PRICES) == near(0.5)
+
+
+def test_without_any_score_there_is_no_number() -> None:
+    rounds = [{"a": None, "b": 1.0}, {"a": None}]
+    assert shaped_score(rounds, "a", 0, PRICES) is None
+    assert shaped_score(rounds, "a", 1, PRICES) is None
+
+
+@given(rounds=rounds_with_gaps)
+def test_without_a_future_and_without_prices_an_answer_is_worth_its_own_score_alone(rounds) -> None:
+    priced = Prices(
+        gamma=0, right_at=0.5, follow_right=0, follow_wrong=0, lead_right=0, lead_wrong=0
+    )
+    assert all_worth(rounds, priced) == {
+        (at, role): score for at, a_round in enumerate(rounds) for role, score in a_round.items()
+    }
+
+
+@given(rounds=rounds_with_gaps, priced=prices, chance=st.integers(0, 2**32))
+def test_other_names_for_the_roles_are_the_same_rewards_under_other_names(
+    rounds, priced, chance: int
+) -> None:
+    dice = random.Random(chance)
+    names = dict(zip(ROLES, dice.sample(ROLES, len(ROLES)), strict=True))
+    renamed = [{names[role]: a_round[role] for role in sorted(a_round)} for a_round in rounds]
+    expected = {(at, names[role]): worth for (at, role), worth in all_worth(rounds, priced).items()}
+    assert all_worth(renamed, priced) == expected
+
+
+@given(rounds=full_rounds, priced=prices)
+def test_rewards_are_bounded_however_many_roles_there_are(rounds, priced) -> None:
+    for (at, role), worth in all_worth(rounds, priced).items():
+        later = math.fsum(priced.gamma**ahead for ahead in range(1, len(rounds) - at))
+        if rounds[at][role] >= priced.right_at:
+            low, high = priced.right_at, 1 + later + priced.follow_right + priced.lead_right
+        else:
+            low, high = -priced.follow_wrong - priced.lead_wrong, priced.right_at + later
+        assert low - 1e-9 <= worth <= high + 1e-9
+
+
+@given(rounds=full_rounds, chance=st.integers(0, 2**32))
+def test_by_default_being_right_pays_more_over_a_play_than_being_wrong(rounds, chance: int) -> None:
+    """Nobody gains by being wrong first, to be paid for coming over afterwards."""
+    at = random.Random(chance).randrange(len(rounds))
+    totals = []
+    for score in (0.0, 1.0):
+        rounds[at] = {**rounds[at], "a": score}
+        worth = all_worth(rounds, DEFAULTS)
+        totals.append(math.fsum(worth[k, "a"] for k in range(len(rounds))))
+    assert totals[1] > totals[0]
