@@ -61,4 +61,11 @@ def test_every_algorithm_is_in_the_table() -> None:
     from pettingllms.registry import ALGORITHMS
 
     page = (ROOT / "docs/algorithms.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(ALGORITHMS.names())
+    table = re.search(r"^\| `algo\.type` \|.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    head, _, *rows = [line.strip("| ").split(" | ") for line in table.group().splitlines() if line]
+    names = [name.strip("`") for name, *_ in rows]
+    assert set(ALGORITHMS.names()) <= set(names)
+    assert len(names) == len(set(names))
+    assert all(len(row) == len(head) and all(row) for row in rows)
+    assert all(re.search(r"\b(19|20)\d\d\b", source) for *_, source in rows), "a source has a year"
