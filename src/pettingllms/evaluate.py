@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
+from pettingllms.learners.files import OPTIMIZER_FILE
+from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, write_episodes
@@ -25,21 +27,33 @@ def evaluate(
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
 ) -> dict[str, RoleScore]:
-    """Start the engines alone, with the weights of a checkpoint if any are given, and play."""
+    """Start the engines alone, with the weights of a checkpoint, else of `train.start`; play."""
 
     async def run() -> dict[str, RoleScore]:
         from pettingllms.cluster.team import Team
 
         team = await Team.start(config, say, learning=False)
         try:
-            if saved:
-                await team.load_engines(saved)
+            if weights:
+                await team.load_engines(weights)
             return await evaluate_team(team, progress, out)
         finally:
             await team.stop()
 
+    weights = saved or start_weights(config)
     with ray_running(config.cluster):
         return asyncio.run(run())
+
+
+def start_weights(config: RunConfig) -> Saved:
+    """The weights that policies begin with, where the configuration names another run."""
+    if not config.train.start:
+        return {}
+    saved = RunFolder(Path(config.train.start)).weights(sorted(config.trained_policies()))
+    return {
+        policy: {name: file for name, file in files.items() if name != OPTIMIZER_FILE}
+        for policy, files in saved.items()
+    }
 
 
 async def evaluate_team(

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
-from pettingllms.evaluate import evaluate_team
+from pettingllms.evaluate import evaluate_team, start_weights
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.ledger import Ledger
@@ -88,7 +88,8 @@ class Run:
         from pettingllms.cluster.team import Team
 
         self._watcher.phase("starting engines and learners")
-        self.state, saved = self._folder.load(self._watcher.say) or (State(), {})
+        begun = State(), start_weights(self._config)
+        self.state, saved = self._folder.load(self._watcher.say) or begun
         self._folder.rewind(self.state.step)
         self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)
         self._team = await Team.start(self._config, self._watcher.say)

@@ -1,5 +1,8 @@
 """Every environment that ships keeps the contract, as a team and solo, at every usual option."""
 
+import random
+from typing import Any
+
 import pytest
 
 from pettingllms.envs import check_env, make_env
@@ -8,6 +11,9 @@ from pettingllms.registry import ENVIRONMENTS
 VARIANTS = [
     *((name, {}) for name in ENVIRONMENTS.names()),
     *((name, {"solo": True}) for name in ENVIRONMENTS.names()),
+    *((name, {"terse": True}) for name in ENVIRONMENTS.names()),
+    *((name, {"terse": True, "solo": True}) for name in ENVIRONMENTS.names()),
+    ("tic_tac_toe-v1", {"max_opening": 8}),
     ("tic_tac_toe-v1", {"solo": True, "opponent": "minimax"}),
     ("hanabi-v1", {"num_players": 5}),
     ("hanabi-v1", {"num_players": 2, "num_colors": 2, "num_ranks": 3, "hand_size": 2}),
@@ -35,3 +41,20 @@ def test_it_has_a_readme_and_two_players(name: str) -> None:
 def test_solo_is_one_role_and_one_line_of_configuration(name: str) -> None:
     assert len(make_env(name).roles) > 1
     assert len(make_env(name, solo=True).roles) == 1
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_terse_prompts_are_short_and_answers_need_no_tags(name: str) -> None:
+    usual, terse = make_env(name), make_env(name, terse=True)
+    state = usual.reset(usual.tasks("train")[0], 0)
+    role = usual.acting(state)[0]
+
+    def letters(env: Any) -> int:
+        return sum(len(message.content) for message in env.observe(state, role))
+
+    assert letters(terse) < letters(usual) / 4
+    for player in terse.players.values():
+        reply = player(terse, state, role, random.Random(1))
+        assert "<" not in reply
+        assert terse.step(state, {role: reply}).metrics["illegal"] == 0
+        assert terse.step(state, {role: f"<answer>{reply}</answer>"}).metrics["illegal"] == 1

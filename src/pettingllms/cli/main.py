@@ -137,6 +137,14 @@ def train(config: Config, overrides: Overrides = None, out: Out = None) -> None:
 
 
 @app.command()
+def sft(config: Config, overrides: Overrides = None, out: Out = None) -> None:
+    """Train policies on episodes, of a scripted player or their own: a warm start."""
+    from pettingllms.cli.training import sft_config
+
+    sft_config(config, overrides or [], out)
+
+
+@app.command()
 def resume(run: RunPath) -> None:
     """Go on with a run that was stopped or killed, from its newest whole checkpoint."""
     from pettingllms.cli.training import resume_run
@@ -261,11 +269,15 @@ def models_tiny(
     layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,
     vocab_size: Annotated[int, typer.Option(help="Tokens at most.")] = 512,
     seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file whose environment the tokenizer knows.")
+    ] = None,
+    symbols: Annotated[bool, typer.Option(help="One token for each symbol of a board.")] = False,
 ) -> None:
     """Make a small model with random weights and a tokenizer for the built-in environments."""
     from pettingllms.cli.models import tiny
 
-    tiny(out, architecture, hidden_size, layers, vocab_size, seed)
+    tiny(out, architecture, hidden_size, layers, vocab_size, seed, config, symbols)
 
 
 @models_app.command("list")

@@ -8,10 +8,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from pettingllms.cli.console import console
+from pettingllms.config import load_config
+from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.models import get_model, make_tiny
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.models.get import Source
+from pettingllms.models.texts import environment_texts
 from pettingllms.models.tiny import Architecture
 
 
@@ -24,12 +27,21 @@ def get(name: str, out: Path | None, source: str) -> None:
 
 
 def tiny(
-    out: Path, architecture: str, hidden_size: int, num_layers: int, vocab_size: int, seed: int
+    out: Path,
+    architecture: str,
+    hidden_size: int,
+    num_layers: int,
+    vocab_size: int,
+    seed: int,
+    config: Path | None,
+    symbols: bool,
 ) -> None:
     """Make a tiny model and say where it is."""
     kind = cast("Architecture", architecture)
     with console.status("making a tiny model"):
-        folder = make_tiny(out, kind, None, hidden_size, num_layers, vocab_size, seed)
+        env = make_env_for(load_config(config).env) if config else None
+        texts = environment_texts([env]) if env else None
+        folder = make_tiny(out, kind, texts, hidden_size, num_layers, vocab_size, seed, symbols)
     console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
 
 

@@ -34,6 +34,23 @@ def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None
     _go_on(config, folder)
 
 
+def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
+    """Train policies on what scripts, or they themselves, have said."""
+    from pettingllms.sft import sft
+
+    config = load_config(path, overrides)
+    _need_learners(config)
+    folder = RunFolder(out or _free(Path("runs"), f"{path.stem}-sft"))
+    folder.create(config)
+    with make_display(config, folder.path.name, console) as display:
+        display.say(f"run folder: {folder.path}")
+        sft(config, folder, display)
+    console.print(
+        f"Everything is in [bold]{escape(str(folder.path))}[/]; begin a run with it by "
+        f"[bold]train.start={escape(str(folder.path))}[/]"
+    )
+
+
 def resume_run(path: Path) -> None:
     """Go on with a run where it was left."""
     folder = RunFolder(path)

@@ -6,9 +6,10 @@ asked again.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -16,10 +17,15 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from pettingllms.errors import ClusterError, EngineDiedError
 from pettingllms.inference.engine import Engine, EngineSpec
+from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
 
 STOP_SECONDS = 10.0
+QUIET_TURNS = 5
+"""Turns of the event loop without a new request after which a batch is sent."""
+KINDS = {"vllm": Engine, "torch": TorchEngine}
+Samples = Sequence[Sample | Failed]
 
 
 @dataclass(slots=True)
@@ -41,6 +47,50 @@ class Published:
     files: Any
 
 
+class Queue:
+    """Sends what has piled up in one call, for an engine that answers in lockstep.
+
+    A call through Ray takes as long as a small model's reply, so requests that are made at the same
+    time go together: the next call takes all that came while the last one was under way.
+    """
+
+    def __init__(self, send: Callable[[list[SampleRequest]], Awaitable[list[Samples]]]) -> None:
+        self._send = send
+        self._waiting: list[tuple[SampleRequest, asyncio.Future[Samples]]] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def sample(self, request: SampleRequest) -> Samples:
+        """The replies to a request, once its batch is answered."""
+        answer: asyncio.Future[Samples] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_all())
+        return await answer
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            await self._all_have_asked()
+            batch, self._waiting = self._waiting, []
+            try:
+                results = await self._send([request for request, _ in batch])
+            except Exception as error:  # noqa: BLE001 - handed to everyone who waits for it
+                for _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            for (_, answer), result in zip(batch, results, strict=True):
+                if not answer.done():
+                    answer.set_result(result)
+
+    async def _all_have_asked(self) -> None:
+        """Wait while plays that were just answered come up with their next request."""
+        quiet = 0
+        while quiet < QUIET_TURNS:
+            before = len(self._waiting)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == before else 0
+
+
 class Engines:
     """A sampler over replicas; the same task goes to the same one."""
 
@@ -57,6 +107,7 @@ class Engines:
         self._options = {"num_cpus": 0, "num_gpus": num_gpus, "max_concurrency": 100_000}
         self._published: dict[str, Published] = {}
         self.replicas = [Replica(self._create(spec)) for spec in specs]
+        self._queues = [Queue(partial(self._call, at, "sample_many")) for at in range(len(specs))]
 
     async def start(self) -> None:
         """Wait until every engine has loaded its model."""
@@ -73,10 +124,12 @@ class Engines:
                 "(inference.start_seconds)"
             ) from None
 
-    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+    async def sample(self, request: SampleRequest) -> Samples:
         """Ask the task's replica, again if it dies meanwhile."""
         at = derive_seed(request.task_id) % len(self.replicas)
-        result: Sequence[Sample | Failed] = await self._call(at, "sample", request)
+        if self._specs[at].config.engine == "torch":
+            return await self._queues[at].sample(request)
+        result: Samples = await self._call(at, "sample", request)
         return result
 
     async def publish(self, policy: str, new: Published) -> None:
@@ -120,7 +173,7 @@ class Engines:
             ray.kill(replica.actor)
 
     def _create(self, spec: EngineSpec) -> Any:
-        return ray.remote(Engine).options(**self._options).remote(spec)
+        return ray.remote(KINDS[spec.config.engine]).options(**self._options).remote(spec)
 
     async def _call(self, at: int, method: str, *args: Any) -> Any:
         replica = self.replicas[at]

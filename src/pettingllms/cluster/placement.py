@@ -27,6 +27,11 @@ def refuse_what_does_not_fit(
     config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float
 ) -> None:
     """Say so if there are too few GPUs: Ray would wait for more without a word."""
+    if config.inference.engine == "torch":
+        raise ClusterError(
+            'inference.engine = "torch" runs on CPU alone; set cluster.device = "cpu", or leave '
+            "inference.engine out"
+        )
     engines = len(groups) * config.inference.num_replicas
     ranks = sum(bool(group.trained) for group in groups) * config.learner.num_ranks
     if config.cluster.placement == "colocated":

@@ -19,6 +19,12 @@ from pathlib import Path
 from pettingllms.config import ClusterConfig
 from pettingllms.errors import ClusterError
 
+ARITHMETIC = {
+    "OMP_WAIT_POLICY": "passive",
+    "MALLOC_MMAP_THRESHOLD_": "8589934592",
+    "MALLOC_TRIM_THRESHOLD_": "8589934592",
+}
+"""CPU: threads that wait do not spin, and memory of large tensors is kept for the next ones."""
 OBJECT_STORE_BYTES = 2 * 2**30
 REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """On Linux Ray listens on all interfaces, whatever address it is given, unless this is 0."""
@@ -60,6 +66,8 @@ def _prepare(config: ClusterConfig) -> None:
     os.environ.update(wanted)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # else engines yield to everything else
+    for name, value in ARITHMETIC.items():  # read when a process starts, so by all that Ray starts
+        os.environ.setdefault(name, value)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not config.address:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file())

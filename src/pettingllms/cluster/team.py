@@ -57,17 +57,22 @@ class Team:
 
     @classmethod
     async def start(
-        cls, config: RunConfig, say: Callable[[str], None], learning: bool = True
+        cls,
+        config: RunConfig,
+        say: Callable[[str], None],
+        learning: bool = True,
+        sampling: bool = True,
     ) -> "Team":
-        """Start every engine and every learner; Ray is running."""
+        """Start every engine and every learner, or one kind alone; Ray is running."""
         team = cls(config, say)
         models = {group.name: find_model(group.model) for group in team._groups}
-        team._start_processes(models, learning)
+        team._start_processes(models, learning, sampling)
         await asyncio.gather(
             *(engines.start() for engines in team._engines.values()),
             *(learners.start(not config.cluster.address) for learners in team._learners.values()),
         )
-        team._take_seats(models)
+        if sampling:
+            team._take_seats(models)
         return team
 
     async def stop(self) -> None:
@@ -142,6 +147,12 @@ class Team:
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
         return measured
 
+    async def teach(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
+        """Let one policy learn from replies that nobody of this run need have sampled."""
+        learners = self._learners[self._group(policy).name]
+        measured: dict[str, float] = await learners.call("train", policy, items, step)
+        return measured
+
     async def skipped(self, policy: str) -> list[Item]:
         """What a policy could not learn from, as its gradients were not finite; given once."""
         learners = self._learners[self._group(policy).name]
@@ -176,7 +187,7 @@ class Team:
         self.marks[policy] = publisher.marks[policy]
         return gap
 
-    def _start_processes(self, models: Mapping[str, Path], learning: bool) -> None:
+    def _start_processes(self, models: Mapping[str, Path], learning: bool, sampling: bool) -> None:
         config = self.config
         device, num_gpus = find_device(config.cluster)
         if device != "cpu":
@@ -185,10 +196,11 @@ class Team:
         num_threads = max(1, (os.cpu_count() or 1) // config.learner.num_ranks)
         for at, group in enumerate(self._groups):
             model = models[group.name]
-            specs = engine_specs(config, group, model, device, at, len(self._groups))
-            self._engines[group.name] = Engines(
-                specs, engine_gpus, config.cluster.max_restarts, self._say
-            )
+            if sampling:
+                specs = engine_specs(config, group, model, device, at, len(self._groups))
+                self._engines[group.name] = Engines(
+                    specs, engine_gpus, config.cluster.max_restarts, self._say
+                )
             if learning and group.trained:
                 spec = learner_spec(config, group, model, device)
                 self._learners[group.name] = Learners(spec, learner_gpus, num_threads)

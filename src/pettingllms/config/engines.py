@@ -14,6 +14,9 @@ GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-3, "bfloat16": 0.2}
 class InferenceConfig(Section):
     """vLLM, which answers for policies of the kinds full, lora and frozen."""
 
+    engine: Literal["vllm", "torch"] = "vllm"
+    """`torch`: plain PyTorch on CPU, which is faster for models of a few million parameters and
+    starts in seconds."""
     dtype: Dtype = "float32"
     """Type of the weights while sampling. bfloat16 on GPUs; float32 agrees with the learner."""
     num_replicas: int = Field(default=1, ge=1)
@@ -62,8 +65,9 @@ class LearnerConfig(Section):
 class LossConfig(Section):
     """What is minimised, given advantages."""
 
-    type: Literal["clip", "gspo"] = "clip"
-    """`clip`: a ratio for each token, clipped. `gspo`: one ratio for a whole reply."""
+    type: Literal["clip", "gspo", "plain"] = "clip"
+    """`clip`: a ratio for each token, clipped. `gspo`: one ratio for a whole reply. `plain`: no
+    ratio, log-probs weighted by advantages; with advantages of 1 this is supervised training."""
     clip_low: float | None = Field(default=None, ge=0, lt=1)
     """How far the ratio may fall below 1. Left out: 0.2, and 0.0003 for `gspo`, as published."""
     clip_high: float | None = Field(default=None, ge=0)

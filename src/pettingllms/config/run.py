@@ -13,6 +13,7 @@ from pettingllms.config.engines import (
 )
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
+from pettingllms.config.sft import SftConfig
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
 
@@ -115,6 +116,8 @@ class RunConfig(Section):
     """How long a run goes on."""
     eval: EvalConfig = EvalConfig()
     """How good the team is, without learning."""
+    sft: SftConfig = SftConfig()
+    """Supervised training, before or instead of all that."""
     log: LogConfig = LogConfig()
     """Where metrics go."""
     seed: int = 0

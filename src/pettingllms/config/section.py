@@ -56,6 +56,9 @@ class EnvConfig(Section):
     """Name and version of the environment, as in `pettingllms envs`, or `file.py:Class`."""
     solo: bool = False
     """Play with one role alone: single-agent training, one line away from the team."""
+    terse: bool = False
+    """Prompts that leave out the rules, and answers without tags: a few dozen tokens, for tiny
+    models that know nothing else."""
 
 
 class AlgoConfig(Section):

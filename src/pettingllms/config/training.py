@@ -8,6 +8,9 @@ from pettingllms.config.section import Section
 class TrainConfig(Section):
     """How long a run goes on, and how often it saves."""
 
+    start: str = ""
+    """Folder of a run, of `sft` or `train`, with whose weights policies begin: those of the same
+    name, or if it has one policy alone, all of them."""
     num_steps: int = Field(default=100, ge=1)
     """Batches to learn from."""
     save_every: int = Field(default=10, ge=1)

@@ -1,4 +1,7 @@
-"""Reading replies strictly: one `<answer>` in a reply, or a refusal that says why."""
+"""Reading replies strictly: one `<answer>` in a reply, or a refusal that says why.
+
+A terse environment has no tags: the reply is the answer.
+"""
 
 OPEN, CLOSE = "<answer>", "</answer>"
 HOW_TO_ANSWER = f"You may think first. Give your answer once, as {OPEN}...{CLOSE}."
@@ -8,8 +11,12 @@ class BadReply(Exception):  # noqa: N818 - an event of the game, not an error of
     """A reply that the rules refuse. The environment prices it; it never crashes a play."""
 
 
-def answer_in(reply: str) -> str:
+def answer_in(reply: str, terse: bool = False) -> str:
     """What stands between the answer tags, stripped; BadReply unless there is exactly one."""
+    if terse:
+        if not reply.strip():
+            raise BadReply("the reply is empty")
+        return reply.strip()
     opened, closed = reply.count(OPEN), reply.count(CLOSE)
     if opened != 1 or closed != 1:
         if opened == 0 and closed == 0:
@@ -24,6 +31,6 @@ def answer_in(reply: str) -> str:
     return answer
 
 
-def as_reply(answer: str) -> str:
+def as_reply(answer: str, terse: bool = False) -> str:
     """A reply that says this answer and nothing else; one that has the tags already stays."""
-    return answer if OPEN in answer else f"{OPEN}{answer}{CLOSE}"
+    return answer if terse or OPEN in answer else f"{OPEN}{answer}{CLOSE}"

@@ -143,6 +143,8 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return () if state.over else (state.turn,)
 
     def observe(self, state: Draft[PuzzleT], role: str) -> Sequence[Message]:
+        if self.config.terse:
+            return [user(self._tersely(state, role))]
         parts = [self.show(state.puzzle), self._situation(state, role), _ask(state, role)]
         return [
             system(f"{self._part(role)} {self.rules()} {HOW_TO_ANSWER}"),
@@ -187,14 +189,14 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return "\n\n".join(lines)
 
     def reply_of(self, typed: str) -> str:
-        return as_reply(typed)
+        return as_reply(typed, self.config.terse)
 
     def hint(self, state: Draft[PuzzleT], role: str) -> str:
         return f"{ACCEPT}, or {self.plan_hint}" if _may_accept(state, role) else self.plan_hint
 
     def _plan_in(self, state: Draft[PuzzleT], reply: str) -> str:
         """The plan in force after a reply, if it is not refused."""
-        answer = answer_in(reply)
+        answer = answer_in(reply, self.config.terse)
         if answer != ACCEPT:
             return self.read(state.puzzle, answer)
         if state.turn == PLANNER:
@@ -223,6 +225,14 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
             "You are the checker: a planner proposes a plan for a puzzle. Check it step by step. "
             f"If it is right, answer {ACCEPT}; if it is wrong, answer a corrected whole plan. {end}"
         )
+
+    def _tersely(self, state: Draft[PuzzleT], role: str) -> str:
+        lines = [f"{role} {state.round}", self.show(state.puzzle).replace(" ", "")]
+        if state.said and state.said[-1].refusal is not None:
+            lines.append("refused")
+        if state.plan is not None:
+            lines.append(state.plan)
+        return "\n".join(lines)
 
     def _situation(self, state: Draft[PuzzleT], role: str) -> str:
         lines = [f"Round {state.round} of {self.config.max_rounds}."]
@@ -260,11 +270,13 @@ class Script:
     def play_random(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """A guess, or acceptance by the toss of a coin."""
         if _may_accept(state, role) and rng.random() < 0.5:
-            return as_reply(ACCEPT)
-        return as_reply(self.guess(env, state.puzzle, rng))
+            return str(env.reply_of(ACCEPT))
+        return str(env.reply_of(self.guess(env, state.puzzle, rng)))
 
     def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """The solution, or acceptance of a plan that is right."""
         if _may_accept(state, role) and env.score(state.puzzle, state.plan) == 1.0:
-            return as_reply(ACCEPT)
-        return as_reply(self.solve(env, state.puzzle) or self.guess(env, state.puzzle, rng))
+            return str(env.reply_of(ACCEPT))
+        return str(
+            env.reply_of(self.solve(env, state.puzzle) or self.guess(env, state.puzzle, rng))
+        )

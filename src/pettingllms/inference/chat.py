@@ -1,6 +1,7 @@
 """Messages to ids and back by a model's own tokenizer and chat template."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,22 @@ import numpy as np
 from pettingllms.errors import ModelError
 from pettingllms.types import Ids, Message
 
+CACHE = 4096
+"""Prompts of which the ids are kept."""
+
 
 class ChatRenderer:
-    """Renders prompts as the model was taught to read them. Replies are only ever decoded."""
+    """Renders prompts as the model was taught to read them.
+
+    What a policy wrote is only ever decoded; a teacher's reply is encoded once.
+    """
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoTokenizer
 
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        # Forks, siblings and small games ask the same again and again, and a template is slow.
+        self._rendered = lru_cache(maxsize=CACHE)(self._render)
         if not self._tokenizer.chat_template:
             raise ModelError(
                 f"the model in {folder} has no chat template, so it cannot be given messages; take "
@@ -24,12 +33,20 @@ class ChatRenderer:
 
     def render(self, messages: Sequence[Message]) -> Ids:
         """Ids of the prompt, up to where the reply begins."""
+        return self._rendered(tuple(messages))
+
+    def _render(self, messages: tuple[Message, ...]) -> Ids:
         ids = self._tokenizer.apply_chat_template(
             [{"role": m.speaker, "content": m.content} for m in messages],
             add_generation_prompt=True,
             return_dict=False,
         )
         return np.array(ids, dtype=np.int32)
+
+    def encode(self, text: str) -> Ids:
+        """Ids of a reply that no policy has written, and the one that ends it."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        return np.array([*ids, self._tokenizer.eos_token_id], dtype=np.int32)
 
     def decode(self, ids: Ids) -> str:
         """The text without the tokens that end a reply."""

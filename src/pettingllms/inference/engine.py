@@ -46,6 +46,11 @@ class EngineSpec:
     sleeps: bool = False
     """GPU: whether the engine frees its memory while learners work."""
 
+    def num_cores(self) -> int:
+        """CPU: how many cores those are."""
+        first, _, last = self.cores.partition("-")
+        return int(last or first) - int(first) + 1 if first.isdigit() else os.cpu_count() or 1
+
     def environment(self) -> dict[str, str]:
         """Variables that must be set before vLLM is imported."""
         both = {
@@ -125,7 +130,7 @@ class Engine:
         """Replies with the log-probs of what was sampled, temperature included."""
         room = self._spec.config.max_model_tokens - len(request.prompt_ids)
         if room < 1:
-            return [self._too_long(request)] * request.num_samples
+            return [too_long(request, self._spec.config.max_model_tokens)] * request.num_samples
         version = self._version(request.policy)
         params = self._params(
             n=request.num_samples,
@@ -245,14 +250,6 @@ class Engine:
             raise SamplerError(f"this engine does not serve '{policy}'")
         return self._versions[policy]
 
-    def _too_long(self, request: SampleRequest) -> Failed:
-        limit = self._spec.config.max_model_tokens
-        return Failed(
-            f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
-            f"(inference.max_model_tokens = {limit})",
-            "limit",
-        )
-
     def _write(self, name: str, files: Files) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         for file, content in files.items():
@@ -265,6 +262,15 @@ class Engine:
                 "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
                 "were requests still under way?"
             )
+
+
+def too_long(request: SampleRequest, limit: int) -> Failed:
+    """What a request gets whose prompt fills the model."""
+    return Failed(
+        f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
+        f"(inference.max_model_tokens = {limit})",
+        "limit",
+    )
 
 
 def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:

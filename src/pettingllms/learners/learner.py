@@ -149,7 +149,7 @@ class Learner:
         mine = micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
         with torch.no_grad():
             for batch in mine:
-                padded = Padded(batch, self._device)
+                padded = self._padded(batch)
                 logp_N, _ = self._forward(self._model, padded, temperature)
                 for item, row in zip(batch, padded.spread(logp_N).cpu().numpy(), strict=False):
                     found[id(item)] = row[: len(item.response_ids)].copy()
@@ -239,10 +239,12 @@ class Learner:
         self, model: LogProbModel, padded: Padded, temperature: float, entropy: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         with self._arithmetic():
-            result: tuple[Tensor, Tensor | None] = model(
-                padded.ids_BL, padded.where_N, temperature, entropy
-            )
+            result: tuple[Tensor, Tensor | None] = model(padded, temperature, entropy)
         return result
+
+    def _padded(self, items: Sequence[Item]) -> Padded:
+        """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
+        return Padded(items, self._device, may_share=self._ranks == 1)
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
         if self._dtype == torch.float32 or self._ranks > 1:
@@ -266,7 +268,7 @@ class Learner:
         for batch in micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[
             self._rank
         ]:
-            padded = Padded(batch, self._device)
+            padded = self._padded(batch)
             logp_N, entropy_N = self._forward(self._model, padded, temperature, want_entropy)
             logp_BT = padded.spread(logp_N)
             old_logp_BT = logp_BT.detach()

@@ -119,9 +119,15 @@ def gspo_terms(inputs: LossInputs, config: LossConfig) -> Terms:
     return _terms(log_ratio_BT, log_weight_BT, inputs, config)
 
 
+def plain_terms(inputs: LossInputs, _: LossConfig) -> Terms:
+    """REINFORCE (Williams, 1992) without any ratio; with advantages of 1, maximum likelihood."""
+    return torch.where(inputs.mask_BT, inputs.advantage_B[:, None], 0) * inputs.logp_BT, {}
+
+
 LOSSES: dict[str, Callable[[LossInputs, LossConfig], Terms]] = {
     "clip": clip_terms,
     "gspo": gspo_terms,
+    "plain": plain_terms,
 }
 
 

@@ -1,29 +1,30 @@
 """What the built-in environments say and are told, for a tokenizer that knows their words."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from pettingllms.envs import make_env
+from pettingllms.envs import Environment, make_env
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
 
 
-def environment_texts() -> list[str]:
-    """Prompts and replies of one play of every environment by each of its scripted players.
+def environment_texts(envs: Iterable[Environment[Any, Any]] | None = None) -> list[str]:
+    """Prompts and replies of one play of each environment by each of its scripted players; of all
+    built-in ones if none are given.
 
     Each once, so that a long game does not take every word. Environments that wait for something
     outside are left out: a tokenizer must come out the same wherever it is made.
     """
-    return list(dict.fromkeys(_all_texts()))
+    if envs is None:
+        envs = [make_env(name) for name in ENVIRONMENTS.names()]
+    return list(dict.fromkeys(text for env in envs for text in _texts(env)))
 
 
-def _all_texts() -> Iterator[str]:
-    for name in ENVIRONMENTS.names():
-        env = make_env(name)
-        if env.blocking:
-            continue
+def _texts(env: Environment[Any, Any]) -> Iterator[str]:
+    if not env.blocking:
         for player in env.players:
-            rng = random.Random(derive_seed("texts", name, player))
+            rng = random.Random(derive_seed("texts", env.id, player))
             state = env.reset(env.tasks("train")[0], 0)
             while roles := env.acting(state):
                 for role in roles:

@@ -15,6 +15,17 @@ _SPECIAL = ["<|endoftext|>", "<|im_start|>", _END, _PAD]
 _HEAD_DIM = 32
 _CONTEXT = 2048
 _SMALLEST = 256 + len(_SPECIAL)
+_WORDS = "[a-z]{2,}|[\\s\\S]"
+"""Words in small letters; anything else one by one."""
+_SYMBOLS = ("<|im_end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>")
+_ONE_EACH = """\
+{%- for message in messages %}
+{{- '<|' + message['role'] + '|>' + message['content'] }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|assistant|>' }}
+{%- endif %}
+"""
 _CHATML = """\
 {%- for message in messages %}
 {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
@@ -33,17 +44,25 @@ def make_tiny(
     num_layers: int = 2,
     vocab_size: int = 512,
     seed: int = 0,
+    symbols: bool = False,
+    mlp_size: int | None = None,
 ) -> Path:
     """Write a randomly initialised model with a tokenizer of its own; the same bytes each time.
 
     The tokenizer is trained on the texts, else on what the built-in environments say, and has at
     most `vocab_size` tokens. At the defaults the model has about a million parameters.
+
+    With `symbols` every character is a token of its own, save words in small letters, and a message
+    costs one token more than its text: for boards and grids, whose cells should not be merged.
     """
     _check(architecture, hidden_size, num_layers, vocab_size)
     folder = folder.expanduser().absolute()
     with whole(folder) as part:
-        tokenizer = _tokenizer(environment_texts() if texts is None else texts, vocab_size)
-        model = _model(architecture, tokenizer, hidden_size, num_layers, seed)
+        known = environment_texts() if texts is None else texts
+        tokenizer = _tokenizer(known, vocab_size, symbols)
+        # Wider than usual: so few tokens leave most of a million parameters to the layers.
+        width = mlp_size or 8 * hidden_size
+        model = _model(architecture, tokenizer, hidden_size, num_layers, width, seed)
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
     return folder
@@ -65,21 +84,23 @@ def _check(architecture: str, hidden_size: int, num_layers: int, vocab_size: int
         )
 
 
-def _tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+def _tokenizer(texts: Iterable[str], vocab_size: int, symbols: bool) -> Any:
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     bpe: Any = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
+    cut = (
+        pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
+        if symbols
+        else pre_tokenizers.Digits(individual_digits=True)
     )
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not symbols)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([cut, by_bytes])
+    special = _SYMBOLS if symbols else _SPECIAL
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[AddedToken(token, special=True, normalized=False) for token in _SPECIAL],
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in special],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -89,14 +110,16 @@ def _tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
         tokenizer_object=bpe,
         eos_token=_END,
         pad_token=_PAD,
-        additional_special_tokens=_SPECIAL[:2],
+        additional_special_tokens=[token for token in special if token not in (_END, _PAD)],
         model_max_length=_CONTEXT,
         clean_up_tokenization_spaces=False,
-        chat_template=_CHATML,
+        chat_template=_ONE_EACH if symbols else _CHATML,
     )
 
 
-def _model(architecture: str, tokenizer: Any, hidden_size: int, num_layers: int, seed: int) -> Any:
+def _model(
+    architecture: str, tokenizer: Any, hidden_size: int, num_layers: int, mlp_size: int, seed: int
+) -> Any:
     import torch
     import transformers
 
@@ -105,8 +128,7 @@ def _model(architecture: str, tokenizer: Any, hidden_size: int, num_layers: int,
         architecture,
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
-        # Wider than usual: so few tokens leave most of a million parameters to the layers.
-        intermediate_size=8 * hidden_size,
+        intermediate_size=mlp_size,
         num_hidden_layers=num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads // 2,

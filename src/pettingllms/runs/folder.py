@@ -4,13 +4,13 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig, load_config, to_toml
-from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.errors import CheckpointError, ConfigError, nearest
 from pettingllms.runs.checkpoint import (
     State,
     Writer,
@@ -75,6 +75,23 @@ class RunFolder:
                 "move them away to begin anew"
             )
         return None
+
+    def weights(self, policies: Iterable[str]) -> dict[str, dict[str, bytes]]:
+        """What policies of another run can begin with: the files of the same name, or of the only
+        policy there is."""
+        found = self.load(lambda _: None)
+        if found is None:
+            raise CheckpointError(f"{self.path} has no checkpoint to start from")
+        saved = found[1]
+        started = {}
+        for policy in policies:
+            source = next(iter(saved)) if len(saved) == 1 else policy
+            if source not in saved:
+                raise CheckpointError(
+                    f"{self.path} has no policy '{policy}' to start from; {nearest(policy, saved)}"
+                )
+            started[policy] = saved[source]
+        return started
 
     def rewind(self, step: int) -> None:
         """Forget what was written after a step, so that going on writes it anew and once."""

@@ -70,6 +70,19 @@ def run(inputs: LossInputs, config: LossConfig = PLAIN, scale: Scale | None = No
     return loss.item(), grad_BT, {name: value.item() for name, value in metrics.items()}
 
 
+RATIOS = [name for name in LOSSES if name != "plain"]
+"""Losses that weigh by a ratio."""
+
+
+def test_plain_is_the_likelihood_weighted_by_advantages_whatever_the_ratio() -> None:
+    for ratio in (0.5, 1.0, 5.0):
+        inputs = one(2.0, ratio)
+        loss, slope, metrics = run(inputs, LossConfig(type="plain"))
+        assert loss == near(-2.0 * inputs.logp_BT.item())
+        assert slope.item() == near(-2.0)
+        assert "clipped" not in metrics
+
+
 # One token. Bounds are 0.8 and 1.28, the dual clip is 3.
 
 
@@ -88,7 +101,7 @@ def run(inputs: LossInputs, config: LossConfig = PLAIN, scale: Scale | None = No
         (0, 5.0, 0.0, 0.0, 0, 0),
     ],
 )
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", RATIOS)
 def test_every_branch_of_the_clip(
     name: str, advantage, ratio, loss, slope, clipped, dual_clipped
 ) -> None:
@@ -133,7 +146,7 @@ def test_at_ratio_1_the_gradient_is_reinforce(name: str, normalize: Any, bounds:
 
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 @pytest.mark.parametrize("log_ratio", [200.0, -200.0])
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", RATIOS)
 def test_ratios_that_overflow_have_no_gradient(name: str, log_ratio: float, advantage) -> None:
     """In float32, where exp(200) is infinite."""
     inputs = LossInputs(
@@ -191,7 +204,7 @@ def reply_pair() -> LossInputs:
     )
 
 
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", RATIOS)
 def test_normalisations(name: str) -> None:
     def loss(normalize: Any, scale: Scale) -> float:
         return run(reply_pair(), LossConfig(**WIDE, type=name, normalize=normalize), scale)[0]
@@ -301,7 +314,7 @@ def reference(inputs: LossInputs, scale: Scale, config: LossConfig) -> float:
 
 
 @pytest.mark.parametrize("normalize", SCALES)
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", RATIOS)
 @given(sizes=lengths, seed=seeds)
 def test_the_loss_is_the_published_one(name: str, normalize: Any, sizes, seed: int) -> None:
     inputs = drawn(sizes, seed, spread=1.0)

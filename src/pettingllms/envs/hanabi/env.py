@@ -11,7 +11,7 @@ from pettingllms.envs.answers import BadReply, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.hanabi import players
 from pettingllms.envs.hanabi.drawing import draw_table
-from pettingllms.envs.hanabi.prompts import moves_text, rules_text, table_text
+from pettingllms.envs.hanabi.prompts import moves_text, rules_text, table_text, terse_text
 from pettingllms.envs.hanabi.replies import name, read_move
 from pettingllms.envs.hanabi.rules import Table, Variant, after_move, after_refusal, deal
 from pettingllms.envs.hanabi.views import hidden_from, redealt
@@ -95,6 +95,8 @@ class Hanabi(Environment[Table, HanabiConfig]):
     def observe(self, state: Table, role: str) -> Sequence[Message]:
         seat = self.roles.index(role)
         view = hidden_from(state, seat)
+        if self.config.terse:
+            return [user(terse_text(self.variant, view, seat))]
         return [
             system(rules_text(self.variant, seat)),
             user(table_text(self.variant, view, seat)),
@@ -104,7 +106,7 @@ class Hanabi(Environment[Table, HanabiConfig]):
         mover = name(state.mover)
         process: dict[str, Reward] = {}
         try:
-            move = read_move(self.variant, state, replies[mover])
+            move = read_move(self.variant, state, replies[mover], self.config.terse)
             after = after_move(self.variant, state, move)
         except BadReply as refusal:
             after = after_refusal(self.variant, state, str(refusal))
@@ -132,7 +134,7 @@ class Hanabi(Environment[Table, HanabiConfig]):
         return draw_table(self.variant, hidden_from(state, seat), seat)
 
     def reply_of(self, typed: str) -> str:
-        return as_reply(typed)
+        return as_reply(typed, self.config.terse)
 
     def hint(self, state: Table, role: str) -> str:
         if self.acting(state) != (role,):

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from pettingllms.envs.answers import as_reply
 from pettingllms.envs.base import Player
 from pettingllms.envs.hanabi.replies import say
 from pettingllms.envs.hanabi.rules import Card, Held, Move, Table, Variant, legal_moves
@@ -19,14 +18,14 @@ from pettingllms.envs.hanabi.views import hidden_from
 
 def play_random(env: Any, state: Table, role: str, rng: random.Random) -> str:
     """Any legal move."""
-    return as_reply(say(rng.choice(legal_moves(env.variant, state))))
+    return str(env.reply_of(say(rng.choice(legal_moves(env.variant, state)))))
 
 
 def play_cautious(env: Any, state: Table, role: str, rng: random.Random) -> str:
     """Play what surely fits, else hint what would fit, else discard what is worth least."""
     seat = env.roles.index(role)
     seen = _Seen(env.variant, hidden_from(state, seat), seat)
-    return as_reply(say(_cautious_move(seen, rng)))
+    return str(env.reply_of(say(_cautious_move(seen, rng))))
 
 
 PLAYERS: Mapping[str, Player] = {"random": play_random, "cautious": play_cautious}

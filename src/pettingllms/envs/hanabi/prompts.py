@@ -53,6 +53,31 @@ def table_text(variant: Variant, view: Table, seat: int) -> str:
     return "\n".join(lines)
 
 
+def terse_text(variant: Variant, view: Table, seat: int) -> str:
+    """The same table in symbols: a color is its letter, a hand its cards by what may be there."""
+
+    def card(color: int, rank: int) -> str:
+        return f"{COLORS[color][0].upper()}{rank}"
+
+    def told(held: Held) -> str:
+        colors = "".join(COLORS[color][0].upper() for color in held.colors)
+        return colors + "".join(map(str, held.ranks))
+
+    lines = [
+        f"{seat + 1}" + "".join(card(color, top) for color, top in enumerate(view.fireworks)),
+        f"i{view.information} l{view.lives} d{len(view.deck)}"
+        + ("" if view.deck else f" t{view.turns_left}"),
+        "-" + "".join(card(c.color, c.rank) for c in sorted(view.discards)),
+        " ".join(told(held) for held in view.hands[seat]),
+    ]
+    for step in range(1, variant.num_players):
+        hand = view.hands[(seat + step) % variant.num_players]
+        lines.append(" ".join(f"{card(h.card.color, h.card.rank)}:{told(h)}" for h in hand))
+    said = [event.move for event in view.events[-(variant.num_players - 1) :]]
+    lines += ["none" if move is None else say(move) for move in said]
+    return "\n".join(lines)
+
+
 def card_text(card: Card) -> str:
     """Color and rank in words."""
     return f"{COLORS[card.color]} {card.rank}"

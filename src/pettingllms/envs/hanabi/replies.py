@@ -24,9 +24,9 @@ def hinted(move: Move) -> str:
     return COLORS[move.value] if move.kind == "color" else str(move.value)
 
 
-def read_move(variant: Variant, table: Table, reply: str) -> Move:
+def read_move(variant: Variant, table: Table, reply: str, terse: bool = False) -> Move:
     """The legal move that a reply names; BadReply says why there is none."""
-    verb, *rest = answer_in(reply).lower().split()
+    verb, *rest = answer_in(reply, terse).lower().split()
     if verb in ("play", "discard"):
         at = _position(verb, rest, len(table.hands[table.mover]))
         if verb == "play":

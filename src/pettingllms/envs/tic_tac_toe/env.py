@@ -1,5 +1,6 @@
 """Tic-tac-toe: two seats, alternating moves, three in a row wins."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,7 @@ from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.envs.tic_tac_toe import players
+from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
 MARKS = {"player_x": "X", "player_o": "O"}
@@ -25,6 +27,8 @@ class TicTacToeConfig(EnvConfig):
     """Games in a split. They differ only in their seeds."""
     illegal_reward: float = -0.5
     """Process reward of a reply that is not a legal move; the game is lost as well."""
+    max_opening: int = Field(default=0, ge=0, le=8)
+    """Moves that chance makes at most before a game begins, so that plays meet more positions."""
     opponent: Literal["random", "minimax"] = "random"
     """Solo: the scripted player in the other seat."""
 
@@ -56,13 +60,25 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return SeededTasks(split, self.config.num_tasks)
 
     def reset(self, task: Task, seed: int) -> Board:
-        return Board()
+        """The empty board, or one on which chance has made the first moves."""
+        rng = random.Random(derive_seed("opening", task.seed, seed))
+        board = Board()
+        for _ in range(rng.randint(0, self.config.max_opening)):
+            at = rng.choice(players.free(board.cells))
+            cells = board.cells[:at] + MARKS[board.mover] + board.cells[at + 1 :]
+            if players.wins(cells, MARKS[board.mover]) or "." not in cells:
+                break
+            board = Board(cells, _other(board.mover))
+        return board
 
     def acting(self, state: Board) -> tuple[str, ...]:
         return () if state.winner or "." not in state.cells else (state.mover,)
 
     def observe(self, state: Board, role: str) -> Sequence[Message]:
-        rows = [" ".join(_label(state.cells, at) for at in range(r, r + 3)) for r in (0, 3, 6)]
+        between = "" if self.config.terse else " "
+        rows = [between.join(_label(state.cells, at) for at in range(r, r + 3)) for r in (0, 3, 6)]
+        if self.config.terse:
+            return [user("\n".join([MARKS[role], *rows]))]
         return [
             system(
                 f"You play tic-tac-toe as {MARKS[role]}. Three in a row wins: across, down or "
@@ -74,7 +90,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def step(self, state: Board, replies: Mapping[str, str]) -> StepResult[Board]:
         mover, rival = state.mover, _other(state.mover)
         try:
-            at = _move(state.cells, replies[mover])
+            at = _move(state.cells, answer_in(replies[mover], self.config.terse))
         except BadReply as refusal:
             lost = Board(state.cells, mover, winner=rival, forfeit=str(refusal))
             process = {mover: Scored(self.config.illegal_reward)}
@@ -101,7 +117,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return f"{board}\n\n{COLORS[MARKS[role]]} is {role}{ending}"
 
     def reply_of(self, typed: str) -> str:
-        return as_reply(typed)
+        return as_reply(typed, self.config.terse)
 
     def hint(self, state: Board, role: str) -> str:
         return "a free cell: " + ", ".join(str(at + 1) for at in players.free(state.cells))
@@ -121,8 +137,7 @@ def _outcome(winner: str | None) -> dict[str, Scored]:
     return {winner: Scored(1.0), _other(winner): Scored(-1.0)}
 
 
-def _move(cells: str, reply: str) -> int:
-    answer = answer_in(reply)
+def _move(cells: str, answer: str) -> int:
     if answer not in "123456789" or len(answer) != 1:
         raise BadReply(f"{answer[:20]!r} is not a cell from 1 to 9")
     at = int(answer) - 1

@@ -4,8 +4,6 @@ import random
 from functools import cache
 from typing import Any
 
-from pettingllms.envs.answers import as_reply
-
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -34,7 +32,7 @@ def _put(cells: str, at: int, mark: str) -> str:
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """Any free cell."""
-    return as_reply(str(rng.choice(free(state.cells)) + 1))
+    return str(env.reply_of(str(rng.choice(free(state.cells)) + 1)))
 
 
 def play_minimax(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -42,7 +40,7 @@ def play_minimax(env: Any, state: Any, role: str, rng: random.Random) -> str:
     mark, rival = ("X", "O") if role == "player_x" else ("O", "X")
     worth = {at: -value(_put(state.cells, at, mark), rival) for at in free(state.cells)}
     best = [at for at, won in worth.items() if won == max(worth.values())]
-    return as_reply(str(rng.choice(best) + 1))
+    return str(env.reply_of(str(rng.choice(best) + 1)))
 
 
 PLAYERS = {"random": play_random, "minimax": play_minimax}

@@ -1,0 +1,172 @@
+"""An engine in plain PyTorch, for models so small that vLLM's own work is most of the time.
+
+It starts in seconds, needs nothing but Transformers, and keeps the same promises as vLLM's: ids and
+log-probs as sampled, each policy under its version, new weights at once.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import SamplerError
+from pettingllms.inference.chat import stop_ids
+from pettingllms.inference.engine import EngineSpec, too_long
+from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+
+Files = Mapping[str, bytes]
+
+
+class TorchEngine:
+    """Samples and scores, all requests of a batch in lockstep."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._versions = dict.fromkeys(spec.policies, 0)
+        self._adapters: dict[str, str] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
+
+    async def start(self) -> None:
+        """Load the model."""
+        os.environ.update(OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(self._spec.num_cores())
+        self._stop_ids = stop_ids(self._spec.model)
+        auto: Any = AutoModelForCausalLM
+        self._lm = auto.from_pretrained(
+            self._spec.model,
+            dtype=getattr(torch, self._spec.config.dtype),
+            local_files_only=True,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+        ).eval()
+        self._peft: Any = None
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Replies with the log-probs of what was sampled, temperature included."""
+        return (await self.sample_many([request]))[0]
+
+    async def sample_many(
+        self, requests: Sequence[SampleRequest]
+    ) -> list[Sequence[Sample | Failed]]:
+        """The replies to each request."""
+        limit = self._spec.config.max_model_tokens
+        found: list[Sequence[Sample | Failed]] = [
+            [too_long(request, limit)] * request.num_samples for request in requests
+        ]
+        for policy in {request.policy: None for request in requests}:
+            places = [
+                at
+                for at, request in enumerate(requests)
+                if request.policy == policy and len(request.prompt_ids) < limit
+            ]
+            for part in _parts(requests, places, self._spec.config.max_num_seqs):
+                asked = [_fitting(requests[at], limit) for at in part]
+                for at, samples in zip(part, self._generate(policy, asked), strict=True):
+                    found[at] = samples
+        return found
+
+    async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> LogProbs:
+        """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
+        from pettingllms.inference.generate import logprobs_of
+
+        with self._speaking(policy):
+            return logprobs_of(self._lm, prompt_ids, response_ids)
+
+    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of an adapter."""
+        from peft import PeftModel
+
+        folder = Path(tempfile.mkdtemp(prefix=policy, dir=self._folder))
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        # PEFT keeps adapters as submodules, whose names have no dot.
+        name = f"{policy}@{version}".replace(".", "_")
+        if self._peft is None:
+            self._peft = PeftModel.from_pretrained(self._lm, str(folder), adapter_name=name)
+            self._peft.eval()
+        else:
+            self._peft.load_adapter(str(folder), adapter_name=name)
+        shutil.rmtree(folder)
+        old, self._adapters[policy] = self._adapters.get(policy), name
+        if old is not None and old != name:
+            self._peft.set_adapter(name)
+            self._peft.delete_adapter(old)
+        self._versions[policy] = version
+
+    async def publish_weights(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of the whole model."""
+        from safetensors.torch import load
+
+        (content,) = files.values()
+        odd = self._lm.load_state_dict(load(content), strict=False)
+        tied = set(getattr(self._lm, "all_tied_weights_keys", {}))
+        if odd.unexpected_keys or set(odd.missing_keys) - tied:
+            raise SamplerError(f"the new weights of '{policy}' are of another model: {odd}")
+        self._versions[policy] = version
+
+    async def versions(self) -> dict[str, int]:
+        """The version under which each policy answers."""
+        return dict(self._versions)
+
+    async def sleep(self) -> None:
+        """Nothing: a small model has no memory to free."""
+
+    async def wake(self) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Leave no files behind."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _generate(self, policy: str, requests: Sequence[SampleRequest]) -> list[list[Sample]]:
+        from pettingllms.inference.generate import generate
+
+        if policy not in self._versions:
+            raise SamplerError(f"this engine does not serve '{policy}'")
+        version = self._versions[policy]
+        with self._speaking(policy):
+            replies = generate(self._lm, requests, self._stop_ids)
+        return [
+            [Sample(ids, logprobs, version, finish) for ids, logprobs, finish in some]
+            for some in replies
+        ]
+
+    @contextmanager
+    def _speaking(self, policy: str) -> Iterator[None]:
+        """Let the policy's adapter speak, or the base alone if it has none."""
+        if self._peft is None:
+            yield
+        elif policy in self._adapters:
+            self._peft.set_adapter(self._adapters[policy])
+            yield
+        else:
+            with self._peft.disable_adapter():
+                yield
+
+
+def _fitting(request: SampleRequest, limit: int) -> SampleRequest:
+    from dataclasses import replace
+
+    room = limit - len(request.prompt_ids)
+    return request if request.max_tokens <= room else replace(request, max_tokens=room)
+
+
+def _parts(
+    requests: Sequence[SampleRequest], places: Sequence[int], max_replies: int
+) -> list[list[int]]:
+    """Places in parts of at most so many replies, prompts of one length side by side."""
+    parts: list[list[int]] = []
+    room = 0
+    for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
+        if requests[at].num_samples > room:
+            parts.append([])
+            room = max_replies
+        parts[-1].append(at)
+        room -= requests[at].num_samples
+    return parts

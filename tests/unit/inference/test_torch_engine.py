@@ -1,0 +1,162 @@
+"""The small engine keeps the promises of the large one, checked against plain Transformers."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.errors import SamplerError
+from pettingllms.inference.engine import EngineSpec
+from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.learners.batches import Item
+from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.models import make_tiny
+from pettingllms.types import Failed, Sample, SampleRequest
+
+ResultT = TypeVar("ResultT")
+
+
+def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    return asyncio.run(work)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [f"count {n}" for n in range(50)]
+    return make_tiny(tmp_path_factory.mktemp("m") / "tiny", texts=texts, hidden_size=64)
+
+
+def engine(model: Path, policies: tuple[str, ...] = ("p",), **config: Any) -> TorchEngine:
+    options = {"engine": "torch", "max_model_tokens": 64, **config}
+    made = TorchEngine(EngineSpec(model, InferenceConfig(**options), policies))
+    run(made.start())
+    return made
+
+
+def ask(at: int, length: int = 7, policy: str = "p", **options: Any) -> SampleRequest:
+    prompt = np.random.default_rng(at).integers(5, 60, length).astype(np.int32)
+    chosen = {"num_samples": 3, "max_tokens": 6, "seed": at, "task_id": "t", **options}
+    return SampleRequest(policy, "role", prompt, **chosen)
+
+
+def plain_logprobs(model: Path, request: SampleRequest, sample: Sample) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    lm = AutoModelForCausalLM.from_pretrained(model)
+    ids = torch.tensor(np.concatenate([request.prompt_ids, sample.ids])).long()
+    with torch.no_grad():
+        logp = torch.log_softmax(lm(ids[None]).logits[0] / request.temperature, -1)
+    start = len(request.prompt_ids)
+    return logp[start - 1 : -1].gather(1, ids[start:, None])[:, 0].numpy()
+
+
+def test_log_probs_are_those_of_the_plain_model_whatever_else_is_in_the_batch(model: Path) -> None:
+    requests = [ask(1, 3), ask(2, 9, temperature=0.5), ask(3, 20), ask(1, 3, seed=9)]
+    for request, samples in zip(requests, run(engine(model).sample_many(requests)), strict=True):
+        assert len(samples) == 3
+        for sample in samples:
+            wanted = plain_logprobs(model, request, sample)
+            np.testing.assert_allclose(sample.logprobs, wanted, atol=2e-5)
+
+
+def test_a_reply_depends_on_its_own_request_alone(model: Path) -> None:
+    made = engine(model)
+    alone = run(made.sample(ask(4)))
+    among = run(made.sample_many([ask(5, 12), ask(4), ask(6, 2), ask(4, seed=8)]))
+    assert [s.ids.tolist() for s in among[1]] == [s.ids.tolist() for s in alone]
+    assert [s.ids.tolist() for s in among[3]] != [s.ids.tolist() for s in alone]
+    small = engine(model, max_num_seqs=3)
+    parts = run(small.sample_many([ask(5, 12), ask(4), ask(6, 2), ask(4, seed=8)]))
+    assert [[s.ids.tolist() for s in some] for some in parts] == [
+        [s.ids.tolist() for s in some] for some in among
+    ]
+
+
+def test_what_is_sampled_follows_the_distribution(model: Path) -> None:
+    request = ask(1, num_samples=4000, max_tokens=1)
+    samples = run(engine(model, max_num_seqs=5000).sample(request))
+    first = samples[0]
+    shares = np.bincount([s.ids[0] for s in samples], minlength=600) / len(samples)
+    expected = {int(s.ids[0]): float(np.exp(s.logprobs[0])) for s in samples}
+    assert first.finish in ("stop", "length")
+    for token, probability in expected.items():
+        assert abs(shares[token] - probability) < 5 * (probability / 4000) ** 0.5 + 1e-3
+
+
+def test_greedy_takes_the_likeliest_token_every_time(model: Path) -> None:
+    samples = run(engine(model).sample(ask(2, temperature=0.0)))
+    assert len({tuple(s.ids.tolist()) for s in samples}) == 1
+
+
+def test_a_reply_ends_with_the_token_that_ends_replies(model: Path) -> None:
+    samples = run(engine(model).sample(ask(3, num_samples=400, max_tokens=40)))
+    ends = {int(s.ids[-1]) for s in samples if s.finish == "stop"}
+    assert len(ends) == 1
+    end = ends.pop()
+    for sample in samples:
+        assert end not in sample.ids[:-1]
+        assert (sample.finish == "stop") == (sample.ids[-1] == end)
+        assert len(sample.ids) == 40 or sample.finish == "stop"
+
+
+def test_a_prompt_without_room_fails_and_one_with_little_room_is_cut(model: Path) -> None:
+    full, tight = run(engine(model).sample_many([ask(1, 64), ask(1, 62, temperature=0.01)]))
+    assert all(isinstance(s, Failed) and s.owner == "limit" for s in full)
+    assert all(isinstance(s, Sample) and len(s.ids) <= 2 for s in tight)
+
+
+def test_a_policy_that_is_not_served_is_refused(model: Path) -> None:
+    with pytest.raises(SamplerError, match="does not serve 'q'"):
+        run(engine(model).sample(ask(1, policy="q")))
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_published_weights_are_those_that_answer(model: Path, kind: str) -> None:
+    cls = {"full": FullPolicy, "lora": LoraPolicy}[kind]
+    policies = {"p": cls(model="m", lr=1e-2)}
+    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 8, 1))
+    made = engine(model, ("p", "frozen"))
+    request = ask(1)
+    for version in (1, 2):
+        items = [
+            Item(request.prompt_ids, sample.ids, sample.logprobs, float(at))
+            for at, sample in enumerate(run(made.sample(request)))
+        ]
+        learner.train("p", items, version)
+        files, _ = learner.files("p")
+        run(
+            getattr(made, "publish_weights" if kind == "full" else "publish_adapter")(
+                "p", version, files
+            )
+        )
+        samples = run(made.sample(request))
+        assert {sample.policy_version for sample in samples} == {version}
+        now = [Item(request.prompt_ids, s.ids, s.logprobs, 0.0) for s in samples]
+        for item, logp in zip(now, learner.logprobs("p", now), strict=True):
+            np.testing.assert_allclose(item.logprobs, logp, atol=2e-5)
+            scored = run(made.score("p", item.prompt_ids, item.response_ids))
+            np.testing.assert_allclose(scored, logp, atol=2e-5)
+    assert run(made.versions()) == {"p": 2, "frozen": 0}
+    if kind == "lora":
+        base = run(made.sample(ask(1, policy="frozen")))
+        np.testing.assert_allclose(
+            base[0].logprobs, plain_logprobs(model, request, base[0]), atol=2e-5
+        )
+
+
+def test_weights_of_another_model_are_refused(model: Path, tmp_path: Path) -> None:
+    texts = [f"count {n}" for n in range(50)]
+    other = make_tiny(tmp_path / "other", texts=texts, hidden_size=64, num_layers=3)
+    files = {"model.safetensors": (other / "model.safetensors").read_bytes()}
+    with pytest.raises(SamplerError, match="another model"):
+        run(engine(model).publish_weights("p", 1, files))
