@@ -103,7 +103,7 @@ def versions(folder: Path, step: int) -> tuple[dict[str, int], dict[str, str]]:
 
 def assert_moves(run: FakeRun, folder: Path, expected: Sequence[set[str]]) -> None:
     """In each step just these policies learnt, were published, and have other weights after it."""
-    start = {policy: 0 for policy in run.weights}
+    start = dict.fromkeys(run.weights, 0)
     before, marks = start, None
     for step, moving in enumerate(expected, start=1):
         assert {policy for at, policy in run.trained if at == step} == moving
@@ -244,7 +244,7 @@ def test_a_run_that_was_killed_goes_on_at_its_level_and_in_its_turn(
 ) -> None:
     config = config_of(
         curriculum={**LEVELS, "window": 2, "raise_at": 0.5, "role": "a"},
-        train={"alternate": ["first", "second"], "alternate_every": 2, "save_every": 2},
+        train={"alternate": ["first", "second"], "alternate_every": 2},
     )
     whole = train_with_fakes(config, tmp_path / "whole", by_weights)
     assert len(set(levels_of(whole))) > 1, "the level must move for this test to say anything"

@@ -27,13 +27,15 @@ def schedule_problems(policies: Policies, train: TrainConfig) -> Iterator[str]:
     wrong = [name for name in train.alternate if name not in joins]
     for name in wrong:
         yield f"train.alternate: no policy that learns is called '{name}'; {nearest(name, joins)}"
+    if wrong:
+        return
     left_out = [name for name in joins if train.alternate and name not in train.alternate]
     if left_out:
         yield (
             f"train.alternate: {', '.join(left_out)} would never learn; name every policy that is "
             "full or lora, or make it frozen"
         )
-    if joins and not wrong:
+    if joins:
         yield from _idle_steps(policies, train, joins)
 
 

@@ -1,5 +1,7 @@
 """How the level follows success, by table and by property."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +67,7 @@ def test_one_that_was_saved_goes_on_as_if_never_left(shares: list[float], cut: i
     first = Curriculum(options(window=3, lower_at=0.3))
     for share in shares[:cut]:
         first = first.with_step(share).moved()
-    second = Curriculum(first.config, first.level, tuple(list(first.recent)))
+    second = Curriculum(first.config, first.level, tuple(json.loads(json.dumps(first.recent))))
     for share in shares[cut:]:
         second = second.with_step(share).moved()
     assert second == whole
