@@ -106,8 +106,8 @@ def run(train: dict, planner: dict = LORA, checker: dict = LORA) -> RunConfig:
     ("given_", "expected"),
     [
         (
-            {"train": {"alternate": ["plan", "chek"]}},
-            "train.alternate: no policy that learns is called 'chek'; did you mean 'check'?",
+            {"train": {"alternate": ["plan", "checkr"]}},
+            "train.alternate: no policy that learns is called 'checkr'; did you mean 'check'?",
         ),
         (
             {"train": {"alternate": ["plan", "check"]}, "checker": {"kind": "scripted"}},
