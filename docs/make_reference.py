@@ -58,6 +58,8 @@ def values(field: FieldInfo) -> str:
     """What a key may be set to."""
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{json.dumps(value)}`" for value in get_args(field.annotation))
+    if get_origin(field.annotation) is list:
+        return "list"
     types = (field.annotation, *get_args(field.annotation))
     plain = [part.__name__ for part in (int, float, bool, str) if part in types]
     if not plain or get_origin(field.annotation) is dict:

@@ -61,12 +61,17 @@ async def evaluate_team(
 ) -> dict[str, RoleScore]:
     """Play test tasks with the weights that the team has now."""
     config = team.config
-    tasks = list(itertools.islice(team.env.tasks("test"), config.eval.num_tasks))
+    tasks = list(itertools.islice(team.test_env.tasks("test"), config.eval.num_tasks))
     rollout = config.rollout.model_copy(
         update={"type": "linear", "num_samples": config.eval.num_samples}
     )
     episodes: list[Episode] = await team.play(
-        tasks, derive_seed(config.seed, "eval"), rollout, config.eval.temperature, progress
+        tasks,
+        derive_seed(config.seed, "eval"),
+        rollout,
+        config.eval.temperature,
+        progress,
+        env=team.test_env,
     )
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.evaluate import evaluate_team, start_weights
 from pettingllms.runs.checkpoint import State
+from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.ledger import Ledger
 from pettingllms.runs.metrics import Metrics, episode_metrics, failure_alarm, flatten
@@ -94,6 +95,10 @@ class Run:
         self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)
         self._team = await Team.start(self._config, self._watcher.say)
         self._algorithm.load_state(self.state.algorithm)
+        self._curriculum = Curriculum(
+            self._config.curriculum, self.state.level, tuple(self.state.recent)
+        )
+        self._team.enter(self.state.level)
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
@@ -106,8 +111,9 @@ class Run:
             await self._team.stop()
 
     def begin(self, step: int) -> None:
-        """Take the tasks of a step."""
+        """Take the tasks of a step, and say who learns in it."""
         self._step = step
+        self._learning = self._config.learning(step)
         self._tasks = self._ledger.take(self._config.rollout.num_tasks)
         self._seconds: dict[str, float] = {}
 
@@ -120,10 +126,12 @@ class Run:
                 self._tasks,
                 derive_seed(self._config.seed, "step", self._step),
                 deliver=lambda done: self._watcher.progress(done, total),
+                learning=self._learning,
             )
 
     def credit(self, episodes: list[Episode]) -> None:
         """Write advantages on turns, and measure."""
+        self._algorithm.policies = self._learning
         groups = self._algorithm.assign(episodes)
         self._metrics: Metrics = episode_metrics(episodes, self._config, self._team.versions)
         self._metrics["rollout"]["num_groups"] = float(len(groups))
@@ -175,12 +183,15 @@ class Run:
     def record(self, episodes: list[Episode]) -> None:
         """The step is done: write what it came to."""
         self._ledger.done()
+        self._move(episodes)
         self.state = State(
             step=self._step,
             num_tasks_done=self._ledger.num_done,
             versions=dict(self._team.versions),
             marks=dict(self._team.marks),
             algorithm=self._algorithm.state(),
+            level=self._curriculum.level,
+            recent=list(self._curriculum.recent),
         )
         rate = self._metrics["rollout"]["tokens"] / max(1e-9, self._seconds["sampling"])
         self._metrics["rollout"]["tokens_per_second"] = rate
@@ -190,6 +201,23 @@ class Run:
         for tracker in self._trackers:
             tracker.log(self._step, flatten({**self._metrics}))
         self._watcher.step(self._step, self._metrics)
+
+    def _move(self, episodes: list[Episode]) -> None:
+        """Let the curriculum follow how the step's episodes ended."""
+        options = self._config.curriculum
+        if not options.key:
+            return
+        roles = [options.role] if options.role else list(self._config.roles)
+        now = self._curriculum.with_step(success_share(episodes, roles))
+        self._metrics["curriculum"] = {"level": float(now.level), "success": now.success}
+        self._curriculum = now.moved()
+        if self._curriculum.level != now.level:
+            self._team.enter(self._curriculum.level)
+            self._ledger.change(self._team.env.tasks("train"))
+            self._watcher.say(
+                f"curriculum: {now.success:.0%} succeeded at level {now.level}; after step "
+                f"{self._step} it is level {self._curriculum.level}, {self._team.env.id}"
+            )
 
     async def save(self) -> None:
         """Write a checkpoint of what is done; what is under way will be done again."""

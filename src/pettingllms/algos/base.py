@@ -35,7 +35,8 @@ class Algorithm(ABC):
     ) -> None:
         self.config = config or self.Config()
         self.reward = reward or RewardConfig()
-        self._policies = policies
+        self.policies = policies
+        """Names of those that learn now; None: everybody."""
 
     @abstractmethod
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
@@ -70,7 +71,7 @@ class Algorithm(ABC):
 
     def learns(self, turn: Turn) -> bool:
         """Whether a turn can be trained on at all."""
-        trained = self._policies is None or turn.policy in self._policies
+        trained = self.policies is None or turn.policy in self.policies
         return trained and turn.failure is None
 
     def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:

@@ -19,7 +19,7 @@ from pettingllms.cluster.publishing import Publisher, make_canary
 from pettingllms.cluster.start import find_device
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
-from pettingllms.envs import Environment, make_env_for
+from pettingllms.envs import Environment, make_env_at
 from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
@@ -40,7 +40,13 @@ class Team:
 
     def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
         self.config = config
-        self.env: Environment[Any, Any] = make_env_for(config.env)
+        self.env: Environment[Any, Any] = make_env_at(config, 1)
+        """What is trained on."""
+        self.test_env = self.env
+        """What is evaluated on, the same in every step."""
+        if config.curriculum.key:
+            last = len(config.curriculum.levels)
+            self.test_env = make_env_at(config, config.eval.level or last)
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
@@ -108,6 +114,11 @@ class Team:
             self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
             await self._engines[group.name].publish(policy, Published(method, 0, files))
 
+    def enter(self, level: int) -> None:
+        """Train on a level of the curriculum from now on, if there is one."""
+        if self.config.curriculum.key:
+            self.env = make_env_at(self.config, level)
+
     async def play(
         self,
         tasks: Sequence[Task],
@@ -115,8 +126,13 @@ class Team:
         rollout: RolloutConfig | None = None,
         temperature: float | None = None,
         deliver: Callable[[int], None] = lambda _: None,
+        learning: frozenset[str] | None = None,
+        env: Environment[Any, Any] | None = None,
     ) -> list[Episode]:
-        """Episodes of the tasks, in their order. `deliver` is told how many have ended."""
+        """Episodes of the tasks, in their order. `deliver` is told how many have ended.
+
+        The policies in `learning`, or all that ever learn, give siblings in a tree.
+        """
         episodes: list[Episode] = []
 
         def end(episode: Episode) -> None:
@@ -124,7 +140,9 @@ class Team:
             deliver(len(episodes))
 
         config = rollout or self.config.rollout
-        worker = Worker(self.env, self._seats(temperature), config, self.config.reward)
+        env = env or self.env
+        seats = self._seats(env, temperature, learning)
+        worker = Worker(env, seats, config, self.config.reward)
         try:
             await worker.run(tasks, seed, end)
         except* ClusterError as dead:
@@ -227,9 +245,8 @@ class Team:
                 case ApiPolicy() as api:
                     self._samplers[name] = HttpSampler(api)
                     self._renderers[name] = JsonRenderer()
-                case ScriptedPolicy() as scripted:
-                    self._samplers[name] = ScriptedSampler(self.env, scripted.player)
-                    self._renderers[name] = ByteRenderer()
+                case ScriptedPolicy():
+                    self._renderers[name] = ByteRenderer()  # its sampler goes with the environment
                 case _:
                     pass  # through a model of this run, above
 
@@ -238,15 +255,24 @@ class Team:
         state = self.env.reset(task, 0)
         return self.env.observe(state, self.env.acting(state)[0])
 
-    def _seats(self, temperature: float | None) -> dict[str, Seat]:
-        trained = self.config.trained_policies()
+    def _seats(
+        self,
+        env: Environment[Any, Any],
+        temperature: float | None,
+        learning: frozenset[str] | None,
+    ) -> dict[str, Seat]:
+        trained = self.config.trained_policies() if learning is None else learning
         seats = {}
         for role, name in self.config.roles.items():
             policy = self.config.policies[name]
-            own = 1.0 if isinstance(policy, ScriptedPolicy) else policy.temperature
+            sampler: Sampler
+            if isinstance(policy, ScriptedPolicy):
+                sampler, own = ScriptedSampler(env, policy.player), 1.0
+            else:
+                sampler, own = self._samplers[name], policy.temperature
             seats[role] = Seat(
                 name,
-                self._samplers[name],
+                sampler,
                 self._renderers[name],
                 trained=name in trained,
                 sees_state=isinstance(policy, ScriptedPolicy),

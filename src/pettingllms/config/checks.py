@@ -4,8 +4,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
+from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.run import RunConfig
-from pettingllms.errors import nearest
+from pettingllms.config.schedule import schedule_problems
+from pettingllms.config.section import EnvConfig
+from pettingllms.errors import describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -27,6 +32,10 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     both = {"roles", "policies"} <= sections.keys()
     if both:
         problems += _check_policies(sections["roles"], sections["policies"])
+    if {"policies", "train"} <= sections.keys():
+        problems += schedule_problems(sections["policies"], sections["train"])
+    if {"curriculum", "eval"} <= sections.keys():
+        problems += _check_eval_level(sections["curriculum"], sections["eval"].level)
     if env is None:
         return problems
     if both:
@@ -35,6 +44,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
+    if "curriculum" in sections and sections["curriculum"].key:
+        problems += _check_curriculum(env, sections["env"], sections["curriculum"])
     return problems
 
 
@@ -103,3 +114,36 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"rollout.num_samples: '{algo_type}' compares at least {algorithm.min_samples} "
             f"samples with each other, and this is {rollout.num_samples}"
         )
+
+
+def _check_curriculum(env: Any, section: EnvConfig, curriculum: CurriculumConfig) -> Iterator[str]:
+    key, role = curriculum.key, curriculum.role
+    options = type(section).model_fields.keys() - EnvConfig.model_fields.keys()
+    if role is not None and role not in env.roles:
+        yield f"curriculum.role: '{env.id}' has no such role; {nearest(role, env.roles)}"
+    if key not in options:
+        yield f"curriculum.key: '{env.id}' has no option '{key}'; {nearest(key, options)}"
+        return
+    for value in curriculum.levels:
+        refusal = _refusal(env, section, key, value)
+        if refusal is not None:
+            yield f"curriculum.levels: '{env.id}' cannot have {key} = {value!r}: {refusal}"
+
+
+def _refusal(env: Any, section: EnvConfig, key: str, value: Level) -> str | None:
+    """Why the environment cannot be played at a level, if so."""
+    try:
+        changed = at_level(section, key, value)
+    except ValidationError as error:
+        return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+    made, failure = build_env({"env": changed})
+    if failure is not None:
+        return describe(failure)
+    if made.roles != env.roles:
+        return f"its roles would be {', '.join(made.roles)}, and a run has the same ones throughout"
+    return None
+
+
+def _check_eval_level(curriculum: CurriculumConfig, level: int | None) -> Iterator[str]:
+    if level is not None and level > len(curriculum.levels):
+        yield f"eval.level: is {level}, and curriculum.levels has {len(curriculum.levels)}"

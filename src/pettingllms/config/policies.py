@@ -15,6 +15,8 @@ class FullPolicy(Section):
     """Folder or hub name of the model."""
     lr: float = Field(default=1e-5, gt=0)
     """Learning rate."""
+    join_step: int = Field(default=1, ge=1)
+    """First step in which it learns; before it, the policy plays with the weights it began with."""
     temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
@@ -31,6 +33,8 @@ class LoraPolicy(Section):
     """Scale of the adapter: what it adds counts alpha / rank times."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate."""
+    join_step: int = Field(default=1, ge=1)
+    """First step in which it learns; before it, the policy plays with the weights it began with."""
     temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
 

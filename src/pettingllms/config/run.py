@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
     GAP_BOUNDS,
     ClusterConfig,
@@ -12,6 +13,7 @@ from pettingllms.config.engines import (
     LossConfig,
 )
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
+from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
 from pettingllms.config.sft import SftConfig
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
@@ -114,6 +116,8 @@ class RunConfig(Section):
     """Where all of it runs."""
     train: TrainConfig = TrainConfig()
     """How long a run goes on."""
+    curriculum: CurriculumConfig = CurriculumConfig()
+    """How tasks get harder."""
     eval: EvalConfig = EvalConfig()
     """How good the team is, without learning."""
     sft: SftConfig = SftConfig()
@@ -128,7 +132,7 @@ class RunConfig(Section):
         only = next(iter(self.policies))
         roles = {role: self.roles.get(role, only) for role in env_roles}
         rollout = self.rollout.model_copy(update={"type": rollout_type})
-        env = self.env.model_copy(update={"id": absolute(self.env.id)})
+        env = self.env_at(1).model_copy(update={"id": absolute(self.env.id)})
         return self.model_copy(update={"env": env, "roles": roles, "rollout": rollout})
 
     def gap_bound(self) -> float:
@@ -140,3 +144,14 @@ class RunConfig(Section):
     def trained_policies(self) -> frozenset[str]:
         """Names of the policies that learn."""
         return frozenset(n for n, policy in self.policies.items() if policy.kind in TRAINED_KINDS)
+
+    def learning(self, step: int) -> frozenset[str]:
+        """Names of the policies that learn in this very step."""
+        return learning(self.policies, self.train, step)
+
+    def env_at(self, level: int) -> EnvConfig:
+        """The environment's section at a level of the curriculum, from 1; without one, as it is."""
+        curriculum = self.curriculum
+        if not curriculum.key:
+            return self.env
+        return at_level(self.env, curriculum.key, curriculum.levels[level - 1])

@@ -19,6 +19,10 @@ class TrainConfig(Section):
     """Checkpoints that are kept; older ones are deleted."""
     eval_every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0: none."""
+    alternate: list[str] = Field(default_factory=list)
+    """Policies that learn by turns while the others rest. Left out: all learn in every step."""
+    alternate_every: int = Field(default=10, ge=1)
+    """Steps of one turn of `alternate`."""
 
 
 class EvalConfig(Section):
@@ -30,6 +34,8 @@ class EvalConfig(Section):
     """Plays of each task: the k of avg@k and pass@k."""
     temperature: float | None = Field(default=None, ge=0)
     """In place of every policy's own; 0 is greedy."""
+    level: int | None = Field(default=None, ge=1)
+    """Level of the curriculum that is played, from 1. Left out: the last."""
 
 
 class LogConfig(Section):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pettingllms.config import EnvConfig
+from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.check import check_env, find_faults
 from pettingllms.registry import ENVIRONMENTS
@@ -15,6 +15,7 @@ __all__ = [
     "check_env",
     "find_faults",
     "make_env",
+    "make_env_at",
     "make_env_for",
 ]
 
@@ -27,4 +28,15 @@ def make_env(id: str, **options: Any) -> Environment[Any, Any]:  # noqa: A002
 def make_env_for(config: EnvConfig) -> Environment[Any, Any]:
     """The environment of a configuration's [env] section."""
     env: Environment[Any, Any] = ENVIRONMENTS.load(config.id).create(config)
+    return env
+
+
+def make_env_at(config: RunConfig, level: int) -> Environment[Any, Any]:
+    """The environment of a run at a level of its curriculum, from 1, if it has one.
+
+    Its id says which: at another level the tasks of the same names are other problems.
+    """
+    env = make_env_for(config.env_at(level))
+    if config.curriculum.key:
+        env.id = f"{env.id}[{config.curriculum.key}={config.curriculum.levels[level - 1]}]"
     return env

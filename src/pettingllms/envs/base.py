@@ -88,8 +88,8 @@ class Environment(ABC, Generic[StateT, ConfigT]):
 
     @abstractmethod
     def success(self, state: StateT, role: str) -> bool:
-        """Whether a finished play reached this role's aim. Evaluation reports it; training never
-        reads it."""
+        """Whether a finished play reached this role's aim. Evaluation reports it, and a curriculum
+        may be moved by it; no reward is made of it."""
 
     def solo(self) -> "Environment[Any, Any]":
         """The same environment for one role alone: the others are played by `random`."""

@@ -36,6 +36,10 @@ class State:
     """Hash of each such policy's weights."""
     algorithm: dict[str, float] = field(default_factory=dict)
     """Baselines, for algorithms that have any."""
+    level: int = 1
+    """Of the curriculum."""
+    recent: list[float] = field(default_factory=list)
+    """Success in the last steps at this level."""
 
 
 class Writer:

@@ -26,6 +26,8 @@ class Metrics(TypedDict):
     policies: dict[str, dict[str, float]]
     """Of the policies that learn."""
     rollout: dict[str, float]
+    curriculum: NotRequired[dict[str, float]]
+    """The level that was played, and the success that moves it."""
     time: NotRequired[dict[str, float]]
     """Seconds of the parts of a step, and of the whole under `step`."""
 

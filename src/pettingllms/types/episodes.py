@@ -92,7 +92,7 @@ class Episode:
     """Index of the last step of the trunk."""
     success: Mapping[str, bool] = field(default_factory=dict)
     """For each role, whether its aim was reached; empty if the play did not come to an end.
-    Evaluation reports it; training never reads it."""
+    Evaluation reports it, and a curriculum may be moved by it; no advantage is made of it."""
     failure: Failed | None = None
     """Why the trunk stopped before its end, if so."""
     num_extra_tokens: int = 0

@@ -72,6 +72,20 @@ def test_training_one_adapter_leaves_the_other_bit_identical(model: Path) -> Non
     assert marks(made, LORA)["a"] == after["a"]
 
 
+def test_each_policy_has_its_own_learning_rate(model: Path) -> None:
+    """The first step of AdamW moves a weight by the learning rate, whatever its gradient."""
+    from safetensors.numpy import load
+
+    rates = {"a": 1e-2, "b": 1e-4}
+    policies = {name: LoraPolicy(model="m", rank=4, lr=lr) for name, lr in rates.items()}
+    made = learner(model, policies)
+    for policy, lr in rates.items():
+        made.train(policy, batch(made, policy), 1)
+        weights = load(made.files(policy)[0]["adapter_model.safetensors"])
+        moved = max(abs(weight).max() for name, weight in weights.items() if "lora_B" in name)
+        assert moved == pytest.approx(lr, rel=0.01), "lora_B begins at 0"
+
+
 def test_what_is_liked_becomes_likelier(model: Path) -> None:
     for policy, policies in (("a", LORA), ("f", FULL)):
         made = learner(model, policies)

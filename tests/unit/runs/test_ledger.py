@@ -59,3 +59,35 @@ def test_passes_differ_in_order() -> None:
         passes.append([task.id for task in ledger.take(30)])
         ledger.done()
     assert passes[0] != passes[1]
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sets(st.integers(0, 9)))
+def test_a_new_level_with_as_many_tasks_does_not_disturb_a_pass(
+    num_tasks: int, count: int, changes: set[int]
+) -> None:
+    plain, levelled = Ledger(tasks(num_tasks), 5), Ledger(tasks(num_tasks), 5)
+    for at in range(10):
+        if at in changes:
+            levelled.change([Task(task.id, seed=at) for task in tasks(num_tasks)])
+        batches = [[task.id for task in ledger.take(count)] for ledger in (plain, levelled)]
+        assert batches[0] == batches[1]
+        plain.done()
+        levelled.done()
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 7), st.integers(0, 6))
+def test_after_a_change_every_whole_pass_hands_out_every_new_task_once(
+    before: int, after: int, count: int, cut: int
+) -> None:
+    ledger = Ledger(tasks(before), 5)
+    for _ in range(cut):
+        ledger.take(count)
+        ledger.done()
+    ledger.change([Task(f"new {n}") for n in range(after)])
+    left, order = -ledger.num_done % after, []
+    while len(order) < left + 2 * after:
+        order += [task.id for task in ledger.take(count)]
+        ledger.done()
+    assert len(set(order[:left])) == left, "what is left of the pass hands out nothing twice"
+    for at in (left, left + after):
+        assert Counter(order[at : at + after]) == Counter(f"new {n}" for n in range(after))

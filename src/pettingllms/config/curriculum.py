@@ -1,0 +1,43 @@
+"""A curriculum: values of one option of the environment, the easiest first."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from pettingllms.config.section import EnvConfig, Section
+
+Level = bool | int | float | str
+
+
+class CurriculumConfig(Section):
+    """Tasks that get harder when roles succeed. Success moves the level, and is never a reward."""
+
+    key: str = ""
+    """Option of [env] that is changed, such as min_distance; empty: no curriculum."""
+    levels: list[Level] = Field(default_factory=list)
+    """Its values, the easiest first. Training begins with the first; evaluation plays the last."""
+    raise_at: float = Field(default=0.8, gt=0, le=1)
+    """Share of episodes that succeed, over the window, at which the next level is entered."""
+    lower_at: float | None = Field(default=None, gt=0, lt=1)
+    """Share below which the run goes back a level. Left out: never."""
+    window: int = Field(default=4, ge=1)
+    """Steps of training whose episodes count. It begins anew at every level."""
+    role: str | None = None
+    """Whose success counts. Left out: the mean over roles, which says little where one role wins
+    what another loses."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if bool(self.key) != bool(self.levels):
+            raise ValueError("key and levels go together; set both, or none")
+        if self.lower_at is not None and self.lower_at >= self.raise_at:
+            raise ValueError(
+                f"lower_at is {self.lower_at:g}, not below raise_at = {self.raise_at:g}: the level "
+                "would go up and down with every window"
+            )
+        return self
+
+
+def at_level(env: EnvConfig, key: str, value: Level) -> EnvConfig:
+    """The environment's section with one option set, checked as if it stood in the file."""
+    return type(env).model_validate({**env.model_dump(), key: value})

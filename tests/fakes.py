@@ -1,0 +1,185 @@
+"""The loop and its team as they are, over engines and learners whose weights are one number."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pettingllms.config import RunConfig
+from pettingllms.inference.scripted import ByteRenderer, text_ids
+from pettingllms.runs.folder import RunFolder
+from pettingllms.types import Sample, SampleRequest
+
+Answer = Callable[[SampleRequest, int, int], str]
+"""A request, the number of the sample and the policy's weights in; a reply out."""
+
+
+class Ref:
+    """A value that is awaited, as in Ray's store."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Iterator[Any]:
+        yield from asyncio.sleep(0).__await__()
+        return self.value
+
+
+class FakeLearners:
+    """Weights rise by one with every batch."""
+
+    def __init__(self, policies: list[str]) -> None:
+        self.weights = dict.fromkeys(policies, 0)
+        self.trained: list[tuple[int, str]] = []
+        """Step and policy of every update."""
+
+    async def start(self, loopback: bool) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def files(self, policy: str) -> tuple[Ref, str]:
+        content = str(self.weights[policy]).encode()
+        return Ref({"weights": content}), hashlib.sha256(content).hexdigest()
+
+    async def call(self, method: str, policy: str, *args: Any) -> Any:
+        match method:
+            case "train":
+                items, step = args
+                self.weights[policy] += 1
+                self.trained.append((step, policy))
+                tokens = float(sum(item.num_tokens for item in items))
+                return {"gap": 0.0, "skipped_updates": 0.0, "tokens": tokens, "seconds": 1.0}
+            case "logprobs":
+                return [logprobs(self.weights[policy], len(i.response_ids)) for i in args[0]]
+            case "load":
+                self.weights[policy] = int(args[0]["weights"])
+                return None
+            case "state":
+                return {}
+        raise AssertionError(method)
+
+
+class FakeEngines:
+    """Answers by a function of the weights that were last published."""
+
+    def __init__(self, policies: list[str], answer: Answer) -> None:
+        self.answer = answer
+        self.weights = dict.fromkeys(policies, 0)
+        self.at = dict.fromkeys(policies, 0)
+        self.published: list[str] = []
+        self.requests: list[SampleRequest] = []
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def sleep(self) -> None: ...
+
+    async def wake(self) -> None: ...
+
+    async def publish(self, policy: str, new: Any) -> None:
+        self.weights[policy] = int((await new.files)["weights"])
+        self.at[policy] = new.version
+        self.published.append(policy)
+
+    async def versions(self) -> list[dict[str, int]]:
+        return [dict(self.at)]
+
+    async def score(self, policy: str, prompt_ids: Any, response_ids: Any) -> list[Any]:
+        return [logprobs(self.weights[policy], len(response_ids))]
+
+    async def sample(self, request: SampleRequest) -> list[Sample]:
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        weights, version = self.weights[request.policy], self.at[request.policy]
+        texts = [self.answer(request, number, weights) for number in range(request.num_samples)]
+        return [
+            Sample(text_ids(text), logprobs(weights, len(text_ids(text))), version, "stop")
+            for text in texts
+        ]
+
+
+def logprobs(weights: int, count: int) -> Any:
+    return np.full(count, -1.0 - weights, dtype=np.float32)
+
+
+class Watched:
+    """What the loop said and measured."""
+
+    def __init__(self, dies_after: int = 0) -> None:
+        self.said: list[str] = []
+        self.metrics: dict[int, Any] = {}
+        self._dies_after = dies_after
+
+    def phase(self, text: str) -> None: ...
+
+    def progress(self, done: int, total: int) -> None: ...
+
+    def step(self, step: int, metrics: Any) -> None:
+        self.metrics[step] = metrics
+        if step == self._dies_after:
+            raise KeyboardInterrupt
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+class FakeRun:
+    """A run's watcher, and the fakes that its team was made of."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.engines: list[FakeEngines] = []
+        self.learners: list[FakeLearners] = []
+
+    @property
+    def trained(self) -> list[tuple[int, str]]:
+        return sorted(update for learners in self.learners for update in learners.trained)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        return {p: w for learners in self.learners for p, w in learners.weights.items()}
+
+
+def train_with_fakes(
+    config: RunConfig, folder: Path, answer: Answer, dies_after: int = 0
+) -> FakeRun:
+    """Begin a run in a folder, or go on with the one in it; `dies_after` a step it is killed."""
+    from pettingllms import train as loop
+
+    place = RunFolder(folder)
+    if not folder.exists():
+        place.create(config)
+    run = FakeRun(Watched(dies_after))
+    with faked(run, answer):
+        work = loop._train(place.config(), place, run.watched)
+        if dies_after:
+            with pytest.raises(KeyboardInterrupt):
+                asyncio.run(work)
+        else:
+            asyncio.run(work)
+    return run
+
+
+@contextmanager
+def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
+    from pettingllms.cluster import team
+
+    def start_processes(self: Any, models: Any, learning: bool) -> None:
+        for group in self._groups:
+            self._engines[group.name] = FakeEngines(group.policies, answer)
+            run.engines.append(self._engines[group.name])
+            if learning and group.trained:
+                self._learners[group.name] = FakeLearners(list(group.trained))
+                run.learners.append(self._learners[group.name])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(team.Team, "_start_processes", start_processes)
+        patch.setattr(team, "find_model", Path)
+        patch.setattr(team, "ChatRenderer", lambda model: ByteRenderer())
+        yield
