@@ -170,7 +170,7 @@ def train_with_fakes(
 def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
     from pettingllms.cluster import team
 
-    def start_processes(self: Any, models: Any, learning: bool) -> None:
+    def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
         for group in self._groups:
             self._engines[group.name] = FakeEngines(group.policies, answer)
             run.engines.append(self._engines[group.name])

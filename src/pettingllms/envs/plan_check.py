@@ -264,14 +264,23 @@ class Script:
     """Environment, puzzle and a source of chance in; any plan out."""
 
     def players(self, strong: str) -> Mapping[str, Player]:
-        """The random player, and the strong one under its name."""
-        return {"random": self.play_random, strong: self.play_strong}
+        """The random player, the strong one under its name, and one that is either by chance."""
+        return {
+            "random": self.play_random,
+            "careless": self.play_careless,
+            strong: self.play_strong,
+        }
 
     def play_random(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """A guess, or acceptance by the toss of a coin."""
         if _may_accept(state, role) and rng.random() < 0.5:
             return str(env.reply_of(ACCEPT))
         return str(env.reply_of(self.guess(env, state.puzzle, rng)))
+
+    def play_careless(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """Strong every other time: whoever learns from it knows what to do, and does it badly."""
+        play = self.play_strong if rng.random() < 0.5 else self.play_random
+        return play(env, state, role, rng)
 
     def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """The solution, or acceptance of a plan that is right."""
