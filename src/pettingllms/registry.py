@@ -112,5 +112,7 @@ ALGORITHMS = Registry(
         "rae": "pettingllms.algos.rae:Rae",
         "magrpo": "pettingllms.algos.magrpo:Magrpo",
         "dr_mas": "pettingllms.algos.dr_mas:DrMas",
+        "counterfactual": "pettingllms.algos.counterfactual:Counterfactual",
+        "remove_role": "pettingllms.algos.remove_role:RemoveRole",
     },
 )
