@@ -72,7 +72,7 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     summary.num_turns += len(episode.turns)
     summary.num_extra_tokens += episode.num_extra_tokens
     summary.num_tokens += episode.num_tokens
-    if config.rollout.type == "tree" and not config.rollout.keep_continuations:
+    if config.rollout.type != "replay" and not config.rollout.keep_continuations:
         summary.num_tokens += episode.num_extra_tokens
     if episode.failure is not None:
         summary.num_failed_episodes += 1
