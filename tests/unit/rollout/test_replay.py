@@ -307,6 +307,38 @@ def test_replies_that_the_cap_cut_void_their_decision_and_end_the_replays() -> N
     assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
 
 
+def test_the_first_cut_ends_the_replays_though_tokens_are_left() -> None:
+    """Or a last handful of tokens would be spent on replies that nobody can judge."""
+
+    def uneven(request, number):
+        return "x" * (9 if number == 2 else 1)
+
+    (episode,) = replay(answer=uneven, num_tasks=1, num_samples=1, max_extra_tokens=11 + 10)
+    assert episode.num_extra_tokens == 11 + 5
+    assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
+    (episode,) = replay(
+        Encore(), nine_for_another, num_tasks=1, num_samples=1, max_extra_tokens=3 + 5
+    )
+    assert episode.num_extra_tokens == 3 + 1, "one of five tokens was this replay's share"
+    assert [turn.branch for turn in episode.trunk_turns()] == [0, None, None, None]
+    assert [turn.failure is None for turn in added(episode)] == [False] * 4
+
+
+def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
+    class Endless(Encore):
+        def silence(self, state, role):
+            return "9"
+
+    (episode,) = replay(
+        Endless(), lambda r, n: "1", "silent", num_tasks=1, num_samples=1, max_extra_tokens=5
+    )
+    assert episode.num_extra_tokens == 5
+    assert list(episode.without) == ["a"]
+    assert episode.without["a"].owner == "limit"
+    assert "max_extra_tokens" in episode.without["a"].reason
+    assert all(turn.failure is None for turn in episode.trunk_turns())
+
+
 def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
     (episode,) = replay(Encore(), nine_for_another, num_tasks=1, num_samples=1, max_steps=5)
     others = [turn for turn in added(episode) if turn.branch is not None]
