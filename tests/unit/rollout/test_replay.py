@@ -313,8 +313,8 @@ def test_the_first_cut_ends_the_replays_though_tokens_are_left() -> None:
     def uneven(request, number):
         return "x" * (9 if number == 2 else 1)
 
-    (episode,) = replay(answer=uneven, num_tasks=1, num_samples=1, max_extra_tokens=11 + 10)
-    assert episode.num_extra_tokens == 11 + 5
+    (episode,) = replay(answer=uneven, num_tasks=1, num_samples=1, max_extra_tokens=11 + 16)
+    assert episode.num_extra_tokens == 11 + 7
     assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
     (episode,) = replay(
         Encore(), nine_for_another, num_tasks=1, num_samples=1, max_extra_tokens=3 + 5
