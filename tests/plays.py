@@ -71,5 +71,39 @@ def siblings(task: str, role: str, values: Sequence[float | Failed], number: int
     return episode
 
 
+def removals(
+    task: str,
+    number: int,
+    roles: Sequence[str],
+    value: float,
+    without: Mapping[str, float | Failed],
+    fine: float = 0.0,
+) -> Episode:
+    """A play in which each role speaks once, paid to the team at the end, and what it would have
+    been paid without a role, which the environment fines for its silence."""
+    episode = linear(task, number, *((role, rewards()) for role in roles))
+    episode.steps[-1].rewards = rewards(team=value)
+    for role, paid in without.items():
+        if isinstance(paid, Failed):
+            episode.without[role] = paid
+            continue
+        parent = None
+        for at, speaker in enumerate(roles):
+            said = at if speaker != role else len(episode.turns)
+            step = len(episode.steps)
+            fined = {role: fine} if speaker == role and fine else {}
+            episode.steps.append(Step(parent, (said,), rewards(process=fined)))
+            if speaker == role:
+                silent = turn(role, step=step)
+                silent.policy_version = None
+                episode.turns.append(silent)
+            parent = step
+        last = episode.steps[-1]
+        last.rewards = Rewards(process=last.rewards.process, team=Scored(paid))
+        episode.turns[-1].last = parent
+        episode.without[role] = len(episode.steps) - 1
+    return episode
+
+
 def advantages(episode: Episode) -> list[float | None]:
     return [turn.advantage for turn in episode.turns]

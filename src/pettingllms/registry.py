@@ -113,5 +113,7 @@ ALGORITHMS = Registry(
         "magrpo": "pettingllms.algos.magrpo:Magrpo",
         "dr_mas": "pettingllms.algos.dr_mas:DrMas",
         "debate": "pettingllms.algos.debate:Debate",
+        "counterfactual": "pettingllms.algos.counterfactual:Counterfactual",
+        "remove_role": "pettingllms.algos.remove_role:RemoveRole",
     },
 )

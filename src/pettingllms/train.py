@@ -119,8 +119,7 @@ class Run:
 
     async def sample(self) -> list[Episode]:
         """Play the tasks."""
-        rollout = self._config.rollout
-        total = len(self._tasks) * (rollout.num_samples if rollout.type == "linear" else 1)
+        total = len(self._tasks) * self._config.rollout.num_episodes
         with self._phase("sampling"):
             return await self._team.play(
                 self._tasks,

@@ -298,6 +298,11 @@ class NoRandomPlayer(Relay):
     players = {}
 
 
+class SilentAboutSilence(Relay):
+    def silence(self, state, role):
+        return None
+
+
 class SoloForTwo(Relay):
     def solo(self) -> Environment:
         return self
@@ -330,6 +335,7 @@ BROKEN = {
     PaysLateUnsaid: "late-rewards",
     NeverPays: "never-paid",
     ShowsNothing: "bad-observation",
+    SilentAboutSilence: "bad-silence",
     ShowsTheClock: "observe-not-repeatable",
     LeaksTheHand: "hidden-leak",
     NoVersion: "id-without-version",

@@ -159,8 +159,9 @@ class Notebook(Relay):
 
 def check_forks_do_not_touch() -> None:
     env = Notebook()
-    options = {"type": "tree", "continuation": "episode", "keep_continuations": True}
-    for episode in roll(env, by_chance, num_tasks=2, **options):
+    tree = {"type": "tree", "continuation": "episode", "keep_continuations": True}
+    grown = roll(env, by_chance, num_tasks=2, **tree)
+    for episode in grown + roll(env, by_chance, num_tasks=2, type="replay", replay="resampled"):
         for turn in episode.turns:
             state = env.reset(episode.task, episode.seed)
             for at in list(episode.path(turn.last))[::-1]:
@@ -184,9 +185,11 @@ def sometimes(request, number):
 
 
 def check_failures_are_not_trained_on() -> None:
-    for name in [*LINEAR, "at_grpo", "reinforce_pp", "rae"]:
-        type_ = "tree" if name == "at_grpo" else "linear"
-        episodes = roll(Relay(), sometimes, num_tasks=8, num_samples=6, type=type_)
+    for name in [*LINEAR, "at_grpo", "reinforce_pp", "rae", "counterfactual", "remove_role"]:
+        options = {"type": ALGORITHMS.load(name).rollout_type()}
+        if name == "remove_role":
+            options["replay"] = "silent"
+        episodes = roll(Relay(), sometimes, num_tasks=8, num_samples=6, **options)
         failed = [turn for e in episodes for turn in e.turns if turn.failure is not None]
         assert failed, "the sampler must fail now and then"
         groups = make_algorithm(name).assign(episodes)

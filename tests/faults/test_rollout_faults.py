@@ -53,7 +53,7 @@ def lines(episodes: list[Episode], but: str) -> list[str]:
     return [episode_line(e) for e in episodes if e.task.id != but]
 
 
-@pytest.mark.parametrize("type_", ["linear", "tree"])
+@pytest.mark.parametrize("type_", ["linear", "tree", "replay"])
 @pytest.mark.parametrize("hang", [False, True], ids=["raises", "hangs"])
 @pytest.mark.parametrize("where", ["reset", "acting", "observe", "step", "success"])
 def test_a_broken_environment_fails_its_own_episodes_alone(where, hang, type_) -> None:
@@ -138,7 +138,7 @@ class Moody:
         return await self.sound.sample(request)
 
 
-@pytest.mark.parametrize("type_", ["linear", "tree"])
+@pytest.mark.parametrize("type_", ["linear", "tree", "replay"])
 @pytest.mark.parametrize(
     ("mood", "reason"),
     [
@@ -235,7 +235,7 @@ ODDITIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("type_", ["linear", "tree"])
+@pytest.mark.parametrize("type_", ["linear", "tree", "replay"])
 @pytest.mark.parametrize("oddity", ODDITIES)
 def test_an_answer_outside_the_contract_is_a_failure_of_its_own_episode(oddity, type_) -> None:
     options = {"num_tasks": 3, "num_samples": 2, "type": type_}
@@ -265,7 +265,7 @@ def odd_samples(oddity: str, request) -> list[Sample]:
     return odd[oddity]
 
 
-@pytest.mark.parametrize("type_", ["linear", "tree"])
+@pytest.mark.parametrize("type_", ["linear", "tree", "replay"])
 @pytest.mark.parametrize(
     "oddity",
     ["few", "many", "none", "log-probs short", "log-probs nan", "too long", "id too large"],

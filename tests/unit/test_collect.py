@@ -115,3 +115,13 @@ def test_tokens_of_continuations_are_counted_once(tmp_path: Path) -> None:
         again = summarize(list(read_episodes(tmp_path / EPISODES_FILE)), config)
         assert again.num_tokens == summary.num_tokens
     assert len(totals) == 1
+
+
+def test_tokens_of_replays_are_counted_once(tmp_path: Path) -> None:
+    config = mixed_team(algo={"type": "counterfactual"}, rollout={"num_tasks": 2})
+    summary = collect(config, tmp_path)
+    episodes = list(read_episodes(tmp_path / EPISODES_FILE))
+    held = sum(turn.num_tokens for episode in episodes for turn in episode.turns)
+    played = sum(turn.num_tokens for episode in episodes for turn in episode.trunk_turns())
+    assert summary.num_tokens == held
+    assert summary.num_extra_tokens == held - played > 0

@@ -8,7 +8,7 @@ from pettingllms.algos.credit import role_reward
 from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.types import Episode, Group, Member, Scored, Turn
 
-Need = Literal["forks"]
+Need = Literal["forks", "replays", "silence"]
 
 
 class Algorithm(ABC):
@@ -21,9 +21,10 @@ class Algorithm(ABC):
     Config: ClassVar[type[AlgoConfig]] = AlgoConfig
     """The options that a configuration file may set under [algo]."""
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """What a run must provide."""
+    """What a run must provide: siblings in forks of their own, replays of a finished episode, and
+    replays in which a role is silent."""
     min_samples: ClassVar[int] = 2
-    """How often a task (or a decision, with forks) must be sampled for a comparison."""
+    """How often a task (or a decision, in a tree) must be sampled for a comparison."""
     min_members: ClassVar[int] = 2
     """Members that a group needs; the turns of a smaller one are not trained on."""
 
@@ -37,6 +38,13 @@ class Algorithm(ABC):
         self.reward = reward or RewardConfig()
         self.policies = policies
         """Names of those that learn now; None: everybody."""
+
+    @classmethod
+    def rollout_type(cls) -> Literal["linear", "tree", "replay"]:
+        """The rollouts that it reads."""
+        if "replays" in cls.needs:
+            return "replay"
+        return "tree" if "forks" in cls.needs else "linear"
 
     @abstractmethod
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
@@ -70,9 +78,9 @@ class Algorithm(ABC):
         """Take up what a run saved."""
 
     def learns(self, turn: Turn) -> bool:
-        """Whether a turn can be trained on at all."""
+        """Whether a turn can be trained on at all: its policy learns, and wrote something."""
         trained = self.policies is None or turn.policy in self.policies
-        return trained and turn.failure is None
+        return trained and turn.failure is None and turn.policy_version is not None
 
     def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
         """Each role's part in each play: its turns, with what it was paid for the whole.

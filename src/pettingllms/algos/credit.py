@@ -53,6 +53,19 @@ def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
     return _mixed(_levels(steps, steps, role), mix)
 
 
+def reward_without(episode: Episode, role: str, mix: RewardConfig) -> Reward:
+    """What a role would have been paid had it said nothing, where that was replayed.
+
+    A role that says nothing is paid 0 for its replies: that the environment refuses silence, and
+    fines it, is no merit of those who speak.
+    """
+    last = episode.without[role]
+    if isinstance(last, Failed):
+        return last
+    _, agent, team = _levels([], [episode.steps[at] for at in episode.path(last)], role)
+    return _mixed((Scored(0.0), agent, team), mix)
+
+
 def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
     """What the team was paid from one step of the trunk to the end."""
     if episode.failure is not None:
@@ -101,6 +114,13 @@ def centered(rewards: Sequence[float]) -> list[float]:
     """Each reward less the mean of all."""
     middle = mean(rewards)
     return [reward - middle for reward in rewards]
+
+
+def leave_one_out(rewards: Sequence[float]) -> list[float]:
+    """Each reward less the mean of the others; zeros if all are equal."""
+    if min(rewards) == max(rewards):
+        return [0.0] * len(rewards)
+    return [offset * len(rewards) / (len(rewards) - 1) for offset in centered(rewards)]
 
 
 def standardized(rewards: Sequence[float]) -> list[float]:

@@ -6,7 +6,7 @@ role's replies, so groups hold one role each.
 """
 
 from pettingllms.algos.base import reward_list
-from pettingllms.algos.credit import centered
+from pettingllms.algos.credit import leave_one_out
 from pettingllms.algos.dr_mas import DrMas
 from pettingllms.types import Group
 
@@ -15,5 +15,4 @@ class Rloo(DrMas):
     """A = R - mean of the other plays of the role in the task."""
 
     def advantages(self, group: Group) -> list[float]:
-        count = len(group.members)
-        return [offset * count / (count - 1) for offset in centered(reward_list(group))]
+        return leave_one_out(reward_list(group))

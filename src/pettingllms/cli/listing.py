@@ -42,8 +42,7 @@ def list_algos() -> None:
     table = Table("algorithm", "rollout", "advantage", title="Algorithms")
     for name in ALGORITHMS.names():
         cls = ALGORITHMS.load(name)
-        rollout = "tree" if "forks" in cls.needs else "linear"
-        table.add_row(f"[bold]{name}[/]", rollout, cls.__doc__.splitlines()[0])
+        table.add_row(f"[bold]{name}[/]", cls.rollout_type(), cls.__doc__.splitlines()[0])
     console.print(table)
 
 

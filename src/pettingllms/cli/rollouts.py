@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pettingllms.algos import make_algorithm_for
+from pettingllms.algos import Algorithm, make_algorithm_for
 from pettingllms.cli.console import console
 from pettingllms.collect import CONFIG_FILE, EPISODES_FILE, collect
 from pettingllms.config import RunConfig, load_config
@@ -41,9 +41,8 @@ def run_rollout(
             f"rollout.num_tasks = {config.rollout.num_tasks} asks for more.[/]"
         )
     _announce_stand_in(config, player)
-    num_samples = config.rollout.num_samples if config.rollout.type == "linear" else 1
     with _progress() as progress:
-        bar = progress.add_task("episodes", total=num_tasks * num_samples)
+        bar = progress.add_task("episodes", total=num_tasks * config.rollout.num_episodes)
 
         def advance(_: Episode) -> None:
             progress.advance(bar)
@@ -83,14 +82,20 @@ def score_episodes(
     table.add_row("turns that would be trained on", f"{trained} of {len(turns)}")
     console.print(table)
     if not groups:
-        needed = "tree" if "forks" in algorithm.needs else "linear"
+        found = config.rollout.type
+        kind = f"{config.rollout.replay} replay" if found == "replay" else found
         console.print(
-            f"[yellow]No turns could be compared. {algo} reads {needed} rollouts, and these are "
-            f"{config.rollout.type}; it compares what was paid at the levels that it reads.[/]"
+            f"[yellow]No turns could be compared. {algo} reads {_readable(algorithm)} rollouts, "
+            f"and these are {kind}; it compares what was paid at the levels that it reads.[/]"
         )
     if out is not None:
         write_episodes(out, episodes)
         console.print(f"Written to [bold]{escape(str(out))}[/]")
+
+
+def _readable(algorithm: Algorithm) -> str:
+    silent = "silent " if "silence" in algorithm.needs else ""
+    return silent + algorithm.rollout_type()
 
 
 def _differ(group: Group) -> bool:
@@ -133,5 +138,5 @@ def _print_summary(summary: Summary, config: RunConfig) -> None:
     console.print(
         f"{summary.num_episodes} episodes, {summary.num_turns} turns "
         f"({summary.num_trained_turns} with an advantage, {summary.num_failed_turns} failed), "
-        f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them for continuations)"
+        f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them extra)"
     )

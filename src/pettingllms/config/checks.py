@@ -51,8 +51,11 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
 
 def resolve(config: RunConfig, env: Any) -> RunConfig:
     """Fill in what the file left to choose; the configuration has no problems any more."""
-    forks = "forks" in ALGORITHMS.load(config.algo.type).needs
-    return config.resolved(env.roles, "tree" if forks else "linear")
+    algorithm = ALGORITHMS.load(config.algo.type)
+    rollout = {"type": algorithm.rollout_type()}
+    if rollout["type"] == "replay" and config.rollout.replay == "auto":
+        rollout["replay"] = "silent" if "silence" in algorithm.needs else "kept"
+    return config.resolved(env.roles, rollout)
 
 
 def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
@@ -92,22 +95,27 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
     algorithm = ALGORITHMS.load(algo_type)
-    forks = "forks" in algorithm.needs
-    if forks and not env.can_fork:
+    needed = algorithm.rollout_type()
+    if needed != "linear" and not env.can_fork:
         yield (
             f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
             'set algo.type = "grpo"'
         )
-    needed = "tree" if forks else "linear"
     if rollout.type not in ("auto", needed):
         yield (
             f"rollout.type: '{algo_type}' needs rollout.type = \"{needed}\", "
             f'not "{rollout.type}"; leave the key out'
         )
-    if forks and env.late_rewards and rollout.continuation == "none":
+    if needed == "tree" and env.late_rewards and rollout.continuation == "none":
         yield (
             f"rollout.continuation: '{env.id}' pays late, so a sibling's own step says nothing "
             'about it; set rollout.continuation = "episode"'
+        )
+    replays = ("auto", "silent") if "silence" in algorithm.needs else ("auto", "kept", "resampled")
+    if needed == "replay" and rollout.replay not in replays:
+        yield (
+            f"rollout.replay: '{algo_type}' cannot read replays that are \"{rollout.replay}\"; "
+            f"set one of {', '.join(replays)}, or leave the key out"
         )
     if rollout.num_samples < algorithm.min_samples:
         yield (

@@ -40,22 +40,31 @@ class RewardConfig(Section):
 class RolloutConfig(Section):
     """How episodes are played, and where they are cut."""
 
-    type: Literal["auto", "linear", "tree"] = "auto"
-    """`linear`: whole episodes side by side. `tree`: siblings at every decision. `auto`: what the
-    algorithm needs."""
+    type: Literal["auto", "linear", "tree", "replay"] = "auto"
+    """`linear`: whole episodes side by side. `tree`: siblings at every decision. `replay`: linear,
+    and then played again with one thing changed. `auto`: what the algorithm needs."""
     num_tasks: int = Field(default=8, ge=1)
     """Tasks in a batch."""
     num_samples: int = Field(default=4, ge=1)
-    """Linear: episodes of one task. Tree: sibling replies at one decision."""
+    """Linear and replay: episodes of one task. Tree: sibling replies at one decision."""
     select: Literal["best", "sampled"] = "best"
     """Tree: which sibling's branch goes on."""
     continuation: Literal["none", "episode"] = "none"
     """Tree: `episode` plays every sibling on to its end and compares the returns, for games that
     pay late."""
     max_extra_tokens: int = Field(default=100_000, ge=1)
-    """Tree: tokens that an episode's continuations may use before the episode is cut."""
+    """Tree: tokens that an episode's continuations may use before the episode is cut. Replay:
+    tokens that an episode's replays may use, other replies included; once they are used up, the
+    turns that are left get no replays and are not trained on."""
     keep_continuations: bool = False
     """Tree: keep what was said in continuations, for a look. Their rewards are always kept."""
+    num_replays: int = Field(default=3, ge=1)
+    """Replay: other replies of its role that a turn is compared with."""
+    replay: Literal["auto", "kept", "resampled", "silent"] = "auto"
+    """Replay: what a role says after another reply of its own. `kept`: what it said in the episode.
+    `resampled`: it is asked again. `silent`: no reply is exchanged, the role says nothing in the
+    whole replay. `auto`: `kept`, or `silent` for an algorithm that needs it. All other roles say
+    what they said."""
     max_steps: int = Field(default=200, ge=1)
     """Steps of the environment before an episode is cut."""
     max_reply_tokens: int = Field(default=512, ge=1)
@@ -70,6 +79,11 @@ class RolloutConfig(Section):
     """How long one reply may take before its turn fails."""
     max_failure_share: float = Field(default=0.1, ge=0, le=1)
     """Share of failed turns, or of failed episodes, above which the alarm is raised."""
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of one task: a tree has its samples within one."""
+        return 1 if self.type == "tree" else self.num_samples
 
 
 def _section_of(registry: Registry, key: str, data: Any) -> Any:
@@ -127,13 +141,13 @@ class RunConfig(Section):
     seed: int = 0
     """Everything random in the run follows from this number."""
 
-    def resolved(self, env_roles: tuple[str, ...], rollout_type: Literal["linear", "tree"]) -> Self:
-        """The same run with what was left to choose filled in."""
+    def resolved(self, env_roles: tuple[str, ...], rollout: dict[str, str]) -> Self:
+        """The same run with what was left to choose filled in; `rollout` has the keys of that."""
         only = next(iter(self.policies))
         roles = {role: self.roles.get(role, only) for role in env_roles}
-        rollout = self.rollout.model_copy(update={"type": rollout_type})
         env = self.env_at(1).model_copy(update={"id": absolute(self.env.id)})
-        return self.model_copy(update={"env": env, "roles": roles, "rollout": rollout})
+        played = self.rollout.model_copy(update=rollout)
+        return self.model_copy(update={"env": env, "roles": roles, "rollout": played})
 
     def gap_bound(self) -> float:
         """Mean difference of log-probs between sampler and learner past which the run stops."""

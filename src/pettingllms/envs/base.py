@@ -112,6 +112,14 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """
         return state
 
+    def silence(self, state: StateT, role: str) -> str:
+        """The reply that stands for saying nothing, when a play is replayed without a role.
+
+        Override it where the empty reply does more than that: where it is refused and loses the
+        game, say, give the move that needs no thought.
+        """
+        return ""
+
     def draw(self, state: StateT, role: str) -> str:
         """The state as the role may see it, for a person at a terminal, in Rich's markup."""
         from rich.markup import escape

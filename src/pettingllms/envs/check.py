@@ -152,6 +152,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
         acted |= set(roles)
         for role in roles:
             _check_observation(env, state, role, rng)
+            _check_silence(env, state, role)
         replies = {role: _reply(env, state, role, rng, nonsense) for role in roles}
         rival = {role: _reply(env, state, role, rng, not nonsense) for role in roles}
         result = _check_step(env, state, replies, rival)
@@ -221,6 +222,12 @@ def _check_observation(env: Env, state: object, role: str, rng: random.Random) -
         raise _Broken(
             "hidden-leak", f"what '{role}' must not know was changed, and its observation changed"
         )
+
+
+def _check_silence(env: Env, state: object, role: str) -> None:
+    silence: object = _call(lambda: env.silence(state, role), "silence")
+    if not isinstance(silence, str):
+        raise _Broken("bad-silence", f"silence of '{role}' is {silence!r:.60}; give a reply")
 
 
 def _reply(env: Env, state: object, role: str, rng: random.Random, nonsense: bool) -> str:

@@ -180,6 +180,11 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     def success(self, state: Draft[PuzzleT], role: str) -> bool:
         return self._score(state) == 1.0
 
+    def silence(self, state: Draft[PuzzleT], role: str) -> str:
+        """Acceptance of the plan in force; what the planner leaves empty is refused, and the plan
+        in force stays."""
+        return self.reply_of(ACCEPT) if _may_accept(state, role) else ""
+
     def draw(self, state: Draft[PuzzleT], role: str) -> str:
         from rich.markup import escape
 

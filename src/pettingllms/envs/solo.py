@@ -67,6 +67,9 @@ class AllSeats(Environment[SeatState, EnvConfig]):
     def redeal(self, state: SeatState, role: str, rng: random.Random) -> SeatState:
         return replace(state, inner=self.env.redeal(state.inner, state.seat, rng))
 
+    def silence(self, state: SeatState, role: str) -> str:
+        return self.env.silence(state.inner, state.seat)
+
     def draw(self, state: SeatState, role: str) -> str:
         return self.env.draw(state.inner, state.seat)
 

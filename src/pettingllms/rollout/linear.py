@@ -5,11 +5,14 @@ from pettingllms.rollout.table import Position, Table
 from pettingllms.types import Episode, Turn
 
 
-async def play_linear(table: Table, episode: Episode, path: int | str) -> None:
-    """Play the episode's task once, to its end."""
+async def play_linear(
+    table: Table, episode: Episode, path: int | str, visited: list[Position] | None = None
+) -> None:
+    """Play the episode's task once, to its end; note in `visited` where each step was made."""
     try:
         start = await table.start(episode.task, episode.seed, path)
-        end = await play_on(table, episode, start, table.config.max_episode_tokens)
+        limit = table.config.max_episode_tokens
+        end = await play_on(table, episode, start, limit, visited=visited)
         if episode.failure is None:
             episode.success = await table.success(end)
     except CallFailed as failed:
@@ -24,6 +27,7 @@ async def play_on(
     max_tokens: int,
     key: str = "max_episode_tokens",
     num_steps: int = 0,
+    visited: list[Position] | None = None,
 ) -> Position:
     """Play from a position to the end, adding every turn and step to the episode.
 
@@ -44,6 +48,8 @@ async def play_on(
             episode.failure = table.over_limit(num_steps, max_tokens, max_tokens, key)
         if episode.failure is not None:
             break
+        if visited is not None:
+            visited.append(at)
         state, step = await table.step(at, episode, turns)
         for (turn,) in replies:
             turn.step = step

@@ -9,7 +9,7 @@ from typing import Any
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
 from pettingllms.rollout.guard import Guard
-from pettingllms.rollout.seats import Question, Seat, ask
+from pettingllms.rollout.seats import NO_IDS, Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Message, Rewards, Step, Task, Turn
 
@@ -26,7 +26,7 @@ class Position:
     step: int | None
     seed: int
 
-    def after(self, state: Any, step: int, *choice: int | str) -> "Position":
+    def after(self, state: Any, step: int | None, *choice: int | str) -> "Position":
         """The position that a choice leads to."""
         return Position(state, step, derive_seed(self.seed, *choice))
 
@@ -54,22 +54,25 @@ class Table:
         self, at: Position, task: Task, num_samples: Mapping[str, int], max_tokens: int
     ) -> list[list[Turn]]:
         """Ask several roles at the same time; the turns of each, in the order of the roles."""
-        questions = [
-            Question(
-                role=role,
-                messages=await self.guard.call("observe", self._observe, at.state, role),
-                state=at.state,
-                task_id=task.id,
-                seed=derive_seed(at.seed, "ask", role),
-                num_samples=number,
-                max_tokens=min(max_tokens, self.config.max_reply_tokens),
-                seconds=self.config.sampler_seconds,
-            )
-            for role, number in num_samples.items()
-        ]
+        questions = []
+        for role, number in num_samples.items():
+            messages = await self.guard.call("observe", self._observe, at.state, role)
+            questions.append(self._question(at, task, role, messages, number, max_tokens))
         if len(questions) == 1:
             return [await ask(self.seats[questions[0].role], questions[0])]
         return await asyncio.gather(*(ask(self.seats[q.role], q) for q in questions))
+
+    async def ask_again(
+        self, at: Position, task: Task, turn: Turn, num_samples: int, max_tokens: int
+    ) -> list[Turn]:
+        """Other replies to what this turn replied to; they differ by the seed of the position."""
+        question = self._question(at, task, turn.role, turn.messages, num_samples, max_tokens)
+        return await ask(self.seats[turn.role], question)
+
+    async def silence(self, at: Position, role: str) -> Turn:
+        """The turn of a role that says nothing: no policy wrote it."""
+        text = await self.guard.call("silence", self._silence, at.state, role)
+        return Turn(role, self.seats[role].policy, (), NO_IDS, NO_IDS, None, text, None)
 
     async def step(self, at: Position, episode: Episode, turns: Sequence[int]) -> tuple[Any, int]:
         """Step the environment with these turns' replies; the next state, and the new step."""
@@ -86,11 +89,37 @@ class Table:
         self, num_steps: int, num_tokens: int, max_tokens: int, key: str
     ) -> Failed | None:
         """The failure to record if a play may not go on; `key` is where its tokens are limited."""
-        if num_steps >= self.config.max_steps:
-            return Failed(f"cut after {num_steps} steps (rollout.max_steps)", "limit")
+        if (failure := self.over_steps(num_steps)) is not None:
+            return failure
         if num_tokens >= max_tokens:
             return Failed(f"cut after {num_tokens} tokens (rollout.{key})", "limit")
         return None
+
+    def over_steps(self, num_steps: int) -> Failed | None:
+        """The failure to record if a play may not make another step."""
+        if num_steps >= self.config.max_steps:
+            return Failed(f"cut after {num_steps} steps (rollout.max_steps)", "limit")
+        return None
+
+    def _question(
+        self,
+        at: Position,
+        task: Task,
+        role: str,
+        messages: tuple[Message, ...],
+        num_samples: int,
+        max_tokens: int,
+    ) -> Question:
+        return Question(
+            role=role,
+            messages=messages,
+            state=at.state,
+            task_id=task.id,
+            seed=derive_seed(at.seed, "ask", role),
+            num_samples=num_samples,
+            max_tokens=min(max_tokens, self.config.max_reply_tokens),
+            seconds=self.config.sampler_seconds,
+        )
 
     # What follows runs inside the guard: an answer of the environment that is not what the
     # contract says is its failure, like an exception.
@@ -106,6 +135,12 @@ class Table:
         if not messages or not all(isinstance(message, Message) for message in messages):
             raise TypeError(f"'{role}' is shown {messages!r:.60}, which are not messages")
         return messages
+
+    def _silence(self, state: Any, role: str) -> str:
+        text: object = self.env.silence(state, role)
+        if not isinstance(text, str):
+            raise TypeError(f"the silence of '{role}' is {text!r:.60}, which is no reply")
+        return text
 
     def _step(
         self, state: Any, replies: Mapping[str, str]

@@ -80,7 +80,7 @@ async def _decide(
         turn.step = None if fork.at is None else fork.at.step
         turn.last = fork.last
     for indices in siblings:
-        _void_if_cut([episode.turns[index] for index in indices])
+        void_if_cut([episode.turns[index] for index in indices])
     rng = random.Random(derive_seed(at.seed, "select"))
     chosen = tuple(_select(table, episode, indices, rng) for indices in siblings)
     fork = forks.get(chosen) or await _fork(table, episode, at, chosen)
@@ -136,7 +136,8 @@ async def _play_forks_on(table: Table, episode: Episode, forks: list[Fork], num_
         *(_play_fork_on(table, episode, fork.at, share, num_steps) for fork in open_forks)
     )
     for fork, play in zip(open_forks, plays, strict=True):
-        graft(episode, play, fork, keep=table.config.keep_continuations)
+        fork.last = graft(episode, play, fork.last, keep=table.config.keep_continuations)
+        fork.failure = play.failure
 
 
 async def _play_fork_on(
@@ -154,33 +155,37 @@ async def _play_fork_on(
     return play
 
 
-def graft(episode: Episode, play: Episode, fork: Fork, keep: bool) -> None:
-    """Put a continuation into the episode, behind the fork that it was played from.
+def graft(
+    episode: Episode, play: Episode, root: int | None, keep: bool, num_shared: int = 0
+) -> int | None:
+    """Put a small play into the episode, behind the step it was played from; give where it ends.
 
-    Its rewards are what the fork is judged by. What was said in it is kept only for a look: that
-    is most of the memory of a tree.
+    Its rewards are what a fork is judged by. What was said in it is kept only for a look: that is
+    most of the memory of a tree. Its first `num_shared` turns are those of the episode itself.
     """
-    first_turn, first_step = len(episode.turns), len(episode.steps)
-    root = fork.last
-    episode.num_extra_tokens += play.num_tokens
+    first_turn, first_step = len(episode.turns) - num_shared, len(episode.steps)
+    added = play.turns[num_shared:]
+    episode.num_extra_tokens += sum(turn.num_tokens for turn in added)
 
     def moved(step: int | None) -> int | None:
         return root if step is None else step + first_step
 
-    for turn in play.turns:
+    def placed(turn: int) -> int:
+        return turn if turn < num_shared else turn + first_turn
+
+    for turn in added:
         turn.step = None if turn.step is None else turn.step + first_step
         turn.last = moved(turn.last)
     for step in play.steps:
         step.parent = moved(step.parent)
-        step.turns = tuple(index + first_turn for index in step.turns) if keep else ()
+        step.turns = tuple(map(placed, step.turns)) if keep else ()
     if keep:
-        episode.turns += play.turns
+        episode.turns += added
     episode.steps += play.steps
-    fork.last = moved(play.last)
-    fork.failure = play.failure
+    return moved(play.last)
 
 
-def _void_if_cut(siblings: list[Turn]) -> None:
+def void_if_cut(siblings: list[Turn]) -> None:
     """Compare none if one was cut by a limit: those that were not are the plays that ended soon."""
     cut = next((t.failure for t in siblings if t.failure and t.failure.owner == "limit"), None)
     for turn in siblings:

@@ -13,6 +13,7 @@ from pettingllms.envs import Environment
 from pettingllms.errors import TaskError
 from pettingllms.rollout.guard import Guard
 from pettingllms.rollout.linear import play_linear
+from pettingllms.rollout.replay import play_replay
 from pettingllms.rollout.seats import Seat
 from pettingllms.rollout.table import Table
 from pettingllms.rollout.tree import play_tree
@@ -20,7 +21,7 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 
 DEFAULT, RARELY = gc.get_threshold(), (100_000, 50, 1000)
-ROLLOUTS = {"linear": play_linear, "tree": play_tree}
+ROLLOUTS = {"linear": play_linear, "tree": play_tree, "replay": play_replay}
 
 
 @contextmanager
@@ -51,7 +52,12 @@ class Worker:
     def __post_init__(self) -> None:
         if self.config.type not in ROLLOUTS:
             raise ValueError(
-                f"rollout.type is '{self.config.type}'; resolve it to 'linear' or 'tree' first"
+                f"rollout.type is '{self.config.type}'; resolve it to 'linear', 'tree' or 'replay' "
+                "first"
+            )
+        if self.config.type == "replay" and self.config.replay == "auto":
+            raise ValueError(
+                "rollout.replay is 'auto'; resolve it to 'kept', 'resampled' or 'silent' first"
             )
 
     async def run(
@@ -81,10 +87,9 @@ class Worker:
 
     def _plays(self, tasks: Iterable[Task], seed: int) -> Iterator[tuple[Episode, int]]:
         """The episodes to play. All of one task share a seed, so they start from one state."""
-        num_episodes = self.config.num_samples if self.config.type == "linear" else 1
         for task in tasks:
             env_seed = derive_seed("env", seed, task.id)
-            for number in range(num_episodes):
+            for number in range(self.config.num_episodes):
                 yield Episode(f"{task.id}/{number}", self.env.id, task, env_seed), number
 
 

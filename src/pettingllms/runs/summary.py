@@ -19,9 +19,9 @@ class Summary:
     num_trained_turns: int = 0
     num_failed_turns: int = 0
     num_tokens: int = 0
-    """All that were sampled, those of continuations too."""
+    """All that were sampled, the extra ones too."""
     num_extra_tokens: int = 0
-    """Those of continuations."""
+    """Those of continuations and replays."""
     failures: Counter[str] = field(default_factory=Counter)
     """Failed turns, and failed episodes none of whose turns failed, by owner and reason."""
     failed_turns: Counter[str] = field(default_factory=Counter)
@@ -72,7 +72,7 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     summary.num_turns += len(episode.turns)
     summary.num_extra_tokens += episode.num_extra_tokens
     summary.num_tokens += episode.num_tokens
-    if not config.rollout.keep_continuations:
+    if config.rollout.type != "replay" and not config.rollout.keep_continuations:
         summary.num_tokens += episode.num_extra_tokens
     if episode.failure is not None:
         summary.num_failed_episodes += 1

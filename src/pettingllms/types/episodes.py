@@ -2,7 +2,9 @@
 
 An episode is a tree of steps. A linear rollout gives a tree with one branch; a tree rollout gives a
 trunk (the play that went on) with siblings, and with continuations that were played only to find
-out what a sibling was worth.
+out what a sibling was worth. A replay rollout gives a trunk as linear rollouts do, and replays of
+it behind the place where they went another way; their steps name the trunk's own turns wherever a
+role said what it had said.
 """
 
 from collections.abc import Iterator, Mapping
@@ -96,7 +98,10 @@ class Episode:
     failure: Failed | None = None
     """Why the trunk stopped before its end, if so."""
     num_extra_tokens: int = 0
-    """Tokens sampled only to find out what siblings were worth."""
+    """Tokens sampled only to find out what siblings were worth, or for replays."""
+    without: dict[str, int | Failed] = field(default_factory=dict)
+    """For each role that the play was replayed without: index of the replay's last step, or why it
+    did not come to an end."""
 
     def path(self, last: int | None, first: int | None = None) -> Iterator[int]:
         """Step indices from `last` back to `first` (or to the start), newest first."""

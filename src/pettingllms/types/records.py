@@ -35,6 +35,10 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "failure": _reward_to_json(episode.failure),
         "last": episode.last,
         "num_extra_tokens": episode.num_extra_tokens,
+        "without": {
+            role: _reward_to_json(end) if isinstance(end, Failed) else end
+            for role, end in episode.without.items()
+        },
         "turns": [_turn_to_json(turn) for turn in episode.turns],
         "steps": [_step_to_json(step) for step in episode.steps],
     }
@@ -58,6 +62,10 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
         success=data["success"],
         failure=_failure_from_json(data["failure"]),
         num_extra_tokens=data["num_extra_tokens"],
+        without={
+            role: Failed(end["failed"], end["owner"]) if isinstance(end, dict) else end
+            for role, end in data.get("without", {}).items()
+        },
     )
 
 

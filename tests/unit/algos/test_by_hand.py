@@ -8,8 +8,9 @@ from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import role_reward, turn_reward
 from pettingllms.algos.rae import Rae, RaeConfig
 from pettingllms.config import RewardConfig
+from pettingllms.registry import ALGORITHMS
 from pettingllms.types import Episode, Failed, Scored
-from plays import LOST, advantages, linear, rewards, siblings
+from plays import LOST, advantages, linear, removals, rewards, siblings
 
 near = pytest.approx
 
@@ -223,3 +224,54 @@ def test_magrpo_weighs_the_team_and_leaves_lonely_turns_out() -> None:
     cls(reward=RewardConfig(team=0.5)).assign(plays)
     assert [advantages(play) for play in plays] == [[-1.75], [1.75, None]]
     assert cls(reward=RewardConfig(team=0)).assign(plays) == []
+
+
+def test_counterfactual() -> None:
+    episode = siblings("t", "a", [4.0, 1.0, LOST, 2.5])
+    episode.last = 0  # the first reply is the one that was given
+    make_algorithm("counterfactual").assign([episode])
+    assert advantages(episode) == [4 - 1.75, 1 - 3.25, None, 0.0]
+    (group,) = make_algorithm("counterfactual", train_alternatives=False).assign([episode])
+    assert advantages(episode) == [4 - 1.75, None, None, None]
+    assert [member.reward for member in group.members] == [4.0, 1.0, 2.5]
+
+
+def test_counterfactual_has_nothing_to_say_of_a_reply_without_others() -> None:
+    for values in ([4.0], [4.0, LOST]):
+        episode = siblings("t", "a", values)
+        assert make_algorithm("counterfactual").assign([episode]) == []
+        assert set(advantages(episode)) == {None}
+
+
+def test_remove_role() -> None:
+    without = {"a": 1.0, "b": 4.0, "c": 6.0, "d": LOST}
+    episode = removals("t", 0, ("a", "b", "c", "d", "e"), 4.0, without)
+    make_algorithm("remove_role").assign([episode])
+    needed, idle, harmful, lost, never_removed, *silent = advantages(episode)
+    assert (needed, idle, harmful) == (3.0, 0.0, -2.0)
+    assert lost is None
+    assert never_removed is None
+    assert silent == [None] * 3
+
+
+def test_nobody_is_credited_with_a_fine_for_silence() -> None:
+    fined = removals("t", 0, ("a", "b"), 4.0, {"a": 5.0}, fine=-10.0)
+    make_algorithm("remove_role").assign([fined])
+    assert fined.turns[0].advantage == -1.0
+
+
+def test_a_role_is_paid_for_its_own_replies_and_without_them_it_is_not() -> None:
+    episode = removals("t", 0, ("a", "b"), 4.0, {"a": 3.0})
+    episode.steps[0].rewards = rewards(process={"a": 0.5}, agent={"a": 0.25})
+    make_algorithm("remove_role").assign([episode])
+    assert episode.turns[0].advantage == 0.5 + 0.25 + 4 - 3
+
+
+def test_a_turn_that_nobody_wrote_is_trained_on_by_nobody() -> None:
+    """Silent turns of a replay stand in the episode, and other algorithms may read it too."""
+    episodes = [removals("t", n, ("a", "b"), 4.0 + n, {"a": 1.0, "b": 2.0}) for n in range(2)]
+    for name in ALGORITHMS.names():
+        make_algorithm(name).assign(episodes)
+        silent = [t for e in episodes for t in e.turns if t.policy_version is None]
+        assert len(silent) == 4
+        assert all(turn.advantage is None for turn in silent), name

@@ -110,6 +110,18 @@ def test_a_missing_section_says_what_it_is_for() -> None:
             "has no player called 'minmax'; did you mean 'minimax'?",
         ),
         ({"rollout": {"type": "tree"}}, "'grpo' needs rollout.type = \"linear\""),
+        (
+            {"algo": {"type": "counterfactual"}, "rollout": {"type": "linear"}},
+            "'counterfactual' needs rollout.type = \"replay\"",
+        ),
+        (
+            {"algo": {"type": "counterfactual"}, "rollout": {"replay": "silent"}},
+            "'counterfactual' cannot read replays that are \"silent\"; set one of auto, kept",
+        ),
+        (
+            {"algo": {"type": "remove_role"}, "rollout": {"replay": "kept"}},
+            "'remove_role' cannot read replays that are \"kept\"; set one of auto, silent",
+        ),
         ({"algo": {"type": "at_grpo"}}, 'pays late.* set rollout.continuation = "episode"'),
         ({"rollout": {"num_samples": 1}}, "'grpo' compares at least 2 samples"),
         ({"env": {"id": "tic_tac_toe-v1", "opponent": "me"}}, "env.opponent: "),
@@ -144,6 +156,22 @@ def test_an_algorithm_that_forks_refuses_an_environment_that_cannot(monkeypatch)
     assert len(found) == 1
     assert "'at_grpo' needs an environment that can fork" in found[0]
     assert 'set algo.type = "grpo"' in found[0]
+
+
+def test_an_algorithm_that_replays_refuses_an_environment_that_cannot_fork(monkeypatch) -> None:
+    monkeypatch.setattr(ENVIRONMENTS.load("tic_tac_toe-v1"), "can_fork", False)
+    for name in ("counterfactual", "remove_role"):
+        (found,) = problems(algo={"type": name})
+        assert f"'{name}' needs an environment that can fork" in found
+
+
+def test_auto_becomes_the_replays_that_the_algorithm_needs() -> None:
+    for name, kind in (("counterfactual", "kept"), ("remove_role", "silent")):
+        rollout = run(algo={"type": name}, rollout={"num_samples": 1}).rollout
+        assert (rollout.type, rollout.replay) == ("replay", kind)
+    rollout = run(algo={"type": "counterfactual"}, rollout={"replay": "resampled"}).rollout
+    assert rollout.replay == "resampled"
+    assert run().rollout.replay == "auto"
 
 
 def test_overrides_reach_every_depth_and_are_read_as_toml(tmp_path: Path) -> None:

@@ -39,5 +39,5 @@ def test_an_episode_that_is_lost_without_a_word_is_an_error(monkeypatch) -> None
 
 
 def test_a_rollout_that_was_never_resolved_is_refused() -> None:
-    with pytest.raises(ValueError, match="resolve it to 'linear' or 'tree'"):
+    with pytest.raises(ValueError, match="resolve it to 'linear', 'tree' or 'replay'"):
         Worker(Relay(), {}, RolloutConfig(), RewardConfig())

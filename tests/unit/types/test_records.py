@@ -19,7 +19,7 @@ from pettingllms.types import (
     read_episodes,
     write_episodes,
 )
-from plays import linear, rewards, siblings
+from plays import linear, removals, rewards, siblings
 from toys import Relay, roll
 
 
@@ -27,6 +27,9 @@ def test_episodes_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
     episodes = [
         *roll(Relay(), num_tasks=2),
         *roll(Relay(), num_tasks=2, type="tree", continuation="episode"),
+        *roll(Relay(), num_tasks=2, type="replay", replay="resampled"),
+        *roll(Relay(), num_tasks=2, type="replay", replay="silent"),
+        removals("t", 0, ("a", "b"), 1.0, {"a": 2.0, "b": Failed("lost", "environment")}),
         linear(
             "t", 0, ("a", rewards(team=Failed("no judge", "judge"))), failure=Failed("x", "limit")
         ),

@@ -12,8 +12,15 @@ from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.hanabi import players
 from pettingllms.envs.hanabi.drawing import draw_table
 from pettingllms.envs.hanabi.prompts import moves_text, rules_text, table_text, terse_text
-from pettingllms.envs.hanabi.replies import name, read_move
-from pettingllms.envs.hanabi.rules import Table, Variant, after_move, after_refusal, deal
+from pettingllms.envs.hanabi.replies import name, read_move, say
+from pettingllms.envs.hanabi.rules import (
+    Table,
+    Variant,
+    after_move,
+    after_refusal,
+    deal,
+    legal_moves,
+)
 from pettingllms.envs.hanabi.views import hidden_from, redealt
 from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import AllSeats
@@ -128,6 +135,15 @@ class Hanabi(Environment[Table, HanabiConfig]):
 
     def redeal(self, state: Table, role: str, rng: random.Random) -> Table:
         return redealt(state, self.roles.index(role), rng)
+
+    def silence(self, state: Table, role: str) -> str:
+        """Discard the oldest card, or give the last legal hint where nothing may be discarded.
+
+        Nobody may pass, and an empty reply costs the team a life.
+        """
+        moves = legal_moves(self.variant, state)
+        discards = [move for move in moves if move.kind == "discard"]
+        return self.reply_of(say(next(iter(discards), moves[-1])))
 
     def draw(self, state: Table, role: str) -> str:
         seat = self.roles.index(role)

@@ -107,6 +107,10 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def solo(self) -> OneSeat:
         return OneSeat(self, self.config.opponent)
 
+    def silence(self, state: Board, role: str) -> str:
+        """The first free cell: nobody may pass, and an empty reply loses the game at once."""
+        return self.reply_of(str(players.free(state.cells)[0] + 1))
+
     def draw(self, state: Board, role: str) -> str:
         from rich.markup import escape
 

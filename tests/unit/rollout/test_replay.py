@@ -1,0 +1,428 @@
+import random
+from typing import Any
+
+import pytest
+
+from choir import WORDS, Choir, by_table, play_line, sing
+from pettingllms.config import RewardConfig, RolloutConfig
+from pettingllms.envs import check_env, make_env
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollout import Seat, Worker
+from pettingllms.types import Episode, Failed, Turn, episode_line, episode_to_json
+from toys import AnsweringSampler, Relay, by_chance, play_with, roll
+
+KINDS = ["kept", "resampled", "silent"]
+
+
+def replay(
+    env: Any = None, answer: Any = sing, kind: str = "kept", **options: Any
+) -> list[Episode]:
+    options = {"num_tasks": 4, "num_samples": 2, **options}
+    return roll(env or Choir(), answer, type="replay", replay=kind, **options)
+
+
+def added(episode: Episode) -> list[Turn]:
+    """The turns that replays added."""
+    trunk = {id(turn) for turn in episode.trunk_turns()}
+    return [turn for turn in episode.turns if id(turn) not in trunk]
+
+
+def replayed(episode: Episode, turn: Turn) -> list[tuple[int, ...]]:
+    """The turns that entered each step of the line that judged this one, oldest first."""
+    assert turn.last is not None
+    return [episode.steps[at].turns for at in episode.path(turn.last)][::-1]
+
+
+def test_the_choir_keeps_the_contract() -> None:
+    check_env(Choir())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trunk_is_what_a_linear_rollout_plays(kind: str) -> None:
+    for env, answer in ((Choir(), sing), (Relay(), by_chance)):
+        plain = roll(env, answer, num_tasks=4, num_samples=3)
+        for one, two in zip(plain, replay(env, answer, kind, num_samples=3), strict=True):
+            before, after = episode_to_json(one), episode_to_json(two)
+            assert len(after["turns"]) > len(before["turns"])
+            after["turns"] = after["turns"][: len(before["turns"])]
+            after["steps"] = after["steps"][: len(before["steps"])]
+            for turn in after["turns"]:
+                turn["branch"] = None
+            after |= {"num_extra_tokens": 0, "without": {}}
+            assert after == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_gives_the_same_replays_at_any_concurrency(kind: str) -> None:
+    wide, narrow = (replay(kind=kind, max_concurrent=number) for number in (1000, 1))
+    assert [*map(episode_line, wide)] == [*map(episode_line, narrow)]
+    assert [*map(episode_line, wide)] != [*map(episode_line, replay(kind=kind, seed=1))]
+
+
+def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
+    texts = set()
+    for episode in replay(num_replays=6):
+        trunk = episode.trunk_turns()
+        assert [turn.branch for turn in trunk] == [0] * 5
+        assert len(added(episode)) == 6 * 5
+        for turn in trunk:
+            others = [
+                other
+                for other in added(episode)
+                if other.role == turn.role and other.messages == turn.messages
+            ]
+            assert [other.branch for other in others] == [1, 2, 3, 4, 5, 6]
+            texts |= {other.text for other in others}
+            for other in others:
+                assert (other.prompt_ids == turn.prompt_ids).all()
+                assert other.logprobs is not None
+                assert other.step not in episode.trunk()
+                assert episode.steps[other.step].parent == episode.steps[turn.step].parent
+    assert texts == set(WORDS)
+
+
+def test_all_else_is_the_very_same_turns_and_nobody_else_is_asked() -> None:
+    sampler = AnsweringSampler(sing)
+    seats = {role: Seat(role, sampler, ByteRenderer()) for role in Choir().roles}
+    (episode,) = play_with(
+        Choir(), seats, num_tasks=1, num_samples=1, type="replay", replay="kept", num_replays=3
+    )
+    assert [request.num_samples for request in sampler.requests] == [1] * 5 + [3] * 5
+    assert len({request.seed for request in sampler.requests}) == 10
+    trunk = [episode.steps[at].turns for at in episode.trunk()]
+    for other in added(episode):
+        index = episode.turns.index(other)
+        (original,) = [
+            turn
+            for turn in episode.trunk_turns()
+            if turn.role == other.role and turn.messages == other.messages
+        ]
+        place = episode.turns.index(original)
+        expected = [tuple(index if i == place else i for i in joint) for joint in trunk]
+        assert replayed(episode, other) == expected
+
+
+def test_later_replies_of_the_role_are_kept_or_sampled_again() -> None:
+    for kind in ("kept", "resampled"):
+        (episode,) = replay(kind=kind, num_tasks=1, num_samples=1, num_replays=20)
+        encore = episode.turns.index(episode.trunk_turns()[-1])
+        opening = episode.trunk_turns()[0].messages
+        firsts = [t for t in added(episode) if t.role == "a" and t.messages == opening]
+        assert len(firsts) == 20
+        ends = [replayed(episode, turn)[-1][0] for turn in firsts]
+        if kind == "kept":
+            assert set(ends) == {encore}
+        else:
+            assert encore not in ends
+            assert {episode.turns[end].text for end in ends} == set(WORDS)
+            assert all(episode.turns[end].branch is None for end in ends)
+            heard = {episode.turns[end].messages for end in ends}
+            assert len(heard) > 1, "the role must be asked about what it heard in the replay"
+
+
+class Encore(Relay):
+    """Relay that goes on for one more round for every 9 that was said."""
+
+    def acting(self, state):
+        nines = sum(what == "9" for _, what in state.said)
+        if len(state.said) >= 2 * (self.num_rounds + nines):
+            return ()
+        return (self.roles[len(state.said) % 2],)
+
+
+def nine_for_another(request, number):
+    """The first reply to any prompt is a 1; of the others the second is a 9."""
+    return "19"[number == 1] if request.num_samples > 1 else "1"
+
+
+def test_whoever_has_no_recorded_reply_left_is_asked() -> None:
+    (episode,) = replay(Encore(), nine_for_another, num_tasks=1, num_samples=1)
+    assert len(episode.trunk()) == 4
+    for other in added(episode):
+        if other.branch is None:
+            continue
+        line = [index for joint in replayed(episode, other) for index in joint]
+        if other.text == "1":
+            assert [index for index in line if index >= 4] == [episode.turns.index(other)]
+        else:
+            assert len(line) == 6
+            assert [episode.turns[index].role for index in line[4:]] == ["a", "b"]
+            fresh = [episode.turns[index] for index in line if index >= 4]
+            assert [turn.branch for turn in fresh] == [2, None, None]
+            assert all(turn.policy_version == 7 for turn in fresh)
+    assert episode.num_extra_tokens == sum(turn.num_tokens for turn in added(episode))
+
+
+def test_a_role_that_does_not_learn_is_not_asked_for_others_and_not_removed() -> None:
+    sampler = AnsweringSampler(sing)
+    env = Choir()
+    for kind in ("kept", "silent"):
+        seats = {r: Seat(r, sampler, ByteRenderer(), trained=r == "c") for r in env.roles}
+        (episode,) = play_with(env, seats, 1, num_samples=1, type="replay", replay=kind)
+        assert {turn.role for turn in added(episode)} == {"c"}
+        assert list(episode.without) == (["c"] if kind == "silent" else [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replays_do_not_touch_each_other(kind: str) -> None:
+    """Every line of the record, played alone, pays the same."""
+    for env, answer in ((Choir(), sing), (Relay(), by_chance), (Encore(), by_chance)):
+        for episode in replay(env, answer, kind):
+            for turn in episode.turns:
+                assert turn.failure is None
+                play_line(env, episode, turn.last)
+
+
+# --- silence -------------------------------------------------------------------------------------
+
+
+def test_a_removed_role_is_silent_at_each_of_its_turns_and_the_rest_is_the_record() -> None:
+    for episode in replay(kind="silent"):
+        assert list(episode.without) == ["a", "b", "c", "idler"]
+        assert episode.num_extra_tokens == 0
+        trunk = [episode.steps[at].turns for at in episode.trunk()]
+        for role, last in episode.without.items():
+            line = [episode.steps[at].turns for at in episode.path(last)][::-1]
+            for joint, recorded in zip(line, trunk, strict=True):
+                for index, old in zip(joint, recorded, strict=True):
+                    said = episode.turns[index]
+                    if episode.turns[old].role != role:
+                        assert index == old
+                    else:
+                        assert (said.role, said.text, said.num_tokens) == (role, "", 0)
+                        assert said.policy_version is None
+            texts = [turn.text for turn in episode.trunk_turns()]
+            heard = ["" if r == role else t for r, t in zip("abcia", texts, strict=True)]
+            if role != "idler":
+                paid = episode.steps[last].rewards.team.value
+                assert paid == by_table(heard[0], heard[1], heard[2], heard[4])
+
+
+def test_the_environment_says_what_silence_is() -> None:
+    class Hummer(Choir):
+        def silence(self, state, role):
+            return f"hum {role} {len(state.heard)}"
+
+    (episode,) = replay(Hummer(), kind="silent", num_tasks=1, num_samples=1)
+    texts = [turn.text for turn in added(episode)]
+    assert texts == ["hum a 0", "hum a 2", "hum b 0", "hum c 1", "hum idler 1"]
+
+
+@pytest.mark.parametrize("solo", [False, True])
+@pytest.mark.parametrize("name", ["tic_tac_toe-v1", "hanabi-v1", "plan_path-v1", "sudoku-v1"])
+def test_silence_is_no_blunder_in_the_environments_that_ship(name: str, solo: bool) -> None:
+    """It is legal wherever a legal reply can stand for it."""
+    env = make_env(name, solo=solo)
+    for at, task in enumerate(env.tasks("train")[:10]):
+        state, rng = env.reset(task, at), random.Random(at)
+        while roles := env.acting(state):
+            (role,) = roles
+            silence = env.silence(state, role)
+            illegal = env.step(state, {role: silence}).metrics["illegal"]
+            assert illegal == (silence == "")
+            if name in ("tic_tac_toe-v1", "hanabi-v1"):
+                assert silence
+            state = env.step(state, {role: env.players["random"](env, state, role, rng)}).state
+
+
+def test_a_silent_checker_accepts_and_a_silent_planner_changes_nothing() -> None:
+    env = make_env("plan_path-v1")
+    state = env.reset(env.tasks("train")[0], 0)
+    assert env.silence(state, "planner") == ""
+    unplanned = env.step(state, {"planner": ""}).state
+    assert unplanned.plan is None
+    assert env.silence(unplanned, "checker") == ""
+    planned = env.step(state, {"planner": "<answer>R</answer>"}).state
+    accepted = env.step(planned, {"checker": env.silence(planned, "checker")}).state
+    assert accepted.over
+    assert accepted.plan == planned.plan
+    solver = make_env("plan_path-v1", solo=True)
+    state = solver.step(solver.reset(solver.tasks("train")[0], 0), {"solver": "<answer>R</answer>"})
+    assert solver.silence(state.state, "solver") == "<answer>accept</answer>"
+
+
+# --- limits and failures -------------------------------------------------------------------------
+
+
+def test_the_token_cap_holds_exactly() -> None:
+    def long(request, number):
+        return sing(request, number) * (1 + request.seed % 7)
+
+    for kind in ("kept", "resampled"):
+        free = replay(answer=long, kind=kind, num_tasks=1, num_samples=1)[0]
+        for cap in range(1, free.num_extra_tokens + 10, 3):
+            sampler = AnsweringSampler(long)
+            given = 0
+            sample = sampler.sample
+
+            async def count(request, sample=sample):
+                nonlocal given
+                results = await sample(request)
+                given += sum(len(result.ids) for result in results)
+                return results
+
+            sampler.sample = count
+            seats = {
+                role: Seat(f"policy_{role}", sampler, ByteRenderer()) for role in Choir().roles
+            }
+            (episode,) = play_with(
+                Choir(), seats, 1, num_samples=1, type="replay", replay=kind, max_extra_tokens=cap
+            )
+            trunk = sum(turn.num_tokens for turn in episode.trunk_turns())
+            assert given == episode.num_tokens == trunk + episode.num_extra_tokens
+            assert episode.num_extra_tokens <= cap
+            assert episode.failure is None
+            assert all(turn.failure is None for turn in episode.trunk_turns())
+
+
+def test_what_fits_the_cap_is_replayed_and_the_rest_of_the_turns_is_left_alone() -> None:
+    (free,) = replay(num_tasks=1, num_samples=1)
+    assert free.num_extra_tokens == 15, "five turns, three others of one token each"
+    (same,) = replay(num_tasks=1, num_samples=1, max_extra_tokens=15)
+    assert episode_line(same) == episode_line(free)
+    for cap, complete in ((14, 4), (12, 4), (11, 3), (3, 1), (2, 0)):
+        (episode,) = replay(num_tasks=1, num_samples=1, max_extra_tokens=cap)
+        trunk = episode.trunk_turns()
+        assert [turn.branch for turn in trunk] == [0] * complete + [None] * (5 - complete)
+        assert len(added(episode)) == 3 * complete
+        assert all(turn.failure is None for turn in episode.turns)
+
+
+def test_replies_that_the_cap_cut_void_their_decision_and_end_the_replays() -> None:
+    (episode,) = replay(
+        answer=lambda r, n: "x" if r.num_samples == 1 else "yyyy",
+        num_tasks=1,
+        num_samples=1,
+        max_extra_tokens=12 + 11,
+    )
+    assert episode.num_extra_tokens == 12 + 9
+    first, second = added(episode)[:3], added(episode)[3:]
+    assert len(second) == 3
+    assert all(turn.failure is None for turn in first)
+    for turn in second:
+        assert turn.failure is not None
+        assert turn.failure.owner == "limit"
+        assert "max_extra_tokens" in turn.failure.reason
+        assert turn.step is None
+    assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
+
+
+def test_the_first_cut_ends_the_replays_though_tokens_are_left() -> None:
+    """Or a last handful of tokens would be spent on replies that nobody can judge."""
+
+    def uneven(request, number):
+        return "x" * (9 if number == 2 else 1)
+
+    (episode,) = replay(answer=uneven, num_tasks=1, num_samples=1, max_extra_tokens=11 + 16)
+    assert episode.num_extra_tokens == 11 + 7
+    assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
+    (episode,) = replay(
+        Encore(), nine_for_another, num_tasks=1, num_samples=1, max_extra_tokens=3 + 5
+    )
+    assert episode.num_extra_tokens == 3 + 1, "one of five tokens was this replay's share"
+    assert [turn.branch for turn in episode.trunk_turns()] == [0, None, None, None]
+    assert [turn.failure is None for turn in added(episode)] == [False] * 4
+
+
+def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
+    class Endless(Encore):
+        def silence(self, state, role):
+            return "9"
+
+    (episode,) = replay(
+        Endless(), lambda r, n: "1", "silent", num_tasks=1, num_samples=1, max_extra_tokens=5
+    )
+    assert episode.num_extra_tokens == 5
+    assert list(episode.without) == ["a"]
+    assert episode.without["a"].owner == "limit"
+    assert "max_extra_tokens" in episode.without["a"].reason
+    assert all(turn.failure is None for turn in episode.trunk_turns())
+
+
+def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
+    (episode,) = replay(Encore(), nine_for_another, num_tasks=1, num_samples=1, max_steps=5)
+    others = [turn for turn in added(episode) if turn.branch is not None]
+    assert len(others) == 4 * 3
+    assert all(
+        turn.failure == Failed("cut after 5 steps (rollout.max_steps)", "limit") for turn in others
+    )
+    assert all(turn.failure is None for turn in episode.trunk_turns())
+
+
+class Fragile(Relay):
+    """Breaks at a reply of 9, or where somebody is silent."""
+
+    def step(self, state, replies):
+        if {"9", ""} & set(replies.values()):
+            raise RuntimeError("the board caught fire")
+        return super().step(state, replies)
+
+
+def test_a_replay_that_breaks_fails_alone() -> None:
+    (episode,) = replay(Fragile(), nine_for_another, num_tasks=1, num_samples=1)
+    assert episode.failure is None
+    assert len(added(episode)) == 4 * 3
+    for turn in added(episode):
+        assert (turn.failure is not None) == (turn.text == "9")
+        if turn.failure is not None:
+            assert turn.failure.owner == "environment"
+            assert "caught fire" in turn.failure.reason
+
+
+def test_a_play_without_a_role_that_breaks_says_why() -> None:
+    (episode,) = replay(Fragile(), lambda r, n: "1", "silent", num_tasks=1, num_samples=1)
+    assert episode.failure is None
+    assert set(episode.without) == {"a", "b"}
+    for end in episode.without.values():
+        assert isinstance(end, Failed)
+        assert end.owner == "environment"
+    assert all(turn.failure is not None for turn in added(episode))
+    assert all(turn.failure is None for turn in episode.trunk_turns())
+
+
+@pytest.mark.parametrize("wrong", [None, RuntimeError("lost its voice")])
+def test_silence_that_is_no_reply_fails_the_removal_alone(wrong: Any) -> None:
+    class Hoarse(Relay):
+        def silence(self, state, role):
+            if isinstance(wrong, Exception):
+                raise wrong
+            return wrong
+
+    (episode,) = replay(Hoarse(), by_chance, "silent", num_tasks=1, num_samples=1)
+    assert episode.failure is None
+    assert all(isinstance(end, Failed) for end in episode.without.values())
+    assert "silence" in episode.without["a"].reason
+
+
+def test_a_sampler_that_fails_in_a_replay_fails_that_sibling_alone() -> None:
+    def sometimes(request, number):
+        return Failed("engine restarted", "sampler") if number == 1 else "1"
+
+    (episode,) = replay(Relay(), sometimes, num_tasks=1, num_samples=1)
+    assert [turn.failure is not None for turn in added(episode)] == [False, True, False] * 4
+
+
+def test_an_episode_that_failed_is_not_replayed() -> None:
+    for kind in KINDS:
+        (episode,) = replay(
+            Relay(), lambda r, n: "9" * 4, kind, num_tasks=1, num_samples=1, max_steps=3
+        )
+        assert episode.failure is not None
+        assert len(episode.turns) == 3
+        assert episode.num_extra_tokens == 0
+        assert not episode.without
+
+
+def test_scripted_players_can_be_replayed() -> None:
+    env = make_env("tic_tac_toe-v1")
+    seat = Seat("p", ScriptedSampler(env, "random"), ByteRenderer(), sees_state=True)
+    for kind in KINDS:
+        for episode in play_with(env, dict.fromkeys(env.roles, seat), type="replay", replay=kind):
+            assert all(turn.failure is None for turn in episode.turns)
+            for turn in episode.turns:
+                play_line(env, episode, turn.last)
+
+
+def test_a_kind_of_replay_that_was_never_resolved_is_refused() -> None:
+    with pytest.raises(ValueError, match="rollout.replay is 'auto'; resolve it"):
+        Worker(Relay(), {}, RolloutConfig(type="replay"), RewardConfig())
