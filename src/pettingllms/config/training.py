@@ -10,12 +10,20 @@ class TrainConfig(Section):
 
     num_steps: int = Field(default=100, ge=1)
     """Batches to learn from."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Sampled tokens of the policies that learn, continuations included, after which the run ends:
+    with the step that reaches them. Left out: the steps alone end it."""
     save_every: int = Field(default=10, ge=1)
     """Steps between checkpoints; the last step is always saved."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Checkpoints that are kept; older ones are deleted."""
     eval_every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0: none."""
+
+    def is_over(self, num_steps: int, num_tokens: int) -> bool:
+        """Whether a run that has done this much is at its end."""
+        out_of_tokens = self.max_tokens is not None and num_tokens >= self.max_tokens
+        return num_steps >= self.num_steps or out_of_tokens
 
 
 class EvalConfig(Section):

@@ -36,6 +36,8 @@ class State:
     """Hash of each such policy's weights."""
     algorithm: dict[str, float] = field(default_factory=dict)
     """Baselines, for algorithms that have any."""
+    num_tokens: int = 0
+    """Tokens that were sampled by policies that learn, in all steps."""
 
 
 class Writer:
