@@ -23,7 +23,7 @@ from pettingllms.experiments.results import Curve
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C3E", "#555555")
 """Those of Okabe and Ito (2008), which colour-blind people tell apart, then brown and grey."""
 INK, FAINT, GRID = "#222222", "#666666", "#E3E3E3"
-STYLE = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.edgecolor": "#999999",
@@ -146,7 +146,7 @@ class Page:
 
     def _name_ends(self, axes: Any, ends: Mapping[str, tuple[float, float]]) -> None:
         """Names at the right, each as near to the end of its line as the others leave room for."""
-        self.canvas.draw_without_rendering()  # type: ignore[no-untyped-call]
+        self.canvas.draw_without_rendering()
         box = axes.get_window_extent()
         labels = {arm: _wrapped(arm, 26) for arm in ends}
         heights = {arm: (len(label) + 0.35) * LINE * DPI for arm, label in labels.items()}

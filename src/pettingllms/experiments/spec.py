@@ -158,13 +158,8 @@ class Experiment(Section):
     quick: Quick = Quick()
     """For `--quick`."""
 
-    @model_validator(mode="after")
-    def _names_fit(self) -> Self:
-        if problems := list(self._problems()):
-            raise ValueError("; ".join(problems))
-        return self
-
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """Names that are there twice, or that nothing has."""
         arms = [arm.name for arm in self.arms]
         columns = [evaluation.name for evaluation in self.evaluations]
         starts = [start.name for start in self.warm_starts]
@@ -213,9 +208,12 @@ def load_experiment(folder: Path) -> Experiment:
     """Read the experiment of a folder; raise one ConfigError with every problem found."""
     path = folder / FILE
     try:
-        return Experiment.model_validate(read_toml(path))
+        experiment = Experiment.model_validate(read_toml(path))
     except ValidationError as error:
         raise ConfigError(str(path), problems_in(error)) from None
+    if problems := list(experiment.problems()):
+        raise ConfigError(str(path), problems)
+    return experiment
 
 
 def find_experiment(name: str, root: Path) -> Path:
