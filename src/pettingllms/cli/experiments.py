@@ -26,7 +26,7 @@ def reproduce_experiment(
     source = find_experiment(name, root)
     experiment = load_experiment(source)
     label = source.resolve().name
-    command = f"pettingllms reproduce {label}" + (" --quick" if quick else "")
+    command = f"pettingllms reproduce {name}" + (" --quick" if quick else "")
     folder = out or Path("runs/experiments") / (f"{label}-quick" if quick else label)
     floors = experiment.quick.floors if quick else []
     experiment = experiment.quickened() if quick else experiment

@@ -4,13 +4,21 @@ All configurations are read before anything is run, so a typo in the last column
 not after a night.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pettingllms.config import RunConfig, apply_overrides, parse_config, read_toml
+from pettingllms.config import (
+    EnvConfig,
+    RunConfig,
+    apply_overrides,
+    parse_config,
+    read_toml,
+    to_toml,
+)
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.spec import (
     MODEL,
@@ -18,6 +26,7 @@ from pettingllms.experiments.spec import (
     Evaluation,
     Experiment,
     Floor,
+    Model,
     WarmStart,
     slug,
 )
@@ -78,10 +87,23 @@ class Plan:
     """Everything that one seed runs."""
 
     seed: int
+    folder: Path
     model: Path
     """The folder of the first model."""
     starts: list[PlannedStart] = field(default_factory=list)
     arms: list[PlannedArm] = field(default_factory=list)
+
+    def envs(self) -> list[EnvConfig]:
+        """The environments that are played, each once."""
+        configs = [planned.config for planned in (*self.arms, *self.starts)]
+        return list({repr(config.env): config.env for config in configs}.values())
+
+    def basis(self, model: Model) -> str:
+        """All that the models which arms start from are made of, as JSON."""
+        starts = [(start.spec.player, to_toml(start.config)) for start in self.starts]
+        envs = [repr(env) for env in self.envs()] if not model.name else []
+        parts = {"model": model.model_dump(), "texts": envs, "warm_starts": starts}
+        return json.dumps(parts, indent=1)
 
 
 def make_plan(order: Order, seed: int) -> Plan:
@@ -92,7 +114,7 @@ def make_plan(order: Order, seed: int) -> Plan:
     experiment, source = order.experiment, order.source
     top = order.out.resolve() / f"{SEED}{seed}"
     made = not experiment.model.name
-    plan = Plan(seed, top / MODEL if made else find_model(experiment.model.name))
+    plan = Plan(seed, top, top / MODEL if made else find_model(experiment.model.name))
     words = {MODEL: str(plan.model)}
     for start in experiment.warm_starts:
         config = _read(source / start.config, [*start.set, f"seed={seed}"], words)
@@ -111,7 +133,8 @@ def make_plan(order: Order, seed: int) -> Plan:
 
 def planned_seeds(out: Path) -> list[int]:
     """Seeds that something was begun with."""
-    return sorted(int(folder.name.removeprefix(SEED)) for folder in out.glob(f"{SEED}*"))
+    names = (re.fullmatch(rf"{SEED}(-?\d+)", folder.name) for folder in out.glob(f"{SEED}*"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 def _cell(

@@ -12,6 +12,7 @@ from pettingllms.experiments.results import (
     Curve,
     Result,
     curve_of,
+    is_based_on,
     is_of,
     metric_of,
     rows_of,
@@ -38,11 +39,13 @@ def collect(order: Order, say: Say) -> Found:
     """Every result that is there, of any seed, and was made as it is asked for now."""
     found = Found()
     for seed in planned_seeds(order.out):
-        for arm in make_plan(order, seed).arms:
+        plan = make_plan(order, seed)
+        same_models = is_based_on(plan, plan.basis(order.experiment.model))
+        for arm in plan.arms:
             result = Result.read(arm.folder)
             if result is None:
                 continue
-            if not is_of(arm):
+            if not same_models or not is_of(arm):
                 say(f"left out: {arm.folder} was made with another configuration")
                 continue
             asked_for = [cell.spec.name for cell in arm.evaluations if result.has(cell)]

@@ -23,9 +23,11 @@ from pettingllms.experiments.plan import (
 from pettingllms.experiments.progress import Lines
 from pettingllms.experiments.report import collect, shortfalls, write_report
 from pettingllms.experiments.results import (
+    BASIS,
     Evaluated,
     Result,
     asked,
+    is_based_on,
     is_of,
     rows_of,
     this_machine,
@@ -33,7 +35,7 @@ from pettingllms.experiments.results import (
 )
 from pettingllms.experiments.spec import Experiment
 from pettingllms.models.folder import is_model
-from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
+from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, write_whole
 from pettingllms.types import read_episodes
 
 Say = Callable[[str], None]
@@ -53,6 +55,14 @@ def reproduce(order: Order, seeds: Sequence[int], machine: Machine, say: Say) ->
 
 
 def _run_seed(order: Order, plan: Plan, machine: Machine, say: Say) -> None:
+    basis = plan.basis(order.experiment.model)
+    if not is_based_on(plan, basis):
+        raise ConfigError(
+            str(plan.folder),
+            ["its models were made from another experiment.toml; remove it, or give --out"],
+        )
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(plan.folder / BASIS, basis)
     results = {arm.spec.name: _begun(order, plan, arm) for arm in plan.arms}
     missing = [arm for arm in plan.arms if not _is_done(arm, results[arm.spec.name])]
     say(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
@@ -93,9 +103,7 @@ def _is_done(arm: PlannedArm, result: Result) -> bool:
 def _make_models(experiment: Experiment, plan: Plan, machine: Machine, say: Say) -> None:
     if not is_model(plan.model):
         say(f"seed {plan.seed}: making a tiny model")
-        configs = [*(arm.config for arm in plan.arms), *(start.config for start in plan.starts)]
-        envs = {repr(config.env): config.env for config in configs}
-        machine.make_model(experiment.model, list(envs.values()), plan.seed, plan.model)
+        machine.make_model(experiment.model, plan.envs(), plan.seed, plan.model)
     for start in plan.starts:
         if not is_model(start.model):
             _warm_start(start, plan.seed, machine, say)

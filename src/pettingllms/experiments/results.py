@@ -16,12 +16,12 @@ from typing import Any, Self
 from pettingllms.config import to_toml
 from pettingllms.doctor import GIB, find_gpus, memory, num_cores
 from pettingllms.experiments.measure import Measured
-from pettingllms.experiments.plan import PlannedArm, PlannedEvaluation
+from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
 from pettingllms.experiments.spec import Figure
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
 from pettingllms.runs.trackers import METRICS_FILE
 
-FILE = "result.json"
+FILE, BASIS = "result.json", "basis.json"
 TOKENS = "rollout/total_tokens"
 
 
@@ -100,6 +100,12 @@ def is_of(arm: PlannedArm) -> bool:
     """Whether the run in the arm's folder is the one that is asked for now."""
     folder = RunFolder(arm.folder)
     return (arm.folder / CONFIG_FILE).is_file() and folder.config() == arm.config
+
+
+def is_based_on(plan: Plan, basis: str) -> bool:
+    """Whether a seed's models are those that would be made now; so they are if there are none."""
+    path = plan.folder / BASIS
+    return not path.is_file() or path.read_text(encoding="utf-8") == basis
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

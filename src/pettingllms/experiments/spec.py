@@ -47,7 +47,7 @@ class WarmStart(Section):
     name: str = "start"
     """`{start}` in a configuration stands for the folder of the model that this gives."""
     config: str
-    """A configuration in the experiment's folder, as for `pettingllms sft`. One policy learns."""
+    """A run's configuration, in the experiment's folder, in which one policy learns."""
     set: list[str] = Field(default_factory=list)
     """Overrides, as on the command line."""
     player: str = ""
@@ -168,8 +168,10 @@ class Experiment(Section):
         yield from _twice("warm_starts", [MODEL, *starts])
         yield from _unknown("quick.arms", self.quick.arms, arms)
         yield from _unknown("quick.evaluations", self.quick.evaluations, columns)
-        yield from _unknown("quick.floors", (floor.arm for floor in self.quick.floors), arms)
-        yield from _unknown("quick.floors", (f.evaluation for f in self.quick.floors), columns)
+        floors = self.quick.floors
+        run, measured = self.quick.arms or arms, self.quick.evaluations or columns
+        yield from _unknown("quick.floors", (floor.arm for floor in floors), run)
+        yield from _unknown("quick.floors", (floor.evaluation for floor in floors), measured)
         yield from _unknown("figure.bars", self.figure.bars, columns)
 
     def quickened(self) -> Self:

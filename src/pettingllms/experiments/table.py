@@ -60,8 +60,12 @@ def _costs(results: Sequence[Result]) -> list[str]:
     return [
         f"{fmean(one.num_tokens for one in trained):,.0f}" if trained else NONE,
         f"{fmean(tokens):,.0f}" if tokens else NONE,
-        f"{fmean(one.seconds for one in trained) / 60:,.0f} min" if trained else NONE,
+        _minutes(fmean(one.seconds for one in trained)) if trained else NONE,
     ]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:,.{0 if seconds >= 600 else 1}f} min"
 
 
 def _legend(results: Sequence[Result]) -> str:

@@ -44,3 +44,4 @@ def test_table_and_figure_are_copied_for_the_documents(machine: FakeMachine) -> 
     run(str(Path("experiments/relays").resolve()), "--seed", "1", "--docs")
     names = {path.name for path in Path("docs/results/relays").iterdir()}
     assert names == {"figure.png", "table.md"}
+    assert Path("docs/results/relays/figure.png").read_bytes().startswith(b"\x89PNG")

@@ -16,6 +16,12 @@ ONE_SEED = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take most of the time here; those of the command line are drawn."""
+    monkeypatch.setattr("pettingllms.experiments.figure.draw", lambda picture, path: path.touch())
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
@@ -30,7 +36,6 @@ def test_everything_is_made_in_order(lab: Lab) -> None:
         "seed-1",
         "table.md",
     }
-    assert (lab.out / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_words_stand_for_the_models_that_were_made(lab: Lab) -> None:
@@ -51,6 +56,7 @@ def test_nothing_is_done_twice(lab: Lab) -> None:
 
 def test_a_seed_adds_to_the_table_of_those_that_are_there(lab: Lab) -> None:
     lab.run(1)
+    (lab.out / "seed-1-old").mkdir()
     assert "40.0% [16.8, 68.7] W" in lab.table
     lab.run(2)
     lab.run(3)
@@ -118,6 +124,25 @@ def test_a_column_that_changed_is_evaluated_again(lab: Lab, tmp_path: Path) -> N
     again = Lab(tmp_path, EXPERIMENT.replace("num_tasks=8", "num_tasks=9"))
     again.run(1)
     assert again.new_calls() == ["evaluate 1 untrained", "evaluate 1 trained"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[figure]", "[model]\nnum_layers = 3\n[figure]"),
+        ('player = "random"', 'player = "other"'),
+        ("policy_a.model={model}", 'policy_a.model={model}", "policies.policy_a.lr=1e-2'),
+    ],
+)
+def test_models_that_were_made_otherwise_are_not_taken(tmp_path: Path, old, new) -> None:
+    """Their folders have the same names, so the configurations of the arms do not tell."""
+    Lab(tmp_path).run(1)
+    again = Lab(tmp_path, EXPERIMENT.replace(old, new))
+    with pytest.raises(ConfigError, match="made from another experiment.toml"):
+        again.run(1)
+    assert again.new_calls() == []
+    again.run(2)
+    assert {r["seed"] for r in again.results["results"]} == {2}
 
 
 def test_a_run_of_another_configuration_is_not_gone_on_with(lab: Lab, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pettingllms.experiments.spec import find_experiment, load_experiment, slug
         ("trained = false", "traind = false", "arms.0.traind: unknown key; did you mean 'trained'"),
         ('measure = "loss"', 'measure = "losses"', "evaluations.1.measure"),
         ('arm = "GRPO"', 'arm = "GPRO"', "quick.floors: nothing is called 'GPRO'.*'GRPO'"),
+        ("seeds = [7]", 'arms = ["untrained"]', "quick.floors: nothing is called 'GRPO'"),
         ('bars = ["aims reached"]', 'bars = ["aims reachd"]', "figure.bars: .*'aims reached'"),
         ('name = "GRPO"', 'name = "Untrained"', "arms: 'untrained' is there 2 times"),
         ("at_least = 0.5", "", "give at_least or at_most"),
