@@ -95,7 +95,7 @@ class Plan:
 
     def envs(self) -> list[EnvConfig]:
         """The environments that are played, each once."""
-        configs = [planned.config for planned in (*self.arms, *self.starts)]
+        configs = [*(arm.config for arm in self.arms), *(start.config for start in self.starts)]
         return list({repr(config.env): config.env for config in configs}.values())
 
     def basis(self, model: Model) -> str:
