@@ -1,6 +1,6 @@
 """The table of an experiment, as Markdown: arms below each other, evaluations side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from pettingllms.experiments.interval import Mean, mean_over_seeds
@@ -88,15 +88,20 @@ def _legend(results: Sequence[Result]) -> str:
     lines = [means, costs]
     if failed:
         lines.append(f"{failed} plays failed. They count against the arm.")
-    lines += ["", *dict.fromkeys(_made_by(result) for result in results)]
+    lines += ["", *_made_by(results)]
     return "\n".join(lines)
 
 
-def _made_by(result: Result) -> str:
-    machine = result.machine
-    gpus = "".join(f", {gpu}" for gpu in machine.get("gpus", []))
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    return (
-        f"- `{result.command}` on {machine['cores']} cores of {machine['cpu']}, "
-        f"{machine['memory_gib']:g} GiB{gpus}; {versions}"
-    )
+def _made_by(results: Sequence[Result]) -> Iterator[str]:
+    """A line for each machine and set of versions that results come from."""
+    seeds: dict[str, list[int]] = {}
+    for result in results:
+        machine = result.machine
+        gpus = "".join(f", {gpu}" for gpu in machine.get("gpus", []))
+        versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        hardware = f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB"
+        command = result.command.rpartition(" --seed ")[0]
+        made_by = f"- `{command}` on {hardware}{gpus}; {versions}; seeds "
+        seeds.setdefault(made_by, []).append(result.seed)
+    for made_by, some in seeds.items():
+        yield made_by + ", ".join(str(seed) for seed in sorted({*some}))
