@@ -11,7 +11,7 @@ from pettingllms.experiments.spec import find_experiment, load_experiment, slug
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("question", "quesiton", "quesiton: unknown key; did you mean 'question'?"),
+        ("question", "questionn", "questionn: unknown key; did you mean 'question'?"),
         ("trained = false", "traind = false", "arms.0.traind: unknown key; did you mean 'trained'"),
         ('measure = "loss"', 'measure = "losses"', "evaluations.1.measure"),
         ('arm = "GRPO"', 'arm = "GPRO"', "quick.floors: nothing is called 'GPRO'.*'GRPO'"),
@@ -32,7 +32,7 @@ def test_a_typo_is_refused_with_the_nearest_name(tmp_path, old, new, expected) -
 @pytest.mark.parametrize(
     ("text", "run", "expected"),
     [
-        (EXPERIMENT, RUN.replace("{start}", "{strat}"), "'{strat}' here; did you mean 'start'?"),
+        (EXPERIMENT, RUN.replace("{start}", "{startt}"), "'{startt}' here; did you mean 'start'?"),
         (EXPERIMENT.replace("{model}", "{start}"), RUN, "'{start}' here; known: model"),
         (EXPERIMENT.replace('role = "a"', 'role = "c"'), RUN, "no role is called 'c'"),
         (EXPERIMENT, RUN.replace('"full"', '"frozen"'), "no policy learns"),
