@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pettingllms.config import PolicyConfig, RunConfig
+from pettingllms.experiments.spec import Experiment, Floor
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -33,8 +34,21 @@ def reference() -> str:
         ),
         *(table(f'[env], id = "{n}"', ENVIRONMENTS.load(n).Config) for n in ENVIRONMENTS.names()),
         *(table(f'[algo], type = "{n}"', ALGORITHMS.load(n).Config) for n in ALGORITHMS.names()),
+        *experiment_tables(),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def experiment_tables() -> list[str]:
+    """The sections of an experiment.toml, which is no run's configuration."""
+    tables = [table("experiment.toml", Experiment)]
+    for name, field in Experiment.model_fields.items():
+        inner = get_args(field.annotation) or (field.annotation,)
+        if isinstance(inner[0], type) and issubclass(inner[0], BaseModel):
+            several = get_origin(field.annotation) is list
+            title = f"[[{name}]]" if several else f"[{name}]"
+            tables.append(table(f"experiment.toml, {title}", inner[0]))
+    return [*tables, table("experiment.toml, [[quick.floors]]", Floor)]
 
 
 def table(title: str, model: type[BaseModel]) -> str:
@@ -62,6 +76,8 @@ def values(field: FieldInfo) -> str:
         return "list"
     types = (field.annotation, *get_args(field.annotation))
     plain = [part.__name__ for part in (int, float, bool, str) if part in types]
+    if get_origin(field.annotation) is list:
+        return f"list of {plain[0]}" if plain else "tables"
     if not plain or get_origin(field.annotation) is dict:
         return "table"
     bounds = [

@@ -156,8 +156,8 @@ def check_builds(torch: str, cuda: Iterable[str], gpus: bool) -> list[Finding]:
 
 def check_machine() -> list[Finding]:
     """Cores, memory, disk and shared memory."""
-    cores = _num_cores()
-    free, whole = _memory()
+    cores = num_cores()
+    free, whole = memory()
     advice = "sampling and learning need a core each: give the machine more" if cores < 2 else ""
     found = [_noted(f"cores: {cores}", advice)]
     advice = "under 4 GiB even small models run out: close programs" if free < 4 * GIB else ""
@@ -292,14 +292,14 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, release[0].split("."))) if release else ()
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
     """Cores that this process may use, by its affinity and its container's quota."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota, _, period = _of_container("cpu.max").partition(" ")
     return max(1, min(cores, int(quota) // int(period))) if quota.isdecimal() else cores
 
 
-def _memory() -> tuple[int, int]:
+def memory() -> tuple[int, int]:
     """Bytes that are free and that there are, on the machine or in its container."""
     table = Path("/proc/meminfo")
     if not table.exists():

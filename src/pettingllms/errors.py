@@ -59,6 +59,10 @@ class ModelError(PettingError, ValueError):
     """A model that is not here, or that cannot be fetched or made."""
 
 
+class ExperimentError(PettingError):
+    """An experiment that was stopped before its end, or that came to no number."""
+
+
 class RecordError(PettingError, ValueError):
     """An episode file that cannot be read."""
 

@@ -51,6 +51,7 @@ async def _sft(
 
     watcher.phase("starting learners")
     team = await Team.start(config, watcher.say, sampling=False)
+    folder.rewind(0)
     trackers = make_trackers(config, folder.path, watcher.say)
     try:
         watcher.phase("learning")

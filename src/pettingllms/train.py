@@ -17,6 +17,7 @@ from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.ledger import Ledger
 from pettingllms.runs.metrics import Metrics, episode_metrics, failure_alarm, flatten
+from pettingllms.runs.summary import learner_tokens
 from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
@@ -51,8 +52,8 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
     run, stop = Run(config, folder, watcher), _stop_on_interrupt(watcher)
     try:
         await run.start()
-        for step in range(run.state.step + 1, config.train.num_steps + 1):
-            run.begin(step)
+        while not run.is_over:
+            run.begin(run.state.step + 1)
             episodes = await _unless(stop, run.sample())
             if episodes is None:
                 break
@@ -63,7 +64,7 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
             run.record(episodes)
             if stop.is_set():
                 break
-            if step % config.train.save_every == 0 or step == config.train.num_steps:
+            if run.state.step % config.train.save_every == 0 or run.is_over:
                 await run.save()
         if stop.is_set():
             await run.save()
@@ -83,6 +84,11 @@ class Run:
         self._algorithm = make_algorithm_for(config)
         self.state = State()
         """All that is done."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are done, or all tokens used."""
+        return self._config.train.is_over(self.state.step, self.state.num_tokens)
 
     async def start(self) -> None:
         """Start every process and take up the newest checkpoint, if there is one."""
@@ -191,9 +197,11 @@ class Run:
             algorithm=self._algorithm.state(),
             level=self._curriculum.level,
             recent=list(self._curriculum.recent),
+            num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
         )
         rate = self._metrics["rollout"]["tokens"] / max(1e-9, self._seconds["sampling"])
         self._metrics["rollout"]["tokens_per_second"] = rate
+        self._metrics["rollout"]["total_tokens"] = float(self.state.num_tokens)
         self._metrics["time"] = {**self._seconds, "step": sum(self._seconds.values())}
         if self._config.log.episodes:
             self._folder.write_episodes(self._step, episodes)

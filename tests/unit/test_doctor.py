@@ -230,12 +230,12 @@ def test_the_machine(monkeypatch, tmp_path) -> None:
     gib = 2**30
     usage = type(shutil.disk_usage("/"))(100 * gib, 50 * gib, 50 * gib)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    monkeypatch.setattr(doctor, "_memory", lambda: (8 * gib, 16 * gib))
-    monkeypatch.setattr(doctor, "_num_cores", lambda: 2)
+    monkeypatch.setattr(doctor, "memory", lambda: (8 * gib, 16 * gib))
+    monkeypatch.setattr(doctor, "num_cores", lambda: 2)
     assert faults(check_machine()) == []
     assert "memory: 8.0 GiB of 16.0 GiB free" in [finding.what for finding in check_machine()]
-    monkeypatch.setattr(doctor, "_memory", lambda: (1 * gib, 16 * gib))
-    monkeypatch.setattr(doctor, "_num_cores", lambda: 1)
+    monkeypatch.setattr(doctor, "memory", lambda: (1 * gib, 16 * gib))
+    monkeypatch.setattr(doctor, "num_cores", lambda: 1)
     full = type(usage)(100 * gib, 97 * gib, 3 * gib)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     assert [finding.level for finding in faults(check_machine())] == ["note", "note", "problem"]
@@ -243,16 +243,16 @@ def test_the_machine(monkeypatch, tmp_path) -> None:
 
 def test_a_container_bounds_the_machine(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(doctor, "CGROUP", tmp_path)
-    unbound = doctor._memory()[1]
+    unbound = doctor.memory()[1]
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert doctor._memory()[1] == unbound
-    assert doctor._num_cores() >= 1
+    assert doctor.memory()[1] == unbound
+    assert doctor.num_cores() >= 1
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     (tmp_path / "memory.max").write_text("1048576\n")
     (tmp_path / "memory.current").write_text("48576\n")
-    assert doctor._memory() == (1_000_000, 1_048_576)
-    assert doctor._num_cores() == 1
+    assert doctor.memory() == (1_000_000, 1_048_576)
+    assert doctor.num_cores() == 1
 
 
 def test_everything_is_looked_at_here() -> None:

@@ -15,13 +15,13 @@ from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.models import make_tiny
-from pettingllms.models.texts import environment_texts
+from pettingllms.models.texts import texts_of
 from pettingllms.sft import _batches, items_by_policy, source_episodes
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = environment_texts([make_env("plan_path-v1", terse=True)])
+    texts = texts_of([make_env("plan_path-v1", terse=True)], 1)
     folder = tmp_path_factory.mktemp("m") / "tiny"
     return make_tiny(folder, texts=texts, hidden_size=64, vocab_size=320, symbols=True)
 

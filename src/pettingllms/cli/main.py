@@ -215,6 +215,29 @@ def score(
     score_episodes(episodes, algo, config, out)
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as tic_tac_toe, or a folder.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="In minutes; exit code 1 if learning is broken.")
+    ] = False,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="One of the seeds alone; may be given again.")
+    ] = None,
+    out: Out = None,
+    experiments: Annotated[Path, typer.Option(help="Folder of the experiments.")] = Path(
+        "experiments"
+    ),
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Copy table and figure to docs/results.")
+    ] = False,
+) -> None:
+    """Run an experiment whole, or what is missing of it: models, training, table, figure."""
+    from pettingllms.cli.experiments import reproduce_experiment
+
+    reproduce_experiment(name, experiments, quick, seed or [], out, docs)
+
+
 @bench_app.command("rollout")
 def bench_rollout(
     episodes: Annotated[int, typer.Option(min=200, help="Episodes at once.")] = 10_000,

@@ -14,7 +14,7 @@ from pettingllms.errors import ConfigError
 from pettingllms.models import get_model, make_tiny
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.models.get import Source
-from pettingllms.models.texts import environment_texts
+from pettingllms.models.texts import texts_of
 from pettingllms.models.tiny import Architecture
 
 
@@ -40,7 +40,7 @@ def tiny(
     kind = cast("Architecture", architecture)
     with console.status("making a tiny model"):
         env = make_env_for(load_config(config).env) if config else None
-        texts = environment_texts([env]) if env else None
+        texts = texts_of([env], 20) if env else None
         folder = make_tiny(out, kind, texts, hidden_size, num_layers, vocab_size, seed, symbols)
     console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
 

@@ -1,7 +1,6 @@
 """`train`, `resume`, `eval` and `export`: a run from its first step to a model that others load."""
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +12,8 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.cli.live import make_display
 from pettingllms.config import RunConfig, load_config
-from pettingllms.config.policies import FullPolicy
-from pettingllms.errors import CheckpointError, ConfigError, nearest
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
-from pettingllms.models import find_model
+from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.export import export
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
@@ -99,24 +96,7 @@ def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: 
     config, saved = _weights(path, [], checkpoint)
     if not saved:
         raise CheckpointError(f"{path} has no checkpoint yet; it is saved every train.save_every")
-    if policy is None and len(saved) == 1:
-        policy = next(iter(saved))
-    if policy is None:
-        raise ConfigError("--policy", [f"several were trained: {', '.join(saved)}; name one"])
-    if policy not in saved:
-        raise ConfigError("--policy", [f"'{policy}' was not trained; {nearest(policy, saved)}"])
-    if out.exists():
-        raise ConfigError(str(out), ["is there already; give another folder"])
-    section = config.policies[policy]
-    kept = (MODEL_FILE,) if isinstance(section, FullPolicy) else (ADAPTER_FILE, ADAPTER_CONFIG)
-    out.mkdir(parents=True)
-    if isinstance(section, FullPolicy):
-        for file in find_model(section.model).iterdir():
-            if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
-                shutil.copy(file, out)
-        (out / "model.safetensors.index.json").unlink(missing_ok=True)
-    for name in kept:
-        (out / name).write_bytes(saved[policy][name])
+    policy = export(config, saved, policy, out)
     console.print(f"[bold]{escape(policy)}[/] written to [bold]{escape(str(out))}[/]")
 
 

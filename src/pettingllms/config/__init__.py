@@ -2,7 +2,7 @@
 
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
-from pettingllms.config.load import load_config, parse_config, problems_in, to_toml
+from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.policies import PolicyConfig
 from pettingllms.config.run import RewardConfig, RolloutConfig, RunConfig
@@ -29,5 +29,6 @@ __all__ = [
     "load_config",
     "parse_config",
     "problems_in",
+    "read_toml",
     "to_toml",
 ]

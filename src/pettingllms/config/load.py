@@ -27,6 +27,12 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
     The path of an environment's file in it is taken from the folder of the TOML file.
     """
+    data = read_toml(path)
+    return parse_config(data, str(path), apply_overrides(data, overrides))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The plain data of a TOML file, its environment's file at a path that holds anywhere."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -36,7 +42,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     env = data.get("env")
     if isinstance(env, dict) and isinstance(env.get("id"), str):
         env["id"] = absolute(env["id"], path.parent)
-    return parse_config(data, str(path), apply_overrides(data, overrides))
+    return data
 
 
 def parse_config(

@@ -13,6 +13,9 @@ class TrainConfig(Section):
     name, or if it has one policy alone, all of them."""
     num_steps: int = Field(default=100, ge=1)
     """Batches to learn from."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Sampled tokens of the policies that learn, continuations included, after which the run ends:
+    with the step that reaches them. Left out: the steps alone end it."""
     save_every: int = Field(default=10, ge=1)
     """Steps between checkpoints; the last step is always saved."""
     keep_checkpoints: int = Field(default=2, ge=1)
@@ -23,6 +26,11 @@ class TrainConfig(Section):
     """Policies that learn by turns while the others rest. Left out: all learn in every step."""
     alternate_every: int = Field(default=10, ge=1)
     """Steps of one turn of `alternate`."""
+
+    def is_over(self, num_steps: int, num_tokens: int) -> bool:
+        """Whether a run that has done this much is at its end."""
+        out_of_tokens = self.max_tokens is not None and num_tokens >= self.max_tokens
+        return num_steps >= self.num_steps or out_of_tokens
 
 
 class EvalConfig(Section):

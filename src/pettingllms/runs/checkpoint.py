@@ -40,6 +40,8 @@ class State:
     """Of the curriculum."""
     recent: list[float] = field(default_factory=list)
     """Success in the last steps at this level."""
+    num_tokens: int = 0
+    """Tokens that were sampled by policies that learn, in all steps."""
 
 
 class Writer:

@@ -45,8 +45,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         versions = {"python": platform.python_version(), "platform": platform.platform()}
         versions |= {name: found for name in PACKAGES if (found := _version(name))}
-        _write(self.path / VERSIONS_FILE, json.dumps(versions, indent=1))
-        _write(self.path / CONFIG_FILE, to_toml(config))
+        write_whole(self.path / VERSIONS_FILE, json.dumps(versions, indent=1))
+        write_whole(self.path / CONFIG_FILE, to_toml(config))
 
     def config(self) -> RunConfig:
         """The resolved configuration that the run began with."""
@@ -102,7 +102,7 @@ class RunFolder:
         if metrics.exists():
             lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and _step(line) <= step]
-            _write(metrics, "".join(kept))
+            write_whole(metrics, "".join(kept))
         for file in (self.path / EPISODES).glob("step-*.jsonl"):
             if int(file.stem.removeprefix("step-")) > step:
                 file.unlink()
@@ -129,7 +129,7 @@ class RunFolder:
             )
             for item in items
         ]
-        _write(path, "".join(line + "\n" for line in lines))
+        write_whole(path, "".join(line + "\n" for line in lines))
         return path
 
 
@@ -140,7 +140,7 @@ def _step(line: str) -> int:
         return 2**63
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Put a whole file in place of another."""
     new = path.with_name(path.name + ".new")
     new.write_text(text, encoding="utf-8")

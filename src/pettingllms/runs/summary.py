@@ -67,6 +67,18 @@ def alarm(summary: Summary, config: RunConfig) -> str | None:
     return None
 
 
+def learner_tokens(episodes: Iterable[Episode], config: RunConfig) -> int:
+    """Tokens that policies which learn have sampled. Continuations whose turns were not kept count
+    whole, whoever spoke in them."""
+    trained = config.trained_policies()
+    kept = config.rollout.keep_continuations
+    return sum(
+        sum(turn.num_tokens for turn in episode.turns if turn.policy in trained)
+        + (0 if kept else episode.num_extra_tokens)
+        for episode in episodes
+    )
+
+
 def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     summary.num_episodes += 1
     summary.num_turns += len(episode.turns)

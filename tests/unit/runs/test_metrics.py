@@ -5,6 +5,7 @@ import pytest
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.runs.metrics import episode_metrics, failure_alarm, flatten
+from pettingllms.runs.summary import learner_tokens
 from plays import LOST, linear, rewards, turn
 from toys import Relay, roll
 
@@ -150,3 +151,10 @@ def test_an_alarm_if_nothing_can_be_learnt_but_somebody_should() -> None:
     )
     scripted = {"policy_a": {"kind": "scripted"}, "policy_b": {"kind": "scripted"}}
     assert failure_alarm(episodes, team(policies=scripted)) is None
+
+
+def test_tokens_of_learners_are_theirs_alone_and_continuations_count_once() -> None:
+    episode = linear("t", 0, *[("a", rewards(team=1.0))] * 3, ("b", rewards(team=1.0)))
+    episode.num_extra_tokens = 50
+    assert learner_tokens([episode, episode], team()) == 2 * (3 * 2 + 50)
+    assert learner_tokens([episode], team(rollout={"keep_continuations": True})) == 3 * 2

@@ -1,0 +1,55 @@
+"""`reproduce`: an experiment whole, with a line for everything that is done."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.markdown import Markdown
+from rich.markup import escape
+
+from pettingllms.cli.console import console
+from pettingllms.experiments.machine import Engines
+from pettingllms.experiments.plan import Order
+from pettingllms.experiments.report import FIGURE, TABLE
+from pettingllms.experiments.reproduce import reproduce
+from pettingllms.experiments.spec import find_experiment, load_experiment
+
+DOCS = Path("docs/results")
+
+
+def reproduce_experiment(
+    name: str, root: Path, quick: bool, seeds: Sequence[int], out: Path | None, docs: bool
+) -> None:
+    """Run what is missing of an experiment, print its table, and say where everything is."""
+    source = find_experiment(name, root)
+    experiment = load_experiment(source)
+    label = source.resolve().name
+    command = f"pettingllms reproduce {name}" + (" --quick" if quick else "")
+    folder = out or Path("runs/experiments") / (f"{label}-quick" if quick else label)
+    floors = experiment.quick.floors if quick else []
+    experiment = experiment.quickened() if quick else experiment
+    order = Order(experiment, source, folder, command, floors)
+    short = reproduce(order, seeds or experiment.seeds, Engines(), _say)
+    console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
+    if docs:
+        _copy(folder, DOCS / label)
+    console.print(f"Everything is in [bold]{escape(str(folder))}[/]")
+    for problem in short:
+        console.print(f"[bold red]too low[/]: {escape(problem)}")
+    if short:
+        raise typer.Exit(1)
+
+
+def _say(text: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, soft_wrap=True)
+
+
+def _copy(folder: Path, to: Path) -> None:
+    """Put table and figure where the documents show them."""
+    to.mkdir(parents=True, exist_ok=True)
+    for name in (TABLE, FIGURE):
+        if (folder / name).exists():
+            shutil.copy(folder / name, to)
+    console.print(f"Table and figure are in [bold]{escape(str(to))}[/]")

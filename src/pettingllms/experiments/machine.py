@@ -1,0 +1,80 @@
+"""The real work that an experiment is made of. Everything that needs an engine is called here."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pettingllms.config import EnvConfig, RunConfig
+from pettingllms.errors import CheckpointError
+from pettingllms.experiments.spec import Model
+from pettingllms.runs.folder import RunFolder
+from pettingllms.train import Watcher
+
+NUM_TEXTS = 32
+"""Tasks of each environment that a tiny model's tokenizer is made from."""
+
+
+class Machine(Protocol):
+    """Who does the work."""
+
+    def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:
+        """Write a tiny model."""
+
+    def warm_start(self, config: RunConfig, folder: RunFolder, out: Path, watcher: Watcher) -> None:
+        """Teach a policy; write the model that comes of it."""
+
+    def train(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+        """Train until the run is over, from where its folder was left."""
+
+    def evaluate(
+        self, config: RunConfig, run: RunFolder | None, out: Path, say: Callable[[str], None]
+    ) -> None:
+        """Play test tasks and write the episodes, with a run's weights or as the models are."""
+
+
+class Engines:
+    """vLLM, PyTorch and Ray, on this machine."""
+
+    def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:
+        from pettingllms.envs import make_env_for
+        from pettingllms.models import make_tiny
+        from pettingllms.models.texts import texts_of
+
+        texts = texts_of([make_env_for(env) for env in envs], NUM_TEXTS)
+        make_tiny(
+            out,
+            model.architecture,
+            texts,
+            model.hidden_size,
+            model.num_layers,
+            model.vocab_size,
+            seed,
+            model.symbols,
+            model.mlp_size,
+        )
+
+    def warm_start(self, config: RunConfig, folder: RunFolder, out: Path, watcher: Watcher) -> None:
+        from pettingllms.export import export
+        from pettingllms.sft import sft
+
+        sft(config, folder, watcher)
+        export(config, _weights(folder, watcher.say), None, out)
+
+    def train(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+        from pettingllms.train import train
+
+        train(config, folder, watcher)
+
+    def evaluate(
+        self, config: RunConfig, run: RunFolder | None, out: Path, say: Callable[[str], None]
+    ) -> None:
+        from pettingllms.evaluate import evaluate
+
+        evaluate(config, _weights(run, say) if run is not None else {}, say, out=out)
+
+
+def _weights(run: RunFolder, say: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
+    newest = run.load(say)
+    if newest is None:
+        raise CheckpointError(f"{run.path} has no checkpoint, though its training is over")
+    return newest[1]

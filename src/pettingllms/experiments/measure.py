@@ -1,0 +1,70 @@
+"""What an evaluation's episodes came to: one number, and what it took to get it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pettingllms.algos.credit import mean, role_reward
+from pettingllms.config import RunConfig
+from pettingllms.errors import ExperimentError
+from pettingllms.types import Episode, Scored
+
+Measure = Literal["success", "loss", "reward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One number of one arm and seed."""
+
+    value: float
+    num_tasks: int
+    num_plays: int
+    num_failed: int
+    """Plays that did not come to an end. They count against the role, or were not paid."""
+    tokens: float
+    """Sampled for one play by all models that took part, on average: what an answer costs."""
+
+
+def measure(episodes: Sequence[Episode], config: RunConfig, role: str, what: Measure) -> Measured:
+    """Sum an evaluation up."""
+    models = {name for name, policy in config.policies.items() if policy.kind != "scripted"}
+    tokens = [
+        sum(turn.num_tokens for turn in episode.turns if turn.policy in models)
+        for episode in episodes
+    ]
+    return Measured(
+        value=_reward(episodes, config, role) if what == "reward" else _share(episodes, role, what),
+        num_tasks=len({episode.task.id for episode in episodes}),
+        num_plays=len(episodes),
+        num_failed=sum(not _ended(episode) for episode in episodes),
+        tokens=mean(tokens),
+    )
+
+
+def _ended(episode: Episode) -> bool:
+    return episode.failure is None and bool(episode.success)
+
+
+def _share(episodes: Sequence[Episode], role: str, what: Measure) -> float:
+    count = _is_lost if what == "loss" else _is_reached
+    return mean([count(episode, role) for episode in episodes])
+
+
+def _is_reached(episode: Episode, role: str) -> bool:
+    return _ended(episode) and bool(episode.success[role])
+
+
+def _is_lost(episode: Episode, role: str) -> bool:
+    others = (reached for other, reached in episode.success.items() if other != role)
+    return not _ended(episode) or (not episode.success[role] and any(others))
+
+
+def _reward(episodes: Sequence[Episode], config: RunConfig, role: str) -> float:
+    rewards = [role_reward(episode, role, config.reward) for episode in episodes]
+    paid = [reward.value for reward in rewards if isinstance(reward, Scored)]
+    if not paid:
+        raise ExperimentError(
+            f"'{role}' was paid in none of {len(episodes)} plays, so there is no mean; look at "
+            "the failures in the episodes, then run the same command again"
+        )
+    return mean(paid)

@@ -1,0 +1,41 @@
+"""Lines that say what an experiment is at: which seed, which arm, which step, and how it goes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pettingllms.config import RunConfig
+from pettingllms.experiments.results import TOKENS
+from pettingllms.runs.metrics import flatten
+
+
+class Lines:
+    """Watches a run, and says a line for each of its steps."""
+
+    def __init__(self, where: str, config: RunConfig, say: Callable[[str], None]) -> None:
+        self._where = where
+        self._config = config
+        self._say = say
+
+    def phase(self, text: str) -> None:
+        """Nothing: phases come and go."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Nothing: as above."""
+
+    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        found = flatten(metrics)
+        parts = [f"step {step} of {self._config.train.num_steps}"]
+        if TOKENS in found:
+            most = self._config.train.max_tokens
+            parts.append(f"{found[TOKENS]:,.0f}{f' of {most:,}' if most else ''} tokens")
+        for key, value in found.items():
+            section, _, rest = key.partition("/")
+            name, _, metric = rest.partition("/")
+            if section == "roles" and metric in ("reward", "eval_success"):
+                parts.append(f"{name} {metric.replace('_', ' ')} {value:+.3f}")
+            elif section == "policies" and metric == "loss":
+                parts.append(f"{name} loss {value:.3f}")
+        self.say(", ".join(parts))
+
+    def say(self, text: str) -> None:
+        self._say(f"{self._where}: {text}")

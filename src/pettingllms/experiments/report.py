@@ -1,0 +1,154 @@
+"""What an experiment came to: every number, the table, the figure, and whether floors hold."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from pettingllms.errors import nearest
+from pettingllms.experiments.plan import Order, PlannedArm, make_plan, planned_seeds
+from pettingllms.experiments.results import (
+    Curve,
+    Result,
+    curve_of,
+    is_based_on,
+    is_of,
+    metric_of,
+    rows_of,
+)
+from pettingllms.experiments.table import cell_of, make_table
+from pettingllms.runs.folder import write_whole
+
+RESULTS, TABLE, FIGURE = "results.json", "table.md", "figure.png"
+SHARES = ("success", "share")
+"""Ends of the names of metrics that are shares."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that is there."""
+
+    results: list[Result] = field(default_factory=list)
+    curves: dict[str, dict[int, Curve]] = field(default_factory=dict)
+    """By arm, then by seed."""
+
+
+def collect(order: Order, say: Say) -> Found:
+    """Every result that is there, of any seed, and was made as it is asked for now."""
+    found = Found()
+    for seed in planned_seeds(order.out):
+        plan = make_plan(order, seed)
+        same_models = is_based_on(plan, plan.basis(order.experiment.model))
+        for arm in plan.arms:
+            result = Result.read(arm.folder)
+            if result is None:
+                continue
+            if not same_models or not is_of(arm):
+                say(f"left out: {arm.folder} was made with another configuration")
+                continue
+            asked_for = [cell.spec.name for cell in arm.evaluations if result.has(cell)]
+            result.evaluations = {name: result.evaluations[name] for name in asked_for}
+            found.results.append(result)
+            if arm.spec.trained and order.experiment.figure.y:
+                curve = _curve(order, arm, say)
+                found.curves.setdefault(arm.spec.name, {})[seed] = curve
+    return found
+
+
+def _curve(order: Order, arm: PlannedArm, say: Say) -> Curve:
+    figure, rows = order.experiment.figure, rows_of(arm.folder)
+    metric = metric_of(figure, arm)
+    curve = curve_of(rows, metric, figure)
+    if not curve.x:
+        keys = {key for row in rows for key in row}
+        say(f"no line for {arm.folder}: it has no metric '{metric}'; {nearest(metric, keys)}")
+    return curve
+
+
+def write_report(order: Order, found: Found, say: Say) -> None:
+    """Write every number, the table and the figure."""
+    order.out.mkdir(parents=True, exist_ok=True)
+    write_whole(order.out / RESULTS, json.dumps(_numbers(order, found), indent=1))
+    write_whole(order.out / TABLE, make_table(order.experiment, found.results))
+    if find_spec("matplotlib") is None:
+        say("no figure, as matplotlib is not installed; pip install 'pettingllms[figures]'")
+        return
+    _draw(order, found)
+
+
+def shortfalls(order: Order, found: Found) -> list[str]:
+    """What is not as good as it must be, in words."""
+    return list(_shortfalls(order, found))
+
+
+def _shortfalls(order: Order, found: Found) -> Iterator[str]:
+    columns = {column.name: column for column in order.experiment.evaluations}
+    for floor in order.floors:
+        cell = cell_of(found.results, floor.arm, columns[floor.evaluation])
+        what = f"'{floor.arm}', '{floor.evaluation}'"
+        if cell is None:
+            yield f"{what}: no number, and a bound is set for it"
+        elif floor.at_least is not None and cell.value < floor.at_least:
+            yield f"{what}: {cell.value:.3f} is below the floor of {floor.at_least:g}"
+        elif floor.at_most is not None and cell.value > floor.at_most:
+            yield f"{what}: {cell.value:.3f} is above the bound of {floor.at_most:g}"
+
+
+def _numbers(order: Order, found: Found) -> dict[str, Any]:
+    experiment = order.experiment
+    return {
+        "title": experiment.title,
+        "question": experiment.question,
+        "command": order.command,
+        "table": [
+            {"arm": arm.name, "evaluation": column.name, "measure": column.measure, **asdict(cell)}
+            for arm in experiment.arms
+            for column in experiment.evaluations
+            if (cell := cell_of(found.results, arm.name, column)) is not None
+        ],
+        "results": [asdict(result) for result in found.results],
+        "curves": {
+            arm: {seed: asdict(curve) for seed, curve in of_arm.items()}
+            for arm, of_arm in found.curves.items()
+        },
+    }
+
+
+def _draw(order: Order, found: Found) -> None:
+    from pettingllms.experiments.figure import Bars, Lines, Picture, draw
+
+    experiment, figure = order.experiment, order.experiment.figure
+    curves = {
+        arm: some
+        for arm, of_arm in found.curves.items()
+        if (some := [curve for curve in of_arm.values() if curve.x])
+    }
+    lines = Lines(
+        curves,
+        x_label="sampled tokens" if figure.x == "tokens" else "step",
+        y_label=figure.y_label or figure.y.rpartition("/")[2].replace("_", " "),
+        is_share=figure.y.endswith(SHARES),
+    )
+    bars = [
+        Bars(
+            column.name,
+            {
+                arm.name: cell
+                for arm in experiment.arms
+                if (cell := cell_of(found.results, arm.name, column)) is not None
+            },
+            is_share=column.measure != "reward",
+        )
+        for column in experiment.evaluations
+        if column.name in figure.bars
+    ]
+    num_seeds = len({result.seed for result in found.results})
+    seeds = f"{num_seeds} seeds" if num_seeds > 1 else "one seed"
+    notes = [f"Lines: mean over {seeds}; bands: from the lowest to the highest."] if curves else []
+    notes += ["Bars: mean; black lines: 95% intervals."] if bars else []
+    arms = [arm.name for arm in experiment.arms]
+    if curves or bars:
+        picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, bars)
+        draw(picture, order.out / FIGURE)

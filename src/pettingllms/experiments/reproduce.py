@@ -1,0 +1,150 @@
+"""An experiment from nothing to its table and figure, or from wherever it was left.
+
+Each arm with each seed is a run in a folder of its own. What is done is done: the same command goes
+on with what is missing, and another seed adds to the table of those that are there.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+
+from pettingllms.errors import ConfigError, ExperimentError
+from pettingllms.experiments.machine import Machine
+from pettingllms.experiments.measure import measure
+from pettingllms.experiments.plan import (
+    Order,
+    Plan,
+    PlannedArm,
+    PlannedEvaluation,
+    PlannedStart,
+    make_plan,
+)
+from pettingllms.experiments.progress import Lines
+from pettingllms.experiments.report import collect, shortfalls, write_report
+from pettingllms.experiments.results import (
+    BASIS,
+    Evaluated,
+    Result,
+    asked,
+    is_based_on,
+    is_of,
+    rows_of,
+    this_machine,
+    training_of,
+)
+from pettingllms.experiments.spec import Experiment
+from pettingllms.models.folder import is_model
+from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, write_whole
+from pettingllms.types import read_episodes
+
+Say = Callable[[str], None]
+
+
+def reproduce(order: Order, seeds: Sequence[int], machine: Machine, say: Say) -> list[str]:
+    """Run what is missing, then write table and figure of all that is there.
+
+    What fell short of its floor is given back, in words.
+    """
+    plans = [make_plan(order, seed) for seed in seeds]
+    for plan in plans:
+        _run_seed(order, plan, machine, say)
+    found = collect(order, say)
+    write_report(order, found, say)
+    return shortfalls(order, found)
+
+
+def _run_seed(order: Order, plan: Plan, machine: Machine, say: Say) -> None:
+    basis = plan.basis(order.experiment.model)
+    if not is_based_on(plan, basis):
+        raise ConfigError(
+            str(plan.folder),
+            ["its models were made from another experiment.toml; remove it, or give --out"],
+        )
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(plan.folder / BASIS, basis)
+    results = {arm.spec.name: _begun(order, plan, arm) for arm in plan.arms}
+    missing = [arm for arm in plan.arms if not _is_done(arm, results[arm.spec.name])]
+    say(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
+    if missing:
+        _make_models(order.experiment, plan, machine, say)
+    for arm in missing:
+        where = f"seed {plan.seed}, {arm.spec.name}"
+        result = results[arm.spec.name]
+        if arm.spec.trained and result.training is None:
+            _train(arm, result, machine, Lines(where, arm.config, say))
+        for cell in arm.evaluations:
+            if not result.has(cell):
+                _evaluate(arm, cell, result, machine, where, say)
+
+
+def _begun(order: Order, plan: Plan, arm: PlannedArm) -> Result:
+    """The result so far; the run of another configuration is never gone on with."""
+    folder = RunFolder(arm.folder)
+    if not (arm.folder / CONFIG_FILE).is_file():
+        folder.create(arm.config)
+    elif not is_of(arm):
+        raise ConfigError(
+            str(arm.folder),
+            [f"holds '{arm.spec.name}' with another configuration; remove it, or give --out"],
+        )
+    versions = json.loads((arm.folder / VERSIONS_FILE).read_text(encoding="utf-8"))
+    command = f"{order.command} --seed {plan.seed}"
+    return Result.read(arm.folder) or Result(
+        arm.spec.name, plan.seed, command, this_machine(), versions
+    )
+
+
+def _is_done(arm: PlannedArm, result: Result) -> bool:
+    trained = result.training is not None or not arm.spec.trained
+    return trained and all(result.has(cell) for cell in arm.evaluations)
+
+
+def _make_models(experiment: Experiment, plan: Plan, machine: Machine, say: Say) -> None:
+    if not is_model(plan.model):
+        say(f"seed {plan.seed}: making a tiny model")
+        machine.make_model(experiment.model, plan.envs(), plan.seed, plan.model)
+    for start in plan.starts:
+        if not is_model(start.model):
+            _warm_start(start, plan.seed, machine, say)
+
+
+def _warm_start(start: PlannedStart, seed: int, machine: Machine, say: Say) -> None:
+    where = f"seed {seed}, warm start '{start.spec.name}'"
+    say(f"{where}: imitating {start.config.sft.player or 'episodes'}")
+    folder = RunFolder(start.folder)
+    if not (start.folder / CONFIG_FILE).is_file():
+        folder.create(start.config)
+    part = start.model.with_name(f".{start.model.name}")
+    shutil.rmtree(part, ignore_errors=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    machine.warm_start(start.config, folder, part, Lines(where, start.config, say))
+    part.rename(start.model)
+
+
+def _train(arm: PlannedArm, result: Result, machine: Machine, lines: Lines) -> None:
+    lines.say("training")
+    machine.train(arm.config, RunFolder(arm.folder), lines)
+    training = training_of(rows_of(arm.folder))
+    if not arm.config.train.is_over(training.num_steps, training.num_tokens):
+        raise ExperimentError(
+            f"'{arm.spec.name}' was stopped after step {training.num_steps}; the same command goes "
+            "on from there"
+        )
+    result.training = training
+    result.write(arm.folder)
+
+
+def _evaluate(
+    arm: PlannedArm, cell: PlannedEvaluation, result: Result, machine: Machine, where: str, say: Say
+) -> None:
+    say(f"{where}: evaluating '{cell.spec.name}'")
+    start = time.monotonic()
+    run = RunFolder(arm.folder) if arm.spec.trained else None
+    machine.evaluate(cell.config, run, cell.out, lambda text: say(f"{where}: {text}"))
+    seconds = time.monotonic() - start
+    found = measure(list(read_episodes(cell.out)), cell.config, cell.role, cell.spec.measure)
+    failed = f", {found.num_failed} of {found.num_plays} plays failed" if found.num_failed else ""
+    say(f"{where}: '{cell.spec.name}' {found.value:.3f}{failed}")
+    result.evaluations[cell.spec.name] = Evaluated(asked(cell), found, seconds)
+    result.write(arm.folder)

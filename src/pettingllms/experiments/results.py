@@ -1,0 +1,154 @@
+"""What an experiment leaves behind, number by number, each with what it took to get it.
+
+Every arm and seed has a `result.json` in its run's folder: it is written after training and again
+after each evaluation, so what is in it is done and is never done twice.
+"""
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from pettingllms.config import to_toml
+from pettingllms.doctor import GIB, find_gpus, memory, num_cores
+from pettingllms.experiments.measure import Measured
+from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
+from pettingllms.experiments.spec import Figure
+from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
+from pettingllms.runs.trackers import METRICS_FILE
+
+FILE, BASIS = "result.json", "basis.json"
+TOKENS = "rollout/total_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What it took to train an arm."""
+
+    num_steps: int
+    num_tokens: int
+    """Sampled by policies that learn, continuations included."""
+    seconds: float
+    """Of its steps, without the start of engines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A number, what exactly was asked for, and how long the answer took."""
+
+    asked: str
+    """A hash of the whole configuration, the role and the measure."""
+    measured: Measured
+    seconds: float
+
+
+@dataclass(slots=True)
+class Result:
+    """One arm with one seed."""
+
+    arm: str
+    seed: int
+    command: str
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    training: Training | None = None
+    """None if nothing was trained."""
+    evaluations: dict[str, Evaluated] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Put the result into the folder of its run."""
+        write_whole(folder / FILE, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The result in the folder of a run, if it has come to one."""
+        if not (folder / FILE).is_file():
+            return None
+        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        data["training"] = data["training"] and Training(**data["training"])
+        data["evaluations"] = {
+            name: Evaluated(one["asked"], Measured(**one["measured"]), one["seconds"])
+            for name, one in data["evaluations"].items()
+        }
+        return cls(**data)
+
+    def has(self, cell: PlannedEvaluation) -> bool:
+        """Whether a cell of the table is done, just as it is asked for now."""
+        found = self.evaluations.get(cell.spec.name)
+        return found is not None and found.asked == asked(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The course of one arm's training with one seed."""
+
+    x: list[float]
+    y: list[float]
+
+
+def asked(cell: PlannedEvaluation) -> str:
+    """What a cell asks for, as a hash: another configuration is another question."""
+    text = "\n".join([to_toml(cell.config), cell.role, cell.spec.measure])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_of(arm: PlannedArm) -> bool:
+    """Whether the run in the arm's folder is the one that is asked for now."""
+    folder = RunFolder(arm.folder)
+    return (arm.folder / CONFIG_FILE).is_file() and folder.config() == arm.config
+
+
+def is_based_on(plan: Plan, basis: str) -> bool:
+    """Whether a seed's models are those that would be made now; so they are if there are none."""
+    path = plan.folder / BASIS
+    return not path.is_file() or path.read_text(encoding="utf-8") == basis
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of a run, step by step."""
+    path = folder / METRICS_FILE
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines]
+
+
+def training_of(rows: list[dict[str, Any]]) -> Training:
+    """What the steps of a run took in all."""
+    last = rows[-1] if rows else {"step": 0, TOKENS: 0}
+    seconds = sum(row.get("time/step") or 0.0 for row in rows)
+    return Training(last["step"], int(last[TOKENS]), seconds)
+
+
+def metric_of(figure: Figure, arm: PlannedArm) -> str:
+    """The key of the metric that is drawn for an arm."""
+    role = figure.role or next(iter(arm.config.roles))
+    return figure.y if "/" in figure.y else f"roles/{role}/{figure.y}"
+
+
+def curve_of(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Curve:
+    """The points of a run that have the metric, each the mean of the last few."""
+    key = TOKENS if figure.x == "tokens" else "step"
+    found = [(row[key], row[metric]) for row in rows if row.get(metric) is not None]
+    values = [y for _, y in found]
+    smooth = [
+        sum(some) / len(some)
+        for at in range(len(values))
+        if (some := values[max(0, at + 1 - figure.smooth) : at + 1])
+    ]
+    return Curve([float(x) for x, _ in found], smooth)
+
+
+def this_machine() -> dict[str, Any]:
+    """What the numbers were computed on."""
+    found = {"cores": num_cores(), "cpu": _cpu(), "memory_gib": round(memory()[1] / GIB, 1)}
+    gpus = find_gpus()
+    return found | ({"gpus": gpus} if gpus else {})
+
+
+def _cpu() -> str:
+    table = Path("/proc/cpuinfo")
+    named = table.exists() and re.search(r"^model name\s*: (.+)$", table.read_text(), re.MULTILINE)
+    return named[1] if named else platform.processor() or platform.machine()

@@ -1,0 +1,107 @@
+"""The table of an experiment, as Markdown: arms below each other, evaluations side by side."""
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from pettingllms.experiments.interval import Mean, mean_over_seeds
+from pettingllms.experiments.results import Result
+from pettingllms.experiments.spec import Evaluation, Experiment
+
+NONE = "–"
+
+
+def cell_of(results: Sequence[Result], arm: str, column: Evaluation) -> Mean | None:
+    """What an arm reached in an evaluation, over the seeds that have come to a number."""
+    found = [
+        result.evaluations[column.name].measured
+        for result in results
+        if result.arm == arm and column.name in result.evaluations
+    ]
+    return mean_over_seeds(found, column.measure != "reward") if found else None
+
+
+def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
+    """The whole page."""
+    columns = experiment.evaluations
+    names = [column.name for column in columns]
+    heads = ["", *names, "tokens to train", "tokens an answer", "time to train"]
+    rows = [heads, ["---"] * len(heads)]
+    num_seeds = len({result.seed for result in results})
+    for arm in experiment.arms:
+        of_arm = [result for result in results if result.arm == arm.name]
+        cells = [cell_of(of_arm, arm.name, column) for column in columns]
+        shown = [
+            _shown(cell, column.measure != "reward", num_seeds)
+            for cell, column in zip(cells, columns, strict=True)
+        ]
+        rows.append([arm.name, *shown, *_costs(of_arm)])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    parts = [f"# {experiment.title}", experiment.question, "\n".join(lines), _legend(results)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _shown(cell: Mean | None, is_share: bool, num_seeds: int) -> str:
+    if cell is None:
+        return NONE
+    scale, digits = (100, 1) if is_share else (1, 3)
+    text = f"{cell.value * scale:.{digits}f}{'%' if is_share else ''}"
+    if cell.low is not None and cell.high is not None:
+        text += f" [{cell.low * scale:.{digits}f}, {cell.high * scale:.{digits}f}]"
+    if cell.interval == "wilson":
+        text += " W"
+    if cell.num_seeds < num_seeds:
+        text += f" ({cell.num_seeds} of {num_seeds} seeds)"
+    return text
+
+
+def _costs(results: Sequence[Result]) -> list[str]:
+    trained = [result.training for result in results if result.training is not None]
+    tokens = [one.measured.tokens for result in results for one in result.evaluations.values()]
+    return [
+        f"{fmean(one.num_tokens for one in trained):,.0f}" if trained else NONE,
+        f"{fmean(tokens):,.0f}" if tokens else NONE,
+        _minutes(fmean(one.seconds for one in trained)) if trained else NONE,
+    ]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:,.{0 if seconds >= 600 else 1}f} min"
+
+
+def _legend(results: Sequence[Result]) -> str:
+    """How the numbers came about, from the results themselves."""
+    if not results:
+        return "No results yet."
+    seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in results}))
+    plays = {one.measured.num_plays for result in results for one in result.evaluations.values()}
+    games = " or ".join(f"{number:,}" for number in sorted(plays))
+    failed = sum(e.measured.num_failed for r in results for e in r.evaluations.values())
+    means = (
+        f"Means over the seeds {seeds}, each of {games} plays of test tasks; in brackets 95% "
+        "intervals, Student's t over seeds. W: one seed, or seeds that came out alike, so the "
+        "interval is Wilson's over tasks and says nothing about other seeds."
+    )
+    costs = (
+        "Tokens and time are means over seeds: those sampled in training, continuations included, "
+        "by policies that learn; those of one play in evaluation; the steps of training."
+    )
+    lines = [means, costs]
+    if failed:
+        lines.append(f"{failed} plays failed. They count against the arm.")
+    lines += ["", *_made_by(results)]
+    return "\n".join(lines)
+
+
+def _made_by(results: Sequence[Result]) -> Iterator[str]:
+    """A line for each machine and set of versions that results come from."""
+    seeds: dict[str, list[int]] = {}
+    for result in results:
+        machine = result.machine
+        gpus = "".join(f", {gpu}" for gpu in machine.get("gpus", []))
+        versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        hardware = f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB"
+        command = result.command.rpartition(" --seed ")[0]
+        made_by = f"- `{command}` on {hardware}{gpus}; {versions}; seeds "
+        seeds.setdefault(made_by, []).append(result.seed)
+    for made_by, some in seeds.items():
+        yield made_by + ", ".join(str(seed) for seed in sorted({*some}))

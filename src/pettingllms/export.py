@@ -1,0 +1,36 @@
+"""A trained policy as a folder that Transformers, PEFT and vLLM load."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from pettingllms.config import RunConfig
+from pettingllms.config.policies import FullPolicy
+from pettingllms.errors import ConfigError, nearest
+from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
+from pettingllms.models import find_model
+
+
+def export(
+    config: RunConfig, saved: Mapping[str, Mapping[str, bytes]], policy: str | None, out: Path
+) -> str:
+    """Write a policy of a checkpoint: a whole model, or an adapter. Its name, if none was given."""
+    if policy is None and len(saved) == 1:
+        policy = next(iter(saved))
+    if policy is None:
+        raise ConfigError("--policy", [f"several were trained: {', '.join(saved)}; name one"])
+    if policy not in saved:
+        raise ConfigError("--policy", [f"'{policy}' was not trained; {nearest(policy, saved)}"])
+    if out.exists():
+        raise ConfigError(str(out), ["is there already; give another folder"])
+    section = config.policies[policy]
+    kept = (MODEL_FILE,) if isinstance(section, FullPolicy) else (ADAPTER_FILE, ADAPTER_CONFIG)
+    out.mkdir(parents=True)
+    if isinstance(section, FullPolicy):
+        for file in find_model(section.model).iterdir():
+            if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
+                shutil.copy(file, out)
+        (out / "model.safetensors.index.json").unlink(missing_ok=True)
+    for name in kept:
+        (out / name).write_bytes(saved[policy][name])
+    return policy

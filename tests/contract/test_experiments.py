@@ -1,0 +1,56 @@
+"""Every experiment that ships can run: its configurations load, with and without --quick."""
+
+from pathlib import Path
+
+import pytest
+
+from pettingllms.collect import collect
+from pettingllms.experiments.plan import Order, Plan, make_plan
+from pettingllms.experiments.spec import load_experiment
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/experiment.toml"))
+
+
+def plan_of(folder: Path, out: Path, quick: bool = False) -> Plan:
+    experiment = load_experiment(folder)
+    experiment = experiment.quickened() if quick else experiment
+    return make_plan(Order(experiment, folder, out, "pettingllms reproduce"), 1)
+
+
+@pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
+def test_it_can_be_planned_and_its_arms_roll_out(folder: Path, tmp_path: Path) -> None:
+    for arm in plan_of(folder, tmp_path).arms:
+        rollout = arm.config.rollout.model_copy(update={"num_tasks": 2})
+        config = arm.config.model_copy(update={"rollout": rollout})
+        summary = collect(config, tmp_path / arm.folder.name)
+        assert summary.num_failed_turns == 0
+        assert summary.num_trained_turns > 0
+
+
+@pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
+def test_quick_says_when_learning_is_broken(folder: Path, tmp_path: Path) -> None:
+    plan = plan_of(folder, tmp_path, quick=True)
+    floors = load_experiment(folder).quick.floors
+    assert floors
+    for floor in floors:
+        (arm,) = (arm for arm in plan.arms if arm.spec.name == floor.arm)
+        assert floor.evaluation in [cell.spec.name for cell in arm.evaluations]
+
+
+def test_mazes_are_compared_at_equal_cost(tmp_path: Path) -> None:
+    arms = plan_of(ROOT / "experiments" / "plan_path", tmp_path).arms
+    trained = [arm.config for arm in arms if arm.spec.trained]
+    assert len({config.train.max_tokens for config in trained}) == 1
+    assert all(config.train.max_tokens for config in trained)
+    replies = {arm.config.env.max_rounds * len(arm.config.roles) for arm in arms}
+    assert len(replies) == 1
+    mazes = {repr(a.config.env.model_copy(update={"solo": 0, "max_rounds": 0})) for a in arms}
+    assert len(mazes) == 1
+
+
+def test_every_experiment_is_on_the_page_of_results() -> None:
+    page = (ROOT / "docs" / "results.md").read_text()
+    for folder in EXPERIMENTS:
+        assert f"pettingllms reproduce {folder.name}" in page
+        assert load_experiment(folder).question in page

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from labs import FakeMachine, write_experiment
+from pettingllms.cli.main import app
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
+    write_experiment(tmp_path / "experiments" / "relays")
+    monkeypatch.chdir(tmp_path)
+    fake = FakeMachine(lambda trained, seed: 6 if trained else 1)
+    monkeypatch.setattr("pettingllms.cli.experiments.Engines", lambda: fake)
+    return fake
+
+
+def run(*args: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["reproduce", *args])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_name_is_enough_and_seeds_can_be_chosen(machine: FakeMachine) -> None:
+    text = run("relays", "--seed", "1", "--seed", "3")
+    assert "60.0%" in text
+    assert [call for call in machine.calls if call.startswith("train")] == ["train 1", "train 3"]
+    assert (Path("runs/experiments/relays") / "results.json").is_file()
+
+
+def test_quick_has_a_folder_of_its_own_and_an_exit_code(machine: FakeMachine, monkeypatch) -> None:
+    run("relays", "--quick")
+    assert (Path("runs/experiments/relays-quick") / "table.md").is_file()
+    broken = FakeMachine(lambda trained, seed: 0)
+    monkeypatch.setattr("pettingllms.cli.experiments.Engines", lambda: broken)
+    text = run("relays", "--quick", "--out", "broken", code=1)
+    assert "0.000 is below the floor of 0.5" in text
+
+
+def test_table_and_figure_are_copied_for_the_documents(machine: FakeMachine) -> None:
+    run(str(Path("experiments/relays").resolve()), "--seed", "1", "--docs")
+    names = {path.name for path in Path("docs/results/relays").iterdir()}
+    assert names == {"figure.png", "table.md"}
+    assert Path("docs/results/relays/figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,133 @@
+"""Table numbers worked out by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from pettingllms.config import parse_config
+from pettingllms.errors import ExperimentError
+from pettingllms.experiments.figure import spread
+from pettingllms.experiments.interval import mean_over_seeds, student
+from pettingllms.experiments.measure import Measured, measure
+from pettingllms.experiments.results import curve_of
+from pettingllms.experiments.spec import Figure
+from plays import LOST, linear, rewards
+
+CONFIG = parse_config(
+    {
+        "env": {"id": "toys:Relay"},
+        "algo": {"type": "grpo"},
+        "policies": {"policy_a": {"kind": "full", "model": "m"}, "policy_b": {"kind": "scripted"}},
+        "roles": {"a": "policy_a", "b": "policy_b"},
+    }
+)
+
+
+def play(number: int, a: bool, b: bool, failed: bool = False, paid: float = 1.0):
+    failure = LOST if failed else None
+    episode = linear(
+        f"t{number}", 0, ("a", rewards({"a": paid})), ("b", rewards(team=0.0)), failure=failure
+    )
+    episode.success = {} if failed else {"a": a, "b": b}
+    return episode
+
+
+def measured(value: float, num_tasks: int = 100) -> Measured:
+    return Measured(value, num_tasks, num_tasks, 0, 1.0)
+
+
+def test_students_interval_of_three_numbers() -> None:
+    """Mean 4, variance ((2-4)^2 + (4-4)^2 + (6-4)^2) / 2 = 4, error 2/sqrt(3), t(2) = 4.302653."""
+    half = 4.302653 * 2 / math.sqrt(3)
+    assert student([2.0, 4.0, 6.0]) == pytest.approx((4 - half, 4 + half))
+
+
+def test_students_interval_of_two_numbers() -> None:
+    """Mean 0, variance 2, error sqrt(2)/sqrt(2) = 1, t(1) = 12.706205."""
+    assert student([-1.0, 1.0]) == pytest.approx((-12.706205, 12.706205))
+
+
+def test_a_share_over_seeds_stays_between_nothing_and_all() -> None:
+    found = mean_over_seeds([measured(v) for v in (0.9, 0.95, 1.0)], is_share=True)
+    half = 4.302653 * 0.05 / math.sqrt(3)
+    assert found.interval == "t"
+    assert (found.value, found.low) == pytest.approx((0.95, 0.95 - half))
+    assert found.high == 1.0
+
+
+def test_one_seed_has_wilsons_interval() -> None:
+    """81 of 263, worked out by hand: 0.308 with [0.255, 0.366] to three digits."""
+    found = mean_over_seeds([measured(81 / 263, 263)], is_share=True)
+    assert found.interval == "wilson"
+    assert (found.low, found.high) == pytest.approx((0.2553, 0.3662), abs=2e-4)
+
+
+def test_seeds_that_came_out_alike_have_wilsons_interval_of_all_their_games() -> None:
+    """No scatter is no knowledge: of 300 games without a loss, up to z^2/(n + z^2) may be lost."""
+    found = mean_over_seeds([measured(0.0)] * 3, is_share=True)
+    assert (found.interval, found.low) == ("wilson", 0.0)
+    assert found.high == pytest.approx(3.8415 / 303.8415, abs=1e-5)
+
+
+def test_one_mean_reward_has_no_interval() -> None:
+    found = mean_over_seeds([measured(0.3)], is_share=False)
+    assert (found.low, found.high, found.interval) == (None, None, "none")
+
+
+def test_success_and_loss_are_not_each_others_rest() -> None:
+    """Two won, one lost, one drawn, one failed, which counts against the role both times."""
+    plays = [play(0, True, False), play(1, True, False), play(2, False, True)]
+    plays += [play(3, False, False), play(4, False, False, failed=True)]
+    assert measure(plays, CONFIG, "a", "success").value == 2 / 5
+    assert measure(plays, CONFIG, "a", "loss").value == 2 / 5
+    assert measure(plays, CONFIG, "b", "success").value == 1 / 5
+    assert measure(plays, CONFIG, "b", "loss").value == 3 / 5
+    assert measure(plays, CONFIG, "a", "loss").num_failed == 1
+
+
+def test_a_reward_is_the_mean_of_the_plays_that_were_paid() -> None:
+    plays = [play(0, True, False, paid=1.0), play(1, True, False, paid=4.0)]
+    plays.append(play(2, True, False, failed=True, paid=100.0))
+    assert measure(plays, CONFIG, "a", "reward").value == 2.5
+    with pytest.raises(ExperimentError, match="paid in none of 1 plays"):
+        measure(plays[2:], CONFIG, "a", "reward")
+
+
+def test_an_answer_costs_the_tokens_of_all_models_and_of_no_script() -> None:
+    """Two tokens a reply, by hand; b is scripted."""
+    plays = [play(0, True, False), play(1, True, False)]
+    plays[0].turns[0].response_ids = np.arange(8, dtype=np.int32)
+    assert measure(plays, CONFIG, "a", "success").tokens == (8 + 2) / 2
+
+
+def test_plays_of_one_task_are_one_task() -> None:
+    plays = [play(0, True, False), play(0, False, False)]
+    found = measure(plays, CONFIG, "a", "success")
+    assert (found.num_tasks, found.num_plays) == (1, 2)
+
+
+def test_a_curve_skips_steps_without_the_metric_and_smooths_over_the_last_points() -> None:
+    rows = [
+        {"step": 1, "rollout/total_tokens": 10.0, "m": 1.0},
+        {"step": 2, "rollout/total_tokens": 20.0},
+        {"step": 3, "rollout/total_tokens": 30.0, "m": 3.0},
+        {"step": 4, "rollout/total_tokens": 40.0, "m": 8.0},
+    ]
+    curve = curve_of(rows, "m", Figure(smooth=2))
+    assert (curve.x, curve.y) == ([10, 30, 40], [1.0, 2.0, 5.5])
+    assert curve_of(rows, "m", Figure(x="step")).x == [1, 3, 4]
+
+
+def test_labels_never_overlap_and_keep_their_order() -> None:
+    wanted = {"a": 50.0, "b": 52.0, "c": 51.0, "d": 99.0, "e": 98.0, "f": 5.0}
+    heights = {"a": 10.0, "b": 20.0, "c": 10.0, "d": 10.0, "e": 10.0, "f": 10.0}
+    places = spread(wanted, heights, 0.0, 100.0)
+    order = sorted(places, key=lambda name: places[name])
+    assert order == ["f", "a", "c", "b", "e", "d"]
+    for below, above in itertools.pairwise(order):
+        gap = (places[above] - heights[above] / 2) - (places[below] + heights[below] / 2)
+        assert gap >= -1e-9
+    assert places["f"] == 5.0
+    assert places["d"] == 95.0

@@ -1,0 +1,202 @@
+from pathlib import Path
+
+import pytest
+
+from labs import EXPERIMENT, RUN, FakeMachine, Lab
+from pettingllms.errors import ConfigError, ExperimentError
+
+ONE_SEED = [
+    "model 1, 1 environments",
+    "warm start 1 by random",
+    "evaluate 1 untrained",
+    "evaluate 1 untrained",
+    "train 1",
+    "evaluate 1 trained",
+    "evaluate 1 trained",
+]
+
+
+@pytest.fixture(autouse=True)
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take most of the time here; those of the command line are drawn."""
+    monkeypatch.setattr("pettingllms.experiments.figure.draw", lambda picture, path: path.touch())
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def test_everything_is_made_in_order(lab: Lab) -> None:
+    lab.run(1)
+    assert lab.new_calls() == ONE_SEED
+    assert {path.name for path in lab.out.iterdir()} == {
+        "figure.png",
+        "results.json",
+        "seed-1",
+        "table.md",
+    }
+
+
+def test_words_stand_for_the_models_that_were_made(lab: Lab) -> None:
+    lab.run(2)
+    top = lab.out.resolve() / "seed-2"
+    assert lab.machine.models[0] == str(top / "model")
+    assert set(lab.machine.models[1:]) == {str(top / "models" / "start")}
+
+
+def test_nothing_is_done_twice(lab: Lab) -> None:
+    lab.run(1)
+    before = lab.results
+    lab.new_calls()
+    lab.run(1)
+    assert lab.new_calls() == []
+    assert lab.results == before
+
+
+def test_a_seed_adds_to_the_table_of_those_that_are_there(lab: Lab) -> None:
+    lab.run(1)
+    (lab.out / "seed-1-old").mkdir()
+    assert "40.0% [16.8, 68.7] W" in lab.table
+    lab.run(2)
+    lab.run(3)
+    assert "60.0% [10.3, 100.0]" in lab.table
+    assert {(r["arm"], r["seed"]) for r in lab.results["results"]} == {
+        (arm, seed) for arm in ("untrained", "GRPO") for seed in (1, 2, 3)
+    }
+
+
+def test_every_number_has_what_it_took(lab: Lab) -> None:
+    lab.run(1)
+    (result,) = (r for r in lab.results["results"] if r["arm"] == "GRPO")
+    assert result["training"] == {"num_steps": 3, "num_tokens": 300, "seconds": 6.0}
+    measured = result["evaluations"]["aims reached"]["measured"]
+    assert measured == {
+        "value": 0.4, "num_tasks": 10, "num_plays": 10, "num_failed": 0, "tokens": 2.0,
+    }  # fmt: skip
+    assert result["command"] == "pettingllms reproduce relays --seed 1"
+    assert result["machine"]["cores"] >= 1
+    assert result["machine"]["cpu"]
+    assert result["versions"]["pettingllms"]
+    assert lab.results["curves"]["GRPO"]["1"] == {"x": [100, 200, 300], "y": [0.1, 0.2, 0.3]}
+    untrained = next(r for r in lab.results["results"] if r["arm"] == "untrained")
+    assert untrained["training"] is None
+
+
+def test_progress_names_seed_arm_step_tokens_and_reward(lab: Lab) -> None:
+    lab.run(1)
+    assert "seed 1, GRPO: step 2 of 3, 200 tokens, a reward +0.200" in lab.said
+    assert "seed 1, GRPO: 'aims reached' 0.400" in lab.said
+
+
+def test_what_was_stopped_goes_on(lab: Lab) -> None:
+    lab.machine.stop_after = 2
+    with pytest.raises(ExperimentError, match="stopped after step 2"):
+        lab.run(1)
+    assert lab.new_calls() == ONE_SEED[:5]
+    lab.machine.stop_after = None
+    lab.run(1)
+    assert lab.new_calls() == ONE_SEED[4:]
+
+
+def test_a_training_that_used_its_tokens_is_not_taken_for_stopped(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, run=RUN + "[train]\nmax_tokens = 200\n")
+    lab.machine.stop_after = 1
+    with pytest.raises(ExperimentError):
+        lab.run(1)
+    lab.machine.stop_after = 2
+    lab.run(1)
+    assert lab.results["results"][1]["training"]["num_tokens"] == 200
+
+
+def test_a_new_column_is_evaluated_without_training_again(lab: Lab, tmp_path: Path) -> None:
+    lab.run(1)
+    lab.new_calls()
+    column = '[[evaluations]]\nname = "paid"\nmeasure = "reward"\n'
+    again = Lab(tmp_path, EXPERIMENT.replace("[figure]", column + "[figure]"))
+    again.run(1)
+    assert again.new_calls() == ["evaluate 1 untrained", "evaluate 1 trained"]
+    assert "| 1.000 |" in again.table
+
+
+def test_a_column_that_changed_is_evaluated_again(lab: Lab, tmp_path: Path) -> None:
+    lab.run(1)
+    again = Lab(tmp_path, EXPERIMENT.replace("num_tasks=8", "num_tasks=9"))
+    again.run(1)
+    assert again.new_calls() == ["evaluate 1 untrained", "evaluate 1 trained"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[figure]", "[model]\nnum_layers = 3\n[figure]"),
+        ("sft.player=random", "sft.player=other"),
+        ("policy_a.model={model}", 'policy_a.model={model}", "policies.policy_a.lr=1e-2'),
+    ],
+)
+def test_models_that_were_made_otherwise_are_not_taken(tmp_path: Path, old, new) -> None:
+    """Their folders have the same names, so the configurations of the arms do not tell."""
+    Lab(tmp_path).run(1)
+    again = Lab(tmp_path, EXPERIMENT.replace(old, new))
+    with pytest.raises(ConfigError, match="made from another experiment.toml"):
+        again.run(1)
+    assert again.new_calls() == []
+    again.run(2)
+    assert {r["seed"] for r in again.results["results"]} == {2}
+
+
+def test_a_run_of_another_configuration_is_not_gone_on_with(lab: Lab, tmp_path: Path) -> None:
+    lab.run(1)
+    again = Lab(tmp_path, EXPERIMENT.replace("num_steps=3", "num_steps=4"))
+    with pytest.raises(ConfigError, match="'GRPO' with another configuration"):
+        again.run(1)
+    again.run(2)
+    assert any("left out" in line and "seed-1" in line for line in again.said)
+    arms = [(r["arm"], r["seed"]) for r in again.results["results"]]
+    assert arms == [("untrained", 1), ("untrained", 2), ("GRPO", 2)]
+
+
+@pytest.mark.parametrize(("num_won", "short"), [(6, 0), (5, 0), (4, 1)])
+def test_quick_goes_red_below_the_floor(lab: Lab, num_won: int, short: int) -> None:
+    lab.machine = FakeMachine(lambda trained, seed: num_won if trained else 0)
+    problems = lab.run(quick=True)
+    assert len(problems) == short
+    assert lab.new_calls() == [
+        "model 7, 1 environments",
+        "warm start 7 by random",
+        "evaluate 7 untrained",
+        "train 7",
+        "evaluate 7 trained",
+    ]
+    assert lab.results["results"][1]["training"]["num_steps"] == 2
+    if short:
+        assert problems == ["'GRPO', 'aims reached': 0.400 is below the floor of 0.5"]
+
+
+def test_a_bound_from_above_goes_red_too(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, EXPERIMENT.replace("at_least = 0.5", "at_most = 0.3"))
+    lab.machine = FakeMachine(lambda trained, seed: 4)
+    assert lab.run(quick=True) == ["'GRPO', 'aims reached': 0.400 is above the bound of 0.3"]
+
+
+def test_a_missing_number_is_red(lab: Lab) -> None:
+    """A floor that nothing is measured against would be green for ever."""
+    from pettingllms.experiments.report import Found, shortfalls
+
+    assert shortfalls(lab.order(quick=True), Found()) == [
+        "'GRPO', 'aims reached': no number, and a bound is set for it"
+    ]
+
+
+def test_a_metric_that_no_run_has_is_named_with_the_nearest(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, EXPERIMENT.replace("[figure]", '[figure]\ny = "rewards"'))
+    lab.run(1)
+    assert any("'roles/a/rewards'; did you mean 'roles/a/reward'?" in line for line in lab.said)
+
+
+def test_all_problems_show_before_anything_is_run(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, EXPERIMENT.replace("eval.num_tasks=8", "eval.num_task=8"))
+    with pytest.raises(ConfigError, match="did you mean 'num_tasks'"):
+        lab.run(1)
+    assert lab.new_calls() == []
+    assert not lab.out.exists()

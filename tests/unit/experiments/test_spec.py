@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from labs import EXPERIMENT, RUN, Lab, write_experiment
+from pettingllms.errors import ConfigError
+from pettingllms.experiments.plan import make_plan
+from pettingllms.experiments.spec import find_experiment, load_experiment, slug
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("question", "questionn", "questionn: unknown key; did you mean 'question'?"),
+        ("trained = false", "traind = false", "arms.0.traind: unknown key; did you mean 'trained'"),
+        ('measure = "loss"', 'measure = "losses"', "evaluations.1.measure"),
+        ('arm = "GRPO"', 'arm = "GPRO"', "quick.floors: nothing is called 'GPRO'.*'GRPO'"),
+        ("seeds = [7]", 'arms = ["untrained"]', "quick.floors: nothing is called 'GRPO'"),
+        ('bars = ["aims reached"]', 'bars = ["aims reachd"]', "figure.bars: .*'aims reached'"),
+        ('name = "GRPO"', 'name = "Untrained"', "arms: 'untrained' is there 2 times"),
+        ("at_least = 0.5", "", "give at_least or at_most"),
+        ("seeds = [1, 2, 3]", "seeds = []", "seeds"),
+        ("[figure]", '[model]\nname = "m"\nnum_layers = 2\n[figure]', "leave out num_layers"),
+    ],
+)
+def test_a_typo_is_refused_with_the_nearest_name(tmp_path, old, new, expected) -> None:
+    write_experiment(tmp_path, EXPERIMENT.replace(old, new))
+    with pytest.raises(ConfigError, match=expected):
+        load_experiment(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "expected"),
+    [
+        (EXPERIMENT, RUN.replace("{start}", "{startt}"), "'{startt}' here; did you mean 'start'?"),
+        (EXPERIMENT.replace("{model}", "{start}"), RUN, "'{start}' here; known: model"),
+        (EXPERIMENT.replace('role = "a"', 'role = "c"'), RUN, "no role is called 'c'"),
+        (EXPERIMENT, RUN.replace('"full"', '"frozen"'), "no policy learns"),
+        (EXPERIMENT.replace('"run.toml"', '"rum.toml"'), RUN, "rum.toml: .*\n.*cannot be read"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(tmp_path, text, run, expected) -> None:
+    lab = Lab(tmp_path, text, run)
+    with pytest.raises(ConfigError, match=expected):
+        make_plan(lab.order(), 1)
+
+
+def test_an_evaluation_stands_on_top_of_its_arm(tmp_path: Path) -> None:
+    first, second = make_plan(Lab(tmp_path).order(), 5).arms[1].evaluations
+    assert (first.config.eval.num_tasks, second.config.eval.num_tasks) == (10, 8)
+    assert first.config.train.num_steps == 3
+    assert first.config.seed == 5
+    assert (first.role, second.role) == ("a", "a")
+
+
+def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
+    one = RUN[: RUN.index("[policies.policy_b]")]
+    seat = 'set = ["policies.b={kind=\\"scripted\\"}", "roles.b=b"]'
+    lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', seat), one)
+    arm = make_plan(lab.order(), 1).arms[1]
+    assert dict(arm.config.roles) == {"a": "policy_a", "b": "policy_a"}
+    assert dict(arm.evaluations[1].config.roles) == {"a": "policy_a", "b": "b"}
+
+
+def test_experiments_are_found_by_name_or_by_path(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "relays")
+    assert find_experiment("relays", tmp_path) == folder
+    assert find_experiment(str(folder), Path("elsewhere")) == folder
+    with pytest.raises(ConfigError, match="did you mean 'relays'"):
+        find_experiment("relay", tmp_path)
+
+
+def test_names_become_folders() -> None:
+    assert slug("two roles, AT-GRPO, one policy") == "two-roles-at-grpo-one-policy"

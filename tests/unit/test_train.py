@@ -1,0 +1,118 @@
+"""The loop with a team that needs no engine: when a run ends, and what it remembers."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pettingllms.config import RunConfig, parse_config
+from pettingllms.runs.folder import RunFolder
+from pettingllms.train import _train
+from plays import linear, rewards
+from toys import Relay
+
+TOKENS_OF_A = 10
+"""That the one play of a step samples for policy_a, which learns."""
+
+
+class FakeTeam:
+    """Plays one episode a step: ten tokens of a, which learns, and ninety of b, which does not."""
+
+    num_plays = 0
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.env = config, Relay()
+        self.versions, self.marks = {"policy_a": 0}, {"policy_a": "mark"}
+
+    @classmethod
+    async def start(cls, config: RunConfig, say: Any) -> "FakeTeam":
+        return cls(config)
+
+    async def play(self, tasks: Any, seed: int, deliver: Any) -> list[Any]:
+        FakeTeam.num_plays += 1
+        episode = linear(tasks[0].id, 0, ("a", rewards({"a": 1.0})), ("b", rewards(team=1.0)))
+        for turn, number in zip(episode.turns, (TOKENS_OF_A, 90), strict=True):
+            turn.response_ids = np.arange(number, dtype=np.int32)
+        return [episode]
+
+    async def load(self, versions: Any, saved: Any) -> None: ...
+    async def learn(self, episodes: Any, step: int) -> dict[str, Any]:
+        return {}
+
+    async def publish(self, policies: Any) -> dict[str, float]:
+        return {}
+
+    async def saved(self, policy: str) -> dict[str, bytes]:
+        return {"weights": b"w"}
+
+    async def stop(self) -> None: ...
+
+
+class Silent:
+    def phase(self, text: str) -> None: ...
+    def progress(self, done: int, total: int) -> None: ...
+    def step(self, step: int, metrics: Any) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def fake_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("pettingllms.cluster.team")
+    module.Team = FakeTeam
+    monkeypatch.setitem(sys.modules, "pettingllms.cluster.team", module)
+    monkeypatch.setattr(FakeTeam, "num_plays", 0)
+
+
+def run(path: Path, **train: Any) -> list[dict[str, Any]]:
+    """Train, or go on in the folder; its metrics."""
+    config = parse_config(
+        {
+            "env": {"id": "toys:Relay"},
+            "algo": {"type": "grpo"},
+            "policies": {
+                "policy_a": {"kind": "full", "model": "m"},
+                "policy_b": {"kind": "scripted"},
+            },
+            "roles": {"a": "policy_a", "b": "policy_b"},
+            "rollout": {"num_tasks": 1},
+            "train": train,
+            "log": {"episodes": False},
+        }
+    )
+    folder = RunFolder(path)
+    path.mkdir(exist_ok=True)
+    asyncio.run(_train(config, folder, Silent()))
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_ends_and_saves_with_the_step_that_reaches_its_tokens(tmp_path: Path) -> None:
+    metrics = run(tmp_path, num_steps=50, save_every=50, max_tokens=2 * TOKENS_OF_A + 1)
+    assert [row["rollout/total_tokens"] for row in metrics] == [10, 20, 30]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000003"]
+
+
+def test_tokens_that_are_reached_exactly_end_a_run(tmp_path: Path) -> None:
+    assert len(run(tmp_path, num_steps=50, max_tokens=2 * TOKENS_OF_A)) == 2
+
+
+def test_steps_end_a_run_that_has_tokens_left(tmp_path: Path) -> None:
+    assert len(run(tmp_path, num_steps=2, max_tokens=10_000)) == 2
+    assert len(run(tmp_path / "free", num_steps=2)) == 2
+
+
+def test_the_count_goes_on_where_the_run_was_left(tmp_path: Path) -> None:
+    run(tmp_path, num_steps=2, max_tokens=35)
+    metrics = run(tmp_path, num_steps=50, max_tokens=35)
+    assert [row["rollout/total_tokens"] for row in metrics] == [10, 20, 30, 40]
+
+
+def test_a_run_that_is_over_plays_nothing_more(tmp_path: Path) -> None:
+    run(tmp_path, num_steps=50, max_tokens=35)
+    done = FakeTeam.num_plays
+    assert len(run(tmp_path, num_steps=50, max_tokens=35)) == 4
+    assert FakeTeam.num_plays == done == 4
