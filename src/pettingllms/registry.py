@@ -112,5 +112,9 @@ ALGORITHMS = Registry(
         "rae": "pettingllms.algos.rae:Rae",
         "magrpo": "pettingllms.algos.magrpo:Magrpo",
         "dr_mas": "pettingllms.algos.dr_mas:DrMas",
+        "ppo": "pettingllms.algos.ppo:Ppo",
+        "mappo": "pettingllms.algos.mappo:Mappo",
+        "vdn": "pettingllms.algos.vdn:Vdn",
+        "qmix": "pettingllms.algos.qmix:Qmix",
     },
 )

@@ -1,5 +1,6 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
+from pettingllms.config.critic import CriticConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, to_toml
 from pettingllms.config.overrides import apply_overrides
@@ -11,6 +12,7 @@ from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 __all__ = [
     "AlgoConfig",
     "ClusterConfig",
+    "CriticConfig",
     "EnvConfig",
     "EvalConfig",
     "InferenceConfig",

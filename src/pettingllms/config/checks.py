@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pettingllms.config.critic import CriticConfig
 from pettingllms.config.run import RunConfig
 from pettingllms.errors import nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
@@ -27,6 +28,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     both = {"roles", "policies"} <= sections.keys()
     if both:
         problems += _check_policies(sections["roles"], sections["policies"])
+    if {"algo", "critic", "reward"} <= sections.keys():
+        problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
     if env is None:
         return problems
     if both:
@@ -40,8 +43,14 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
 
 def resolve(config: RunConfig, env: Any) -> RunConfig:
     """Fill in what the file left to choose; the configuration has no problems any more."""
-    forks = "forks" in ALGORITHMS.load(config.algo.type).needs
-    return config.resolved(env.roles, "tree" if forks else "linear")
+    algorithm = ALGORITHMS.load(config.algo.type)
+    critic = None
+    if "values" in algorithm.needs:
+        critic = config.critic or CriticConfig()
+        if critic.kind == "auto":
+            kind = "model" if algorithm.one_critic() else "head"
+            critic = critic.model_copy(update={"kind": kind})
+    return config.resolved(env.roles, "tree" if "forks" in algorithm.needs else "linear", critic)
 
 
 def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
@@ -77,6 +86,25 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
                 f"policies.{name}.player: '{env.id}' has no player called '{policy.player}'; "
                 f"{nearest(policy.player, env.players)}"
             )
+
+
+def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> Iterator[str]:
+    algorithm = ALGORITHMS.load(algo_type)
+    if algorithm.mixer is not None and not reward.team:
+        yield f"reward.team: '{algo_type}' reads team rewards alone; give them a weight"
+    if critic is None:
+        return
+    if "values" not in algorithm.needs:
+        yield f"critic: '{algo_type}' needs no values, so a critic has nothing to do; remove it"
+    elif critic.kind == "head" and algorithm.one_critic():
+        yield (
+            f"critic.kind: '{algo_type}' has one critic for all roles, which is a model of its "
+            'own; set critic.kind = "model", or leave the key out'
+        )
+    elif critic.kind != "model" and critic.model and not algorithm.one_critic():
+        yield 'critic.model: a head is part of its policy\'s model; set critic.kind = "model"'
+    if critic.clip is not None and algorithm.mixer is not None:
+        yield f"critic.clip: '{algo_type}' trains sums of values, not values; leave the key out"
 
 
 def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from pettingllms.config.critic import CriticConfig
 from pettingllms.config.engines import (
     GAP_BOUNDS,
     ClusterConfig,
@@ -105,6 +106,8 @@ class RunConfig(Section):
     """How episodes are played."""
     loss: LossConfig = LossConfig()
     """What is minimised."""
+    critic: CriticConfig | None = None
+    """Who learns values, for algorithms that need them; left out, such an algorithm gets one."""
     learner: LearnerConfig = LearnerConfig()
     """How policies learn."""
     inference: InferenceConfig = InferenceConfig()
@@ -120,13 +123,20 @@ class RunConfig(Section):
     seed: int = 0
     """Everything random in the run follows from this number."""
 
-    def resolved(self, env_roles: tuple[str, ...], rollout_type: Literal["linear", "tree"]) -> Self:
+    def resolved(
+        self,
+        env_roles: tuple[str, ...],
+        rollout_type: Literal["linear", "tree"],
+        critic: CriticConfig | None = None,
+    ) -> Self:
         """The same run with what was left to choose filled in."""
         only = next(iter(self.policies))
         roles = {role: self.roles.get(role, only) for role in env_roles}
         rollout = self.rollout.model_copy(update={"type": rollout_type})
         env = self.env.model_copy(update={"id": absolute(self.env.id)})
-        return self.model_copy(update={"env": env, "roles": roles, "rollout": rollout})
+        return self.model_copy(
+            update={"env": env, "roles": roles, "rollout": rollout, "critic": critic}
+        )
 
     def gap_bound(self) -> float:
         """Mean difference of log-probs between sampler and learner past which the run stops."""

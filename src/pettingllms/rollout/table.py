@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
@@ -64,12 +64,18 @@ class Table:
                 num_samples=number,
                 max_tokens=min(max_tokens, self.config.max_reply_tokens),
                 seconds=self.config.sampler_seconds,
+                central=await self._central_of(at, role),
             )
             for role, number in num_samples.items()
         ]
         if len(questions) == 1:
             return [await ask(self.seats[questions[0].role], questions[0])]
         return await asyncio.gather(*(ask(self.seats[q.role], q) for q in questions))
+
+    async def _central_of(self, at: Position, role: str) -> tuple[Message, ...] | None:
+        if not self.seats[role].central:
+            return None
+        return await self.guard.call("central", self._central, at.state, role)
 
     async def step(self, at: Position, episode: Episode, turns: Sequence[int]) -> tuple[Any, int]:
         """Step the environment with these turns' replies; the next state, and the new step."""
@@ -106,6 +112,13 @@ class Table:
         if not messages or not all(isinstance(message, Message) for message in messages):
             raise TypeError(f"'{role}' is shown {messages!r:.60}, which are not messages")
         return messages
+
+    def _central(self, state: Any, role: str) -> tuple[Message, ...]:
+        messages = tuple(self.env.central(state))
+        if not messages or not all(isinstance(message, Message) for message in messages):
+            raise TypeError(f"the critic is shown {messages!r:.60}, which are not messages")
+        *before, last = messages
+        return (*before, replace(last, content=f"{last.content}\n\n{role} speaks now."))
 
     def _step(
         self, state: Any, replies: Mapping[str, str]
