@@ -69,9 +69,7 @@ def team_rewards(
 ) -> list[float]:
     """What the team was paid in each part of the trunk, for a team that was paid at all."""
     return [
-        _or_zero(
-            _mixed((None, None, total(episode.steps[at].rewards.team for at in part)), mix)
-        )
+        _or_zero(_mixed((None, None, total(episode.steps[at].rewards.team for at in part)), mix))
         for part in parts
     ]
 

@@ -1,21 +1,26 @@
 """The module that a learner trains: ids in, log-probs of the replies out.
 
 B replies in a pass, L their longest prompt and reply together, T their longest reply, N reply
-tokens in all, H hidden size, V vocabulary.
+tokens in all, S = T + 1 places where a critic speaks, M of them in all, H hidden size,
+V vocabulary.
 """
 
-# ruff: noqa: N803, N806
+# ruff: noqa: N802, N803, N806
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
+from pettingllms.learners.values import ValueHead, hidden_size
+from pettingllms.types import Values
 
 UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings by which some models change their logits after the last layer."""
@@ -27,9 +32,12 @@ class LogProbModel(nn.Module):
     Logits are made for reply tokens alone: over a vocabulary they are the largest tensor there is.
     """
 
-    def __init__(self, lm: Any) -> None:
+    def __init__(self, lm: Any, heads: Sequence[str] = ()) -> None:
         super().__init__()
         self.lm = lm
+        self._inner = {policy: f"head{at}" for at, policy in enumerate(heads)}
+        size = hidden_size(lm)
+        self.heads = nn.ModuleDict({inner: ValueHead(size) for inner in self._inner.values()})
         changed = [name for name in UNSUPPORTED if getattr(lm.config, name, None) not in (None, 1)]
         if changed:
             raise LearnerError(
@@ -37,10 +45,20 @@ class LogProbModel(nn.Module):
                 "the learner does not do; take a model of another family"
             )
 
+    def head(self, policy: str) -> nn.Module:
+        """The value head of a policy."""
+        return self.heads[self._inner[policy]]
+
     def forward(
-        self, ids_BL: Tensor, where_N: tuple[Tensor, Tensor], temperature: float, entropy: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probs of the tokens at `where_N`, and the entropies of what could have stood there.
+        self,
+        ids_BL: Tensor,
+        where_N: tuple[Tensor, Tensor],
+        temperature: float,
+        entropy: bool,
+        valued: tuple[str, tuple[Tensor, Tensor]] | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probs of the tokens at `where_N`, the entropies of what could have stood there, and
+        the values that a policy's head gives at places of its own.
 
         Padding stands on the right, where no causal model can see it.
         """
@@ -50,7 +68,29 @@ class LogProbModel(nn.Module):
         logits_NV = plain.get_output_embeddings()(hidden_BLH[row_N, column_N - 1])
         logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
         logp_N = logp_NV.gather(1, ids_BL[row_N, column_N].unsqueeze(1)).squeeze(1)
-        return logp_N, -(logp_NV.exp() * logp_NV).sum(-1) if entropy else None
+        entropy_N = -(logp_NV.exp() * logp_NV).sum(-1) if entropy else None
+        value_M = None
+        if valued is not None:
+            policy, where_M = valued
+            value_M = self.head(policy)(hidden_BLH[where_M])
+        return logp_N, entropy_N, value_M
+
+
+class ValueModel(nn.Module):
+    """A model that gives values and nothing else; the root of FSDP's tree."""
+
+    def __init__(self, lm: Any) -> None:
+        super().__init__()
+        self.decoder = lm.get_decoder()
+        self.head = ValueHead(hidden_size(lm))
+
+    def forward(
+        self, ids_BL: Tensor, where_M: tuple[Tensor, Tensor], end_B: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Values at `where_M`, and the hidden states at `end_B`, which nothing is learnt through."""
+        hidden_BLH = self.decoder(input_ids=ids_BL, use_cache=False).last_hidden_state
+        value_M: Tensor = self.head(hidden_BLH[where_M])
+        return value_M, hidden_BLH[end_B].detach().float()
 
 
 class Padded:
@@ -72,18 +112,72 @@ class Padded:
         self.ids_BL = torch.from_numpy(ids).to(device)
         self.mask_BT = torch.from_numpy(mask).to(device)
         self.sampler_logp_BT = torch.from_numpy(sampler).to(device)
-        advantages = [item.advantage for item in items] or [0.0]
-        self.advantage_B = torch.tensor(advantages, dtype=torch.float32, device=device)
+        self.advantage_BT = torch.from_numpy(_advantages(items, longest)).to(device)
         self.where_N = (
             torch.from_numpy(row_N).to(device),
             torch.from_numpy(at_N + start[row_N]).to(device),
         )
         self._row_at = (self.where_N[0], torch.from_numpy(at_N).to(device))
+        self._items, self._start, self._device = items, start, device
 
     def spread(self, values_N: Tensor) -> Tensor:
         """Values of reply tokens, each in its reply's row."""
         out_BT = torch.zeros(self.mask_BT.shape, dtype=values_N.dtype, device=values_N.device)
         return out_BT.index_put(self._row_at, values_N)
+
+    @cached_property
+    def value_where_M(self) -> tuple[Tensor, Tensor]:
+        """Where a critic speaks: at the end of each prompt, then at each reply token."""
+        row_M, at_M = self._value_row_at
+        start_B = torch.from_numpy(self._start).to(self._device)
+        return row_M, at_M + start_B[row_M] - 1
+
+    @cached_property
+    def end_B(self) -> tuple[Tensor, Tensor]:
+        """Where each prompt ends."""
+        start_B = torch.from_numpy(self._start).to(self._device)
+        return torch.arange(len(start_B), device=self._device), start_B - 1
+
+    @cached_property
+    def target_BS(self) -> Tensor:
+        """What a critic should say; not a number where it is not trained. S = T + 1."""
+        return self._spread_rows([item.targets for item in self._items])
+
+    @cached_property
+    def old_value_BS(self) -> Tensor:
+        """What it said before the batch."""
+        return self._spread_rows([item.values for item in self._items])
+
+    def spread_values(self, values_M: Tensor) -> Tensor:
+        """What a critic says, each in its reply's row."""
+        shape = (self.mask_BT.shape[0], self.mask_BT.shape[1] + 1)
+        out_BS = torch.zeros(shape, dtype=values_M.dtype, device=values_M.device)
+        return out_BS.index_put(self._value_row_at, values_M)
+
+    @cached_property
+    def _value_row_at(self) -> tuple[Tensor, Tensor]:
+        counts_B = torch.tensor([len(item.response_ids) + 1 for item in self._items] or [2])
+        row_M, at_M = (torch.arange(int(counts_B.max())) < counts_B[:, None]).nonzero(as_tuple=True)
+        return row_M.to(self._device), at_M.to(self._device)
+
+    def _spread_rows(self, rows: Sequence[Values | None]) -> Tensor:
+        out = np.full((self.mask_BT.shape[0], self.mask_BT.shape[1] + 1), np.nan, dtype=np.float32)
+        for at, row in enumerate(rows):
+            if row is not None:
+                out[at, : len(row)] = row
+        return torch.from_numpy(out).to(self._device)
+
+
+def _advantages(items: Sequence[Item], longest: int) -> npt.NDArray[np.float32]:
+    """A column, unless tokens have advantages of their own."""
+    column = np.array([[item.advantage] for item in items] or [[0.0]], dtype=np.float32)
+    if all(item.advantages is None for item in items):
+        return column
+    full = np.repeat(column, longest, axis=1)
+    for row, item in enumerate(items):
+        if item.advantages is not None:
+            full[row, : len(item.advantages)] = item.advantages
+    return full
 
 
 def load_lm(folder: Path, dtype: torch.dtype) -> Any:
