@@ -25,7 +25,7 @@ class Algorithm(ABC):
     """What a run must provide: forks of a state, values of a critic, and for a critic of all roles
     what the whole team sees."""
     mixer: ClassVar[Mixer | None] = None
-    """How one critic makes the team's value of its roles', if the team's is what it is trained on."""
+    """How one critic makes the team's value of its roles', if it is trained on the team's."""
     min_samples: ClassVar[int] = 2
     """How often a task (or a decision, with forks) must be sampled for a comparison."""
     min_members: ClassVar[int] = 2

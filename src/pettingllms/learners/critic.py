@@ -84,7 +84,9 @@ class Critic:
         self._model = ValueModel(lm)
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place(self._model, layers, self._device, self._dtype)
-        rates = [(dict(self._model.named_parameters()), spec.critic.lr)]
+        rates: list[tuple[dict[str, Tensor], float]] = [
+            (dict(self._model.named_parameters()), spec.critic.lr)
+        ]
         self._mixer = None
         if spec.mixer is not None:
             torch.manual_seed(derive_seed(spec.seed, "mixer"))

@@ -17,7 +17,7 @@ WIDTH = 32
 class SumMixer(nn.Module):
     """The team's value is the sum (Sunehag et al., 2018)."""
 
-    def forward(self, value_JR: Tensor, spoke_JR: Tensor, state_JH: Tensor) -> Tensor:
+    def forward(self, value_JR: Tensor, spoke_JR: Tensor, _state_JH: Tensor) -> Tensor:
         """The team's values; a role that did not speak has no part in them."""
         return torch.where(spoke_JR, value_JR, 0).sum(1)
 
@@ -39,9 +39,8 @@ class MonotonicMixer(nn.Module):
         self.second_bias = nn.Sequential(
             nn.Linear(state_size, width), nn.ReLU(), nn.Linear(width, 1)
         )
-        for last in (self.first_bias, self.second_bias[-1]):
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
+        for parameter in [*self.first_bias.parameters(), *self.second_bias[-1].parameters()]:
+            nn.init.zeros_(parameter)
 
     def forward(self, value_JR: Tensor, spoke_JR: Tensor, state_JH: Tensor) -> Tensor:
         """The team's values; a role that did not speak has no part in them."""
@@ -51,7 +50,8 @@ class MonotonicMixer(nn.Module):
         value_JR = torch.where(spoke_JR, value_JR, 0)
         mixed_JE = torch.einsum("jr,jre->je", value_JR, first_JRE)
         hidden_JE = elu(mixed_JE + self.first_bias(state_JH))
-        return (hidden_JE * second_JE).sum(1) + self.second_bias(state_JH).squeeze(1)
+        mixed_J: Tensor = (hidden_JE * second_JE).sum(1) + self.second_bias(state_JH).squeeze(1)
+        return mixed_J
 
 
 def make_mixer(mixer: Mixer, num_roles: int, state_size: int) -> SumMixer | MonotonicMixer:

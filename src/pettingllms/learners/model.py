@@ -87,7 +87,7 @@ class ValueModel(nn.Module):
     def forward(
         self, ids_BL: Tensor, where_M: tuple[Tensor, Tensor], end_B: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Values at `where_M`, and the hidden states at `end_B`, which nothing is learnt through."""
+        """Values at `where_M`, and hidden states at `end_B`, which nothing is learnt through."""
         hidden_BLH = self.decoder(input_ids=ids_BL, use_cache=False).last_hidden_state
         value_M: Tensor = self.head(hidden_BLH[where_M])
         return value_M, hidden_BLH[end_B].detach().float()

@@ -26,6 +26,8 @@ class Metrics(TypedDict):
     policies: dict[str, dict[str, float]]
     """Of the policies that learn."""
     rollout: dict[str, float]
+    critics: NotRequired[dict[str, dict[str, float]]]
+    """Of critics that are models of their own; a value head is measured with its policy."""
     time: NotRequired[dict[str, float]]
     """Seconds of the parts of a step, and of the whole under `step`."""
 
