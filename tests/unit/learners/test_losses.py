@@ -334,6 +334,36 @@ def test_gspo_moves_all_tokens_of_a_reply_alike() -> None:
     torch.testing.assert_close(grad_BT, grad_BT[:, :1].expand(1, 4))
 
 
+# Advantages of tokens
+
+
+@pytest.mark.parametrize("normalize", SCALES)
+def test_a_column_of_advantages_is_the_same_for_every_token(normalize: Any) -> None:
+    inputs = drawn([3, 1, 5], seed=7)
+    config = LossConfig(**WIDE, normalize=normalize)
+    spread = replace(inputs, advantage_BT=inputs.advantage_BT.expand(3, 5))
+    (loss, grad_BT, metrics), (loss2, grad2_BT, metrics2) = run(inputs, config), run(spread, config)
+    assert (loss, metrics) == (loss2, metrics2)
+    assert torch.equal(grad_BT, grad2_BT)
+
+
+def test_each_token_is_pushed_by_its_own_advantage() -> None:
+    inputs = replace(
+        reply_pair(), advantage_BT=torch.tensor([[4.0, 9.0, 9.0], [1.0, -2.0, 0.0]]).double()
+    )
+    loss, grad_BT, _ = run(inputs, LossConfig(**WIDE, normalize="token"), Scale(4, 2, 10))
+    assert loss == near(-(4 + 1 - 2) / 4)
+    assert grad_BT.tolist() == [[-1, 0, 0], [-0.25, 0.5, 0]]
+
+
+def test_gspo_weighs_a_reply_by_the_mean_of_its_tokens() -> None:
+    inputs = replace(
+        reply_pair(), advantage_BT=torch.tensor([[4.0, 9.0, 9.0], [1.0, -2.0, 4.0]]).double()
+    )
+    config = LossConfig(**WIDE, type="gspo", normalize="sequence")
+    assert run(inputs, config, Scale(4, 2, 10))[0] == near(-(4 + 1) / 2)
+
+
 # What must not matter
 
 

@@ -1,5 +1,7 @@
 """The team's value never falls when a role's rises; without abs() it would."""
 
+# ruff: noqa: N803, N806
+
 import pytest
 
 torch = pytest.importorskip("torch")
