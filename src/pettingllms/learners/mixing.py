@@ -27,7 +27,8 @@ class MonotonicMixer(nn.Module):
 
     No weight on a role's value is negative and ELU rises, so the team's value never falls when a
     role's rises. The biases may have any sign. They begin with zeros, so that values of 0 mix to 0:
-    a critic that has learnt nothing expects nothing.
+    a critic that has learnt nothing expects nothing. The second layer is divided by the width, so
+    that a step of the critic moves the team's value about as far as a role's.
     """
 
     def __init__(self, num_roles: int, state_size: int, width: int = WIDTH) -> None:
@@ -46,7 +47,7 @@ class MonotonicMixer(nn.Module):
         """The team's values; a role that did not speak has no part in them."""
         state_JH = layer_norm(state_JH, state_JH.shape[1:])
         first_JRE = self.first(state_JH).abs().view(-1, self._num_roles, self._width)
-        second_JE = self.second(state_JH).abs()
+        second_JE = self.second(state_JH).abs() / self._width
         value_JR = torch.where(spoke_JR, value_JR, 0)
         mixed_JE = torch.einsum("jr,jre->je", value_JR, first_JRE)
         hidden_JE = elu(mixed_JE + self.first_bias(state_JH))
