@@ -29,8 +29,9 @@ class ValueHead(nn.Module):
     def forward(self, hidden_MH: Tensor) -> Tensor:
         """The values of hidden states."""
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            value_M1: Tensor = self.out(hidden_MH.float())
-        return value_M1.squeeze(-1)
+            # No view of another tensor: FSDP hooks what a module gives, and warns of views.
+            value_M: Tensor = hidden_MH.float() @ self.out.weight[0] + self.out.bias
+        return value_M
 
 
 def hidden_size(lm: Any) -> int:
