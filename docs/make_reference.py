@@ -24,9 +24,9 @@ def reference() -> str:
         "Made by `python docs/make_reference.py`. On the command line: `section.key=value`.",
         table("The run", RunConfig),
         *(
-            table(f"[{name}]", field.annotation)
+            table(f"[{name}]", section)
             for name, field in RunConfig.model_fields.items()
-            if isinstance(field.default, BaseModel) and isinstance(field.annotation, type)
+            if (section := section_of(field)) is not None
         ),
         *(
             table(f'[policies.NAME], kind = "{p.model_fields["kind"].default}"', p)
@@ -49,6 +49,15 @@ def experiment_tables() -> list[str]:
             title = f"[[{name}]]" if several else f"[{name}]"
             tables.append(table(f"experiment.toml, {title}", inner[0]))
     return [*tables, table("experiment.toml, [[quick.floors]]", Floor)]
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The one class that a section is read by, if there is one; it may be left out."""
+    if field.is_required():
+        return None
+    parts = [part for part in (field.annotation, *get_args(field.annotation)) if part]
+    found = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+    return found[0] if get_origin(field.annotation) is not dict and found else None
 
 
 def table(title: str, model: type[BaseModel]) -> str:

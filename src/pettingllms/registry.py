@@ -115,5 +115,9 @@ ALGORITHMS = Registry(
         "debate": "pettingllms.algos.debate:Debate",
         "counterfactual": "pettingllms.algos.counterfactual:Counterfactual",
         "remove_role": "pettingllms.algos.remove_role:RemoveRole",
+        "ppo": "pettingllms.algos.ppo:Ppo",
+        "mappo": "pettingllms.algos.mappo:Mappo",
+        "vdn": "pettingllms.algos.vdn:Vdn",
+        "qmix": "pettingllms.algos.qmix:Qmix",
     },
 )

@@ -57,6 +57,7 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
             episodes = await _unless(stop, run.sample())
             if episodes is None:
                 break
+            await run.value(episodes)
             run.credit(episodes)
             learnt = await run.learn(episodes)
             await run.publish(learnt)
@@ -134,6 +135,12 @@ class Run:
                 learning=self._learning,
             )
 
+    async def value(self, episodes: list[Episode]) -> None:
+        """Let critics say what they expected, for algorithms that ask."""
+        if "values" in self._algorithm.needs:
+            with self._phase("valuing"):
+                await self._team.value(self._algorithm.joints(episodes))
+
     def credit(self, episodes: list[Episode]) -> None:
         """Write advantages on turns, and measure."""
         self._algorithm.policies = self._learning
@@ -150,6 +157,9 @@ class Run:
         """Let policies learn; the names of those that did."""
         with self._phase("learning"):
             measured = await self._team.learn(episodes, self._step)
+            critics = await self._team.critics.learn(self._algorithm.joints(episodes), self._step)
+        if critics:
+            self._metrics["critics"] = critics
         for policy, numbers in measured.items():
             if numbers["skipped_updates"]:
                 kept = self._folder.keep_skipped(
@@ -233,8 +243,8 @@ class Run:
             writer = self._folder.checkpoint(self.state)
             if writer is None:
                 return
-            for policy in self._team.versions:
-                writer.add(policy, await self._team.saved(policy))
+            for name in self._team.names():
+                writer.add(name, await self._team.saved(name))
             writer.finish(self._config.train.keep_checkpoints)
 
     @contextmanager

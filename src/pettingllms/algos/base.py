@@ -8,7 +8,8 @@ from pettingllms.algos.credit import role_reward
 from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.types import Episode, Group, Member, Scored, Turn
 
-Need = Literal["forks", "replays", "silence"]
+Need = Literal["forks", "replays", "silence", "values", "central"]
+Mixer = Literal["sum", "monotonic"]
 
 
 class Algorithm(ABC):
@@ -21,8 +22,11 @@ class Algorithm(ABC):
     Config: ClassVar[type[AlgoConfig]] = AlgoConfig
     """The options that a configuration file may set under [algo]."""
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """What a run must provide: siblings in forks of their own, replays of a finished episode, and
-    replays in which a role is silent."""
+    """What a run must provide: siblings in forks of their own, replays of a finished episode,
+    replays in which a role is silent, values of a critic, and for a critic of all roles what the
+    whole team sees."""
+    mixer: ClassVar[Mixer | None] = None
+    """How one critic makes the team's value of its roles', if it is trained on the team's."""
     min_samples: ClassVar[int] = 2
     """How often a task (or a decision, in a tree) must be sampled for a comparison."""
     min_members: ClassVar[int] = 2
@@ -56,9 +60,7 @@ class Algorithm(ABC):
 
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
         """Write an advantage on every turn that is trained on, None on all others."""
-        for episode in episodes:
-            for turn in episode.turns:
-                turn.advantage = None
+        self.clear(episodes)
         groups = self.groups(episodes)
         for group in groups:
             for member, advantage in zip(group.members, self.advantages(group), strict=True):
@@ -66,6 +68,23 @@ class Algorithm(ABC):
                     turn.advantage = advantage
         self.update(groups)
         return groups
+
+    def clear(self, episodes: Sequence[Episode]) -> None:
+        """Forget what an algorithm wrote."""
+        for episode in episodes:
+            for turn in episode.turns:
+                turn.advantage = turn.advantages = turn.returns = None
+
+    def joints(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
+        """The turns that a critic gives values to, those together that it mixes."""
+        return [
+            [turn] for episode in episodes for turn in episode.trunk_turns() if self.learns(turn)
+        ]
+
+    @classmethod
+    def one_critic(cls) -> bool:
+        """Whether one critic serves all roles."""
+        return "central" in cls.needs or cls.mixer is not None
 
     def update(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most have nothing to do
         """Learn from a batch what the next batch is compared with, for algorithms that do."""

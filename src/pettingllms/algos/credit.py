@@ -74,6 +74,34 @@ def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
     return _mixed((None, None, total(step.rewards.team for step in steps)), mix)
 
 
+def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[float]:
+    """What a role was paid from each of its turns on the trunk to its next one, or to the end.
+
+    For a role that was paid at all: that a step between paid nothing is then known, and is zero.
+    """
+    trunk = [episode.steps[at] for at in episode.trunk()]
+    depth = {id(episode.turns[index]): at for at, s in enumerate(trunk) for index in s.turns}
+    firsts = [depth[id(turn)] for turn in turns]
+    return [
+        _or_zero(_mixed(_levels(trunk[first:after], trunk[first:after], turns[0].role), mix))
+        for first, after in zip(firsts, [*firsts[1:], len(trunk)], strict=True)
+    ]
+
+
+def team_rewards(
+    episode: Episode, parts: Sequence[Sequence[int]], mix: RewardConfig
+) -> list[float]:
+    """What the team was paid in each part of the trunk, for a team that was paid at all."""
+    return [
+        _or_zero(_mixed((None, None, total(episode.steps[at].rewards.team for at in part)), mix))
+        for part in parts
+    ]
+
+
+def _or_zero(reward: Reward) -> float:
+    return reward.value if isinstance(reward, Scored) else 0.0
+
+
 def _turn_levels(episode: Episode, turn: Turn) -> Levels:
     steps = episode.judged_by(turn)
     return _levels(steps[:1], steps, turn.role)

@@ -93,7 +93,8 @@ def evaluate_policies(
 
 def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: Path) -> None:
     """Write a trained policy as a folder that Transformers, PEFT and vLLM load."""
-    config, saved = _weights(path, [], checkpoint)
+    config, found = _weights(path, [], checkpoint)
+    saved = {name: files for name, files in found.items() if name in config.policies}
     if not saved:
         raise CheckpointError(f"{path} has no checkpoint yet; it is saved every train.save_every")
     policy = export(config, saved, policy, out)

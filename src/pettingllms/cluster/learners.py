@@ -1,4 +1,4 @@
-"""The ranks of one learner on Ray: every call goes to all of them, rank 0 answers."""
+"""The ranks of one learner or critic on Ray: every call goes to all of them, rank 0 answers."""
 
 import asyncio
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import ray
 
 from pettingllms.errors import ClusterError
+from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.learner import LearnerSpec
 from pettingllms.learners.rank import Rank
 
@@ -15,7 +16,7 @@ START_SECONDS = 1800.0
 class Learners:
     """A model that is trained, by one process or sharded over several."""
 
-    def __init__(self, spec: LearnerSpec, num_gpus: float, num_threads: int) -> None:
+    def __init__(self, spec: LearnerSpec | CriticSpec, num_gpus: float, num_threads: int) -> None:
         actor = ray.remote(Rank).options(num_cpus=0, num_gpus=num_gpus)
         ranks = range(spec.config.num_ranks)
         self.actors: list[Any] = [actor.remote(spec, rank, num_threads) for rank in ranks]

@@ -7,8 +7,9 @@ from pathlib import Path
 from pettingllms.config import RunConfig
 from pettingllms.errors import ClusterError
 from pettingllms.inference.engine import EngineSpec
+from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.learner import LearnerSpec
-from pettingllms.policies import ModelGroup
+from pettingllms.policies import CriticPlan, ModelGroup, plan_critics
 
 SHARED_GPU = 0.5
 """What an engine and a learner that share a device each ask Ray for."""
@@ -33,7 +34,8 @@ def refuse_what_does_not_fit(
             "inference.engine out"
         )
     engines = len(groups) * config.inference.num_replicas
-    ranks = sum(bool(group.trained) for group in groups) * config.learner.num_ranks
+    models = sum(bool(group.trained) for group in groups) + len(plan_critics(config))
+    ranks = models * config.learner.num_ranks
     if config.cluster.placement == "colocated":
         if engines > 1 or ranks > 1 or config.inference.tensor_parallel > 1:
             raise ClusterError(
@@ -81,6 +83,21 @@ def learner_spec(config: RunConfig, group: ModelGroup, model: Path, device: str)
         loss=config.loss,
         max_reply_tokens=config.rollout.max_reply_tokens,
         seed=config.seed,
+        device=device,
+        critic=config.critic if config.critic and config.critic.kind == "head" else None,
+    )
+
+
+def critic_spec(config: RunConfig, plan: CriticPlan, model: Path, device: str) -> CriticSpec:
+    """A critic that is a model of its own."""
+    assert config.critic is not None  # noqa: S101 - it was planned
+    return CriticSpec(
+        model=model,
+        critic=config.critic,
+        config=config.learner,
+        seed=config.seed,
+        mixer=plan.mixer,
+        roles=tuple(config.roles),
         device=device,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.placement import (
@@ -25,12 +26,12 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.learners.batches import Item, items_of
-from pettingllms.learners.files import OPTIMIZER_FILE
+from pettingllms.learners.batches import Item, items_of, joints_of
+from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
 from pettingllms.rollout import Seat, Worker
-from pettingllms.types import Episode, Renderer, Sampler, Task
+from pettingllms.types import Episode, Renderer, Sampler, Task, Turn
 
 Files = Mapping[str, bytes]
 
@@ -55,6 +56,7 @@ class Team:
         self._recording = Recording(Path(recording)) if recording else None
         self._say = say
         self._groups = plan_models(config)
+        self.critics = Critics(config)
         self._engines: dict[str, Engines] = {}
         self._learners: dict[str, Learners] = {}
         self._publishers: dict[str, Publisher] = {}
@@ -72,10 +74,14 @@ class Team:
         """Start every engine and every learner, or one kind alone; Ray is running."""
         team = cls(config, say)
         models = {group.name: find_model(group.model) for group in team._groups}
+        if learning:
+            models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}
+            for group in team._groups:
+                team.critics.refuse_other_ids(group.trained, models[group.name], models)
         team._start_processes(models, learning, sampling)
         await asyncio.gather(
             *(engines.start() for engines in team._engines.values()),
-            *(learners.start(not config.cluster.address) for learners in team._learners.values()),
+            *(learners.start(not config.cluster.address) for learners in team._all_learners()),
         )
         if sampling:
             team._take_seats(models)
@@ -85,7 +91,7 @@ class Team:
         """End every process that this team started."""
         for engines in self._engines.values():
             await engines.stop()
-        for learners in self._learners.values():
+        for learners in self._all_learners():
             await learners.stop()
         for sampler in self._samplers.values():
             if isinstance(sampler, HttpSampler):
@@ -100,6 +106,7 @@ class Team:
             if policy in saved:
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
             await self._publish(policy, group)
+        await self.critics.load(saved)
 
     async def load_engines(self, saved: Mapping[str, Files]) -> None:
         """Give engines the weights of a checkpoint, without any learner."""
@@ -110,7 +117,7 @@ class Team:
                     "it with the configuration of its run"
                 )
             method = "publish_weights" if group.full else "publish_adapter"
-            files = {n: c for n, c in saved[policy].items() if n != OPTIMIZER_FILE}
+            files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
             self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
             await self._engines[group.name].publish(policy, Published(method, 0, files))
 
@@ -151,6 +158,21 @@ class Team:
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes
 
+    async def value(self, joints: Sequence[Sequence[Turn]]) -> None:
+        """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
+        await self.critics.value(joints)
+        if self.config.critic is None or self.critics.plans:
+            return
+        await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
+        for policy, group in self._trained():
+            turns = [turn for joint in joints for turn in joint if turn.policy == policy]
+            if turns:
+                items = [joint.items[0] for joint in joints_of([[t] for t in turns], False)]
+                found = await self._learners[group.name].call("values", policy, items)
+                for turn, values in zip(turns, found, strict=True):
+                    turn.values = values
+        await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
+
     async def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, dict[str, float]]:
         """Let each policy learn from its own turns; what each learner measured, by policy."""
         self._refuse_stale(episodes)
@@ -186,12 +208,21 @@ class Team:
                 gaps[policy] = await self._publish(policy, group)
         return gaps
 
+    def names(self) -> list[str]:
+        """All that learns: policies, and critics that are models of their own."""
+        return [*self.versions, *self.critics.learners]
+
     async def saved(self, policy: str) -> dict[str, bytes]:
-        """A policy's weights and moments, as files."""
+        """A policy's or a critic's weights and moments, as files."""
+        if policy in self.critics.learners:
+            return await self.critics.saved(policy)
         learners = self._learners[self._group(policy).name]
         weights, _ = await learners.files(policy)
         state: dict[str, bytes] = await learners.call("state", policy)
         return {**await weights, **state}
+
+    def _all_learners(self) -> list[Learners]:
+        return [*self._learners.values(), *self.critics.learners.values()]
 
     def _group(self, policy: str) -> ModelGroup:
         return next(group for group in self._groups if policy in group.policies)
@@ -222,6 +253,8 @@ class Team:
             if learning and group.trained:
                 spec = learner_spec(config, group, model, device)
                 self._learners[group.name] = Learners(spec, learner_gpus, num_threads)
+        if learning:
+            self.critics.start(models, device, learner_gpus, num_threads)
 
     def _take_seats(self, models: Mapping[str, Path]) -> None:
         """A sampler and a renderer for every policy that plays, and a canary for every model."""
@@ -278,6 +311,7 @@ class Team:
                 sees_state=isinstance(policy, ScriptedPolicy),
                 in_bytes=isinstance(policy, ApiPolicy),
                 temperature=own if temperature is None else temperature,
+                central=self.critics.central and name in trained,
             )
         return seats
 

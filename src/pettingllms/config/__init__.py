@@ -1,5 +1,6 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
+from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
@@ -12,6 +13,7 @@ from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 __all__ = [
     "AlgoConfig",
     "ClusterConfig",
+    "CriticConfig",
     "CurriculumConfig",
     "EnvConfig",
     "EvalConfig",

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
@@ -36,6 +37,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += schedule_problems(sections["policies"], sections["train"])
     if {"curriculum", "eval"} <= sections.keys():
         problems += _check_eval_level(sections["curriculum"], sections["eval"].level)
+    if {"algo", "critic", "reward"} <= sections.keys():
+        problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
     if env is None:
         return problems
     if both:
@@ -55,7 +58,13 @@ def resolve(config: RunConfig, env: Any) -> RunConfig:
     rollout = {"type": algorithm.rollout_type()}
     if rollout["type"] == "replay" and config.rollout.replay == "auto":
         rollout["replay"] = "silent" if "silence" in algorithm.needs else "kept"
-    return config.resolved(env.roles, rollout)
+    critic = None
+    if "values" in algorithm.needs:
+        critic = config.critic or CriticConfig()
+        if critic.kind == "auto":
+            kind = "model" if algorithm.one_critic() else "head"
+            critic = critic.model_copy(update={"kind": kind})
+    return config.resolved(env.roles, rollout, critic)
 
 
 def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
@@ -91,6 +100,25 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
                 f"policies.{name}.player: '{env.id}' has no player called '{policy.player}'; "
                 f"{nearest(policy.player, env.players)}"
             )
+
+
+def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> Iterator[str]:
+    algorithm = ALGORITHMS.load(algo_type)
+    if algorithm.mixer is not None and not reward.team:
+        yield f"reward.team: '{algo_type}' reads team rewards alone; give them a weight"
+    if critic is None:
+        return
+    if "values" not in algorithm.needs:
+        yield f"critic: '{algo_type}' needs no values, so a critic has nothing to do; remove it"
+    elif critic.kind == "head" and algorithm.one_critic():
+        yield (
+            f"critic.kind: '{algo_type}' has one critic for all roles, which is a model of its "
+            'own; set critic.kind = "model", or leave the key out'
+        )
+    elif critic.kind != "model" and critic.model and not algorithm.one_critic():
+        yield 'critic.model: a head is part of its policy\'s model; set critic.kind = "model"'
+    if critic.clip is not None and algorithm.mixer is not None:
+        yield f"critic.clip: '{algo_type}' trains sums of values, not values; leave the key out"
 
 
 def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:

@@ -84,6 +84,8 @@ class LossConfig(Section):
     and `sequence` for `gspo`, as published."""
     max_weight: float = Field(default=2.0, gt=0)
     """Cap of the importance weight that corrects for the gap between sampler and learner."""
+    value: float = Field(default=0.5, ge=0)
+    """Weight of a value head's squared error; see [critic]."""
 
     @property
     def normalization(self) -> Literal["token", "sequence", "constant"]:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
     GAP_BOUNDS,
@@ -122,6 +123,8 @@ class RunConfig(Section):
     """How episodes are played."""
     loss: LossConfig = LossConfig()
     """What is minimised."""
+    critic: CriticConfig | None = None
+    """Who learns values, for algorithms that need them; left out, such an algorithm gets one."""
     learner: LearnerConfig = LearnerConfig()
     """How policies learn."""
     inference: InferenceConfig = InferenceConfig()
@@ -141,13 +144,19 @@ class RunConfig(Section):
     seed: int = 0
     """Everything random in the run follows from this number."""
 
-    def resolved(self, env_roles: tuple[str, ...], rollout: dict[str, str]) -> Self:
+    def resolved(
+        self,
+        env_roles: tuple[str, ...],
+        rollout: dict[str, str],
+        critic: CriticConfig | None = None,
+    ) -> Self:
         """The same run with what was left to choose filled in; `rollout` has the keys of that."""
         only = next(iter(self.policies))
         roles = {role: self.roles.get(role, only) for role in env_roles}
         env = self.env_at(1).model_copy(update={"id": absolute(self.env.id)})
         played = self.rollout.model_copy(update=rollout)
-        return self.model_copy(update={"env": env, "roles": roles, "rollout": played})
+        update = {"env": env, "roles": roles, "rollout": played, "critic": critic}
+        return self.model_copy(update=update)
 
     def gap_bound(self) -> float:
         """Mean difference of log-probs between sampler and learner past which the run stops."""

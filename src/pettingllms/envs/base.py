@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pettingllms.config import EnvConfig
 from pettingllms.errors import UnknownNameError, nearest
-from pettingllms.types import NO_REWARDS, Message, Rewards, Task
+from pettingllms.types import NO_REWARDS, Message, Rewards, Task, system, user
 
 StateT = TypeVar("StateT")
 ConfigT = TypeVar("ConfigT", bound=EnvConfig)
@@ -91,6 +91,18 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """Whether a finished play reached this role's aim. Evaluation reports it, and a curriculum
         may be moved by it; no reward is made of it."""
 
+    def central(self, state: StateT) -> Sequence[Message]:
+        """What a critic of the whole team is shown, and no role ever: all that the roles see, one
+        after another. Shared system texts stand once."""
+        seen = {role: self.observe(state, role) for role in self.roles}
+        shared = dict.fromkeys(m.content for ms in seen.values() for m in ms if _sets_scene(m))
+        views = [
+            "\n".join([f"{role} sees:", *(m.content for m in messages if not _sets_scene(m))])
+            for role, messages in seen.items()
+        ]
+        scene = [system("\n\n".join(shared))] if shared else []
+        return [*scene, user("\n\n".join(views))]
+
     def solo(self) -> "Environment[Any, Any]":
         """The same environment for one role alone: the others are played by `random`."""
         from pettingllms.envs.solo import OneSeat
@@ -133,3 +145,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     def hint(self, state: StateT, role: str) -> str:
         """What a person who plays this role may type."""
         return "your reply"
+
+
+def _sets_scene(message: Message) -> bool:
+    return message.speaker == "system"

@@ -31,6 +31,11 @@ class ChatRenderer:
                 "an instruct model, or put a chat_template.jinja into the folder"
             )
 
+    def reads_as(self, other: "ChatRenderer") -> bool:
+        """Whether ids mean the same to both."""
+        same: bool = self._tokenizer.get_vocab() == other._tokenizer.get_vocab()  # noqa: SLF001
+        return same
+
     def render(self, messages: Sequence[Message]) -> Ids:
         """Ids of the prompt, up to where the reply begins."""
         return self._rendered(tuple(messages))

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from pettingllms.errors import LearnerError
-from pettingllms.types import Episode, Ids, LogProbs
+from pettingllms.types import Episode, Ids, LogProbs, Turn, Values
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,6 +21,12 @@ class Item:
     logprobs: LogProbs
     """Of the response, as the sampler gave them."""
     advantage: float
+    advantages: Values | None = None
+    """Of each response token; without them all have `advantage`."""
+    values: Values | None = None
+    """What the critic expected before the batch, where the prompt ends and after each token."""
+    targets: Values | None = None
+    """What it should have expected there; not a number where it is not trained."""
 
     @property
     def num_tokens(self) -> int:
@@ -42,12 +51,58 @@ def items_of(episodes: Sequence[Episode], policy: str) -> list[Item]:
                     "gives them, or do not train it"
                 )
             items.append(
-                Item(turn.prompt_ids, turn.response_ids, turn.logprobs, float(turn.advantage))
+                Item(
+                    turn.prompt_ids,
+                    turn.response_ids,
+                    turn.logprobs,
+                    float(turn.advantage),
+                    turn.advantages,
+                    turn.values,
+                    _targets(turn),
+                )
             )
     return items
 
 
-def split(items: Sequence[Item], num_parts: int, seed: int) -> list[list[Item]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """Replies whose values a critic mixes, with their roles; one alone if it mixes none."""
+
+    roles: tuple[str, ...]
+    items: tuple[Item, ...]
+
+
+def joints_of(joints: Sequence[Sequence[Turn]], central: bool) -> list[Joint]:
+    """What a critic reads: each role's own prompt, or what the whole team sees, and the reply."""
+    return [
+        Joint(tuple(turn.role for turn in turns), tuple(_read(turn, central) for turn in turns))
+        for turns in joints
+    ]
+
+
+def _read(turn: Turn, central: bool) -> Item:
+    prompt_ids = turn.central_ids if central else turn.prompt_ids
+    if prompt_ids is None:
+        raise LearnerError(
+            f"a reply of role '{turn.role}' was sampled without what the whole team saw, which its "
+            "critic reads; sample it with this algorithm"
+        )
+    nothing = np.zeros(turn.num_tokens, dtype=np.float32)
+    return Item(
+        prompt_ids, turn.response_ids, nothing, 0.0, values=turn.values, targets=_targets(turn)
+    )
+
+
+def _targets(turn: Turn) -> Values | None:
+    if turn.returns is not None and turn.values is None:
+        raise LearnerError(
+            f"a reply of role '{turn.role}' has targets for a critic that was never asked about "
+            "it; let the critic give values before credit is assigned"
+        )
+    return turn.returns
+
+
+def split(items: Sequence[ItemT], num_parts: int, seed: int) -> list[list[ItemT]]:
     """Minibatches: shuffled, of sizes that differ by one at most, and none of them empty.
 
     Shuffled because neighbours are plays of one task: in order, each optimizer step would see a

@@ -4,29 +4,37 @@ Policies over one model take turns. Only the adapter of the policy at work is in
 optimizer knows its own parameters alone, so gradients cannot cross.
 """
 
-# ruff: noqa: N806
+# ruff: noqa: N803, N806
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, micro_batches, split
-from pettingllms.learners.files import MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
 from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
+from pettingllms.learners.sharding import (
+    DTYPES,
+    arithmetic,
+    num_ranks,
+    of_all_ranks,
+    own_rank,
+    place,
+    reshard,
+)
+from pettingllms.learners.values import explained, num_targets, squared_errors
 from pettingllms.learners.weights import (
     fingerprint,
     from_bytes,
@@ -38,7 +46,7 @@ from pettingllms.learners.weights import (
     whole,
 )
 from pettingllms.seeds import derive_seed
-from pettingllms.types import LogProbs
+from pettingllms.types import LogProbs, Values
 
 MAXIMA = ("max_gap",)
 SHARES = {
@@ -47,7 +55,6 @@ SHARES = {
     "weight_capped": "capped_share",
 }
 """Counts of tokens by what their shares are called."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,8 @@ class LearnerSpec:
     max_reply_tokens: int
     seed: int
     device: str = "cpu"
+    critic: CriticConfig | None = None
+    """If there is one: every policy has a value head."""
 
 
 class Learner:
@@ -68,22 +77,28 @@ class Learner:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        self._ranks = dist.get_world_size() if dist.is_initialized() else 1
-        self._rank = dist.get_rank() if dist.is_initialized() else 0
+        self._ranks = num_ranks()
+        self._rank = own_rank()
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
-        self._model = LogProbModel(self._adapters.model if self._adapters else lm)
+        heads = spec.policies if spec.critic else ()
+        self._model = LogProbModel(self._adapters.model if self._adapters else lm, tuple(heads))
         self._reference: LogProbModel | None = None
         if spec.loss.kl and not self._adapters:
             self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
         for model in filter(None, (self._model, self._reference)):
-            self._place(model)
+            place(
+                model,
+                decoder_layers(model.lm) if self._ranks > 1 else [],
+                self._device,
+                self._dtype,
+            )
         self._optimizers = {
             name: torch.optim.AdamW(
-                self._parameters(name).values(),
+                self._moved(name).values(),
                 lr=policy.lr,
                 weight_decay=spec.config.weight_decay,
                 fused=True,
@@ -119,19 +134,24 @@ class Learner:
                 num_skipped += 1
                 self._skipped += part
             self._optimizers[policy].zero_grad(set_to_none=True)
+        valued = self._value_metrics(items, sums.pop("value_errors", 0.0) / config.num_epochs)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
         means = {SHARES.get(n, n): v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
         seconds = time.perf_counter() - start
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # an engine on the same device wakes up next
-        return means | {
-            "loss": loss / max(1, len(grad_norms)),
-            "grad_norm": float(np.mean(grad_norms)) if grad_norms else 0.0,
-            "skipped_updates": num_skipped,
-            "updates": self._num_updates[policy],
-            "tokens": sum(item.num_tokens for item in items),
-            "seconds": seconds,
-        }
+        return (
+            means
+            | valued
+            | {
+                "loss": loss / max(1, len(grad_norms)),
+                "grad_norm": float(np.mean(grad_norms)) if grad_norms else 0.0,
+                "skipped_updates": num_skipped,
+                "updates": self._num_updates[policy],
+                "tokens": sum(item.num_tokens for item in items),
+                "seconds": seconds,
+            }
+        )
 
     def take_skipped(self) -> list[Item]:
         """The minibatches whose steps were skipped because they were not finite."""
@@ -150,22 +170,31 @@ class Learner:
         with torch.no_grad():
             for batch in mine:
                 padded = self._padded(batch)
-                logp_N, _ = self._forward(self._model, padded, temperature)
+                logp_N, _, _ = self._forward(self._model, padded, temperature)
                 for item, row in zip(batch, padded.spread(logp_N).cpu().numpy(), strict=False):
                     found[id(item)] = row[: len(item.response_ids)].copy()
-        if self._ranks > 1:
-            places = {id(item): at for at, item in enumerate(items)}
-            shares: list[Any] = [None] * self._ranks
-            dist.all_gather_object(shares, {places[key]: row for key, row in found.items()})
-            merged = {at: row for share in shares for at, row in share.items()}
-            return [merged[at] for at in range(len(items))]
-        return [found[id(item)] for item in items]
+        return of_all_ranks(items, found)
+
+    def values(self, policy: str, items: Sequence[Item]) -> list[Values]:
+        """What the policy's value head expects, in the order of the items."""
+        self._activate(policy)
+        found: dict[int, Values] = {}
+        mine = micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
+        with torch.no_grad():
+            for batch in mine:
+                padded = self._padded(batch)
+                _, _, value_M = self._forward(self._model, padded, 1.0, head=policy)
+                assert value_M is not None  # noqa: S101 - there is a head
+                rows = padded.spread_values(value_M).cpu().numpy()
+                for item, row in zip(batch, rows, strict=False):
+                    found[id(item)] = row[: len(item.response_ids) + 1].copy()
+        return of_all_ranks(items, found)
 
     def files(self, policy: str) -> tuple[dict[str, bytes], str]:
         """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash.
 
         All ranks take part in gathering them; rank 0 alone has something to give."""
-        self._reshard()
+        reshard(self._model)
         weights = {name: whole(p) for name, p in self._parameters(policy).items()}
         if self._rank:
             return {}, ""
@@ -176,18 +205,20 @@ class Learner:
 
     def state(self, policy: str) -> dict[str, bytes]:
         """What training needs besides the weights, to go on as if it had never stopped."""
-        names = list(self._parameters(policy))
-        self._reshard()
+        names = list(self._moved(policy))
+        reshard(self._model)
         tensors = moments_of(self._optimizers[policy], names)
+        head = {name: whole(parameter) for name, parameter in self._head(policy).items()}
         if self._rank:
             return {}
         tensors["num_updates"] = torch.tensor(self._num_updates[policy])
         tensors["rng"] = torch.get_rng_state()
-        return {OPTIMIZER_FILE: to_bytes(tensors)}
+        critic = {CRITIC_FILE: to_bytes(head)} if head else {}
+        return {OPTIMIZER_FILE: to_bytes(tensors), **critic}
 
     def load(self, policy: str, files: Mapping[str, bytes]) -> None:
         """Take up weights, and if they are there moments, that any number of ranks wrote."""
-        self._reshard()
+        reshard(self._model)
         parameters = self._parameters(policy)
         if self._adapters:
             weights = self._adapters.weights(policy, files)
@@ -200,34 +231,31 @@ class Learner:
             )
         for name, parameter in parameters.items():
             put(parameter, weights[name])
+        head = self._head(policy)
+        if head and CRITIC_FILE in files:
+            for name, tensor in from_bytes(files[CRITIC_FILE]).items():
+                put(head[name], tensor)
         if OPTIMIZER_FILE in files:
             saved = from_bytes(files[OPTIMIZER_FILE])
-            put_moments(self._optimizers[policy], parameters, saved)
+            put_moments(self._optimizers[policy], {**parameters, **head}, saved)
             self._num_updates[policy] = int(saved["num_updates"])
             torch.set_rng_state(saved["rng"])
-
-    def _place(self, model: LogProbModel) -> None:
-        """Put a model on its device, or shard it over the ranks, layer by layer."""
-        if self._ranks == 1:
-            model.to(self._device)
-            return
-        policy = MixedPrecisionPolicy(param_dtype=self._dtype, reduce_dtype=torch.float32)
-        for module in [*decoder_layers(model.lm), model]:
-            fully_shard(module, mp_policy=policy)
-            assert isinstance(module, FSDPModule)  # noqa: S101 - what fully_shard makes of it
-            module.set_gradient_divide_factor(1.0)  # gradients of ranks add up
-            module.set_force_sum_reduction_for_comms(True)  # gloo knows no other way to do so
-
-    def _reshard(self) -> None:
-        """After a pass without gradients FSDP leaves the root whole, in the type of the arithmetic;
-        weights are read from and written to the shards."""
-        if isinstance(self._model, FSDPModule):
-            self._model.reshard()
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
         if self._adapters:
             return self._adapters.parameters(policy)
         return dict(self._model.lm.named_parameters())
+
+    def _head(self, policy: str) -> dict[str, Tensor]:
+        """The policy's value head, which samplers know nothing of."""
+        if not self._spec.critic:
+            return {}
+        named = self._model.head(policy).named_parameters(prefix="head")
+        return dict(named)
+
+    def _moved(self, policy: str) -> dict[str, Tensor]:
+        """All that the policy's optimizer moves."""
+        return {**self._parameters(policy), **self._head(policy)}
 
     def _activate(self, policy: str) -> None:
         if policy not in self._spec.policies:
@@ -236,20 +264,22 @@ class Learner:
             self._adapters.activate(policy)
 
     def _forward(
-        self, model: LogProbModel, padded: Padded, temperature: float, entropy: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        with self._arithmetic():
-            result: tuple[Tensor, Tensor | None] = model(padded, temperature, entropy)
+        self,
+        model: LogProbModel,
+        padded: Padded,
+        temperature: float,
+        entropy: bool = False,
+        head: str | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        with arithmetic(self._device, self._dtype):
+            result: tuple[Tensor, Tensor | None, Tensor | None] = model(
+                padded, temperature, entropy, head
+            )
         return result
 
     def _padded(self, items: Sequence[Item]) -> Padded:
         """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
         return Padded(items, self._device, may_share=self._ranks == 1)
-
-    def _arithmetic(self) -> AbstractContextManager[Any]:
-        if self._dtype == torch.float32 or self._ranks > 1:
-            return nullcontext()
-        return torch.autocast(self._device.type, self._dtype)
 
     def _old_logprobs(self, policy: str, items: Sequence[Item]) -> dict[int, LogProbs]:
         """Needed only where weights change within a batch; else the current ones are the old."""
@@ -269,7 +299,13 @@ class Learner:
             self._rank
         ]:
             padded = self._padded(batch)
-            logp_N, entropy_N = self._forward(self._model, padded, temperature, want_entropy)
+            logp_N, entropy_N, value_M = self._forward(
+                self._model,
+                padded,
+                temperature,
+                want_entropy,
+                policy if self._spec.critic else None,
+            )
             logp_BT = padded.spread(logp_N)
             old_logp_BT = logp_BT.detach()
             if old is not None and batch:
@@ -279,12 +315,16 @@ class Learner:
                 logp_BT=logp_BT,
                 old_logp_BT=old_logp_BT,
                 sampler_logp_BT=padded.sampler_logp_BT,
-                advantage_B=padded.advantage_B,
+                advantage_BT=padded.advantage_BT,
                 mask_BT=padded.mask_BT,
                 entropy_BT=None if entropy_N is None else padded.spread(entropy_N),
                 ref_logp_BT=self._reference_logprobs(padded, temperature),
             )
             loss, measured = policy_loss(inputs, scale, self._spec.loss)
+            if value_M is not None:
+                errors = self._value_errors(padded, value_M)
+                loss = loss + self._spec.loss.value * errors / max(1, num_targets(items))
+                measured["value_errors"] = errors.detach()
             torch.autograd.backward(loss)
             total += loss.detach().cpu()
             for name, value in measured.items():
@@ -292,12 +332,26 @@ class Learner:
                 sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
         return self._over_ranks(total, sums)
 
+    def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:
+        assert self._spec.critic is not None  # noqa: S101 - there is a head
+        value_BS = padded.spread_values(value_M)
+        clip = self._spec.critic.clip
+        return squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
+
+    def _value_metrics(self, items: Sequence[Item], errors: float) -> dict[str, float]:
+        if not self._spec.critic:
+            return {}
+        return {
+            "value_loss": errors / max(1, num_targets(items)),
+            "explained_variance": explained(items),
+        }
+
     def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
         """The policy as it was before training: a copy, or the base without its adapter."""
         if not self._spec.loss.kl:
             return None
         with torch.no_grad(), self._without_adapter():
-            logp_N, _ = self._forward(self._reference or self._model, padded, temperature)
+            logp_N, _, _ = self._forward(self._reference or self._model, padded, temperature)
         return padded.spread(logp_N)
 
     @contextmanager

@@ -28,7 +28,8 @@ class LossInputs:
     """The learner's log-probs when the batch began."""
     sampler_logp_BT: Tensor
     """The log-probs as the sampler gave them."""
-    advantage_B: Tensor
+    advantage_BT: Tensor
+    """Of each token; one column if all tokens of a reply have one advantage."""
     mask_BT: Tensor
     """True on the tokens of the response."""
     entropy_BT: Tensor | None = None
@@ -104,7 +105,8 @@ def clip_terms(inputs: LossInputs, config: LossConfig) -> Terms:
     since come to like could push without limit.
     """
     log_ratio_BT = inputs.logp_BT - inputs.old_logp_BT
-    return _terms(log_ratio_BT, inputs.old_logp_BT - inputs.sampler_logp_BT, inputs, config)
+    log_weight_BT = inputs.old_logp_BT - inputs.sampler_logp_BT
+    return _terms(log_ratio_BT, log_weight_BT, inputs.advantage_BT, inputs.mask_BT, config)
 
 
 def gspo_terms(inputs: LossInputs, config: LossConfig) -> Terms:
@@ -112,16 +114,20 @@ def gspo_terms(inputs: LossInputs, config: LossConfig) -> Terms:
 
     What is rewarded is the reply, so the reply is what is weighed. Each token gets the reply's
     term: normalised by "sequence", the sum is the published loss. Its ratios are so close to 1 that
-    the paper clips at 3e-4 below and 4e-4 above; bounds made for tokens hardly ever bind.
+    the paper clips at 3e-4 below and 4e-4 above; bounds made for tokens hardly ever bind. Where
+    tokens have advantages of their own, the reply has their mean.
     """
     log_ratio_BT = _reply_mean(inputs.logp_BT - inputs.old_logp_BT, inputs.mask_BT)
     log_weight_BT = _reply_mean(inputs.old_logp_BT - inputs.sampler_logp_BT, inputs.mask_BT)
-    return _terms(log_ratio_BT, log_weight_BT, inputs, config)
+    advantage_BT = inputs.advantage_BT
+    if advantage_BT.shape[1] > 1:
+        advantage_BT = _reply_mean(torch.where(inputs.mask_BT, advantage_BT, 0), inputs.mask_BT)
+    return _terms(log_ratio_BT, log_weight_BT, advantage_BT, inputs.mask_BT, config)
 
 
 def plain_terms(inputs: LossInputs, _: LossConfig) -> Terms:
     """REINFORCE (Williams, 1992) without any ratio; with advantages of 1, maximum likelihood."""
-    return torch.where(inputs.mask_BT, inputs.advantage_B[:, None], 0) * inputs.logp_BT, {}
+    return torch.where(inputs.mask_BT, inputs.advantage_BT, 0) * inputs.logp_BT, {}
 
 
 LOSSES: dict[str, Callable[[LossInputs, LossConfig], Terms]] = {
@@ -132,13 +138,17 @@ LOSSES: dict[str, Callable[[LossInputs, LossConfig], Terms]] = {
 
 
 def _terms(
-    log_ratio_BT: Tensor, log_weight_BT: Tensor, inputs: LossInputs, config: LossConfig
+    log_ratio_BT: Tensor,
+    log_weight_BT: Tensor,
+    advantage_BT: Tensor,
+    mask_BT: Tensor,
+    config: LossConfig,
 ) -> Terms:
     """min(rA, clip(r)A), for A < 0 at least dual_clip A; times a truncated importance weight.
 
     Written out: a good token's ratio is bounded from above alone, a bad one's from both sides.
     """
-    advantage_BT = torch.where(inputs.mask_BT, inputs.advantage_B[:, None], 0)
+    advantage_BT = torch.where(mask_BT, advantage_BT, 0)
     clip_low, clip_high = config.clips
     low, high = math.log1p(-clip_low), math.log1p(clip_high)
     dual, cap = math.log(config.dual_clip), math.log(config.max_weight)
@@ -179,7 +189,7 @@ def _without_garbage(inputs: LossInputs) -> LossInputs:
         logp_BT=kept(inputs.logp_BT),
         old_logp_BT=kept(inputs.old_logp_BT).detach(),
         sampler_logp_BT=kept(inputs.sampler_logp_BT).detach(),
-        advantage_B=inputs.advantage_B.detach(),
+        advantage_BT=inputs.advantage_BT.detach(),
         mask_BT=inputs.mask_BT,
         entropy_BT=None if inputs.entropy_BT is None else kept(inputs.entropy_BT),
         ref_logp_BT=None if inputs.ref_logp_BT is None else kept(inputs.ref_logp_BT).detach(),

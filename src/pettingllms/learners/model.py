@@ -1,31 +1,30 @@
 """The module that a learner trains: ids in, log-probs of the replies out.
 
-Replies that were sampled from one prompt, as the siblings of a decision are, share it: where that
-saves enough, prompts are read once each, and replies behind them.
-
 B replies in a pass, L their longest prompt and reply together, T their longest reply, N reply
-tokens in all, U prompts that differ, P the longest of them, H hidden size, V vocabulary.
+tokens in all, S = T + 1 places where a critic speaks, M of them in all, H hidden size,
+V vocabulary.
 """
 
-# ruff: noqa: N803, N806, N815
+# ruff: noqa: N802, N803, N806
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
+from pettingllms.learners.reading import read_shared, read_whole, shared_prompts
+from pettingllms.learners.values import ValueHead, hidden_size
+from pettingllms.types import Values
 
 UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings by which some models change their logits after the last layer."""
-
-WORTH_SHARING = 0.7
-"""Share of the tokens that may be left for prompts to be read once each."""
 
 
 class LogProbModel(nn.Module):
@@ -34,9 +33,12 @@ class LogProbModel(nn.Module):
     Logits are made for reply tokens alone: over a vocabulary they are the largest tensor there is.
     """
 
-    def __init__(self, lm: Any) -> None:
+    def __init__(self, lm: Any, heads: Sequence[str] = ()) -> None:
         super().__init__()
         self.lm = lm
+        self._inner = {policy: f"head{at}" for at, policy in enumerate(heads)}
+        size = hidden_size(lm)
+        self.heads = nn.ModuleDict({inner: ValueHead(size) for inner in self._inner.values()})
         changed = [name for name in UNSUPPORTED if getattr(lm.config, name, None) not in (None, 1)]
         if changed:
             raise LearnerError(
@@ -44,74 +46,39 @@ class LogProbModel(nn.Module):
                 "the learner does not do; take a model of another family"
             )
 
+    def head(self, policy: str) -> nn.Module:
+        """The value head of a policy."""
+        return self.heads[self._inner[policy]]
+
     def forward(
-        self, padded: "Padded", temperature: float, entropy: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probs of all reply tokens, and the entropies of what could have stood there."""
+        self, padded: "Padded", temperature: float, entropy: bool, head: str | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probs of all reply tokens, the entropies of what could have stood there, and what a
+        policy's head expects at each of its places."""
         plain = self.lm.get_base_model() if hasattr(self.lm, "get_base_model") else self.lm
-        read = _read_shared if padded.shared is not None else _read_whole
-        logits_NV = plain.get_output_embeddings()(read(plain.get_decoder(), padded))
+        hidden_BSH = padded.read(plain.get_decoder(), values=head is not None)
+        logits_NV = plain.get_output_embeddings()(hidden_BSH[padded.at_N])
         logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
-        row_N, column_N = padded.where_N
-        logp_N = logp_NV.gather(1, padded.ids_BL[row_N, column_N].unsqueeze(1)).squeeze(1)
-        return logp_N, -(logp_NV.exp() * logp_NV).sum(-1) if entropy else None
+        logp_N = logp_NV.gather(1, padded.ids_BL[padded.where_N].unsqueeze(1)).squeeze(1)
+        entropy_N = -(logp_NV.exp() * logp_NV).sum(-1) if entropy else None
+        value_M = None if head is None else self.head(head)(hidden_BSH[padded.value_at_M])
+        return logp_N, entropy_N, value_M
 
 
-def _read_whole(decoder: Any, padded: "Padded") -> Tensor:
-    """What the model has in mind before each reply token: prompt and reply in one piece.
+class ValueModel(nn.Module):
+    """A model that gives values and nothing else; the root of FSDP's tree."""
 
-    Padding stands on the right, where no causal model can see it.
-    """
-    hidden_BLH = decoder(input_ids=padded.ids_BL, use_cache=False).last_hidden_state
-    row_N, column_N = padded.where_N
-    hidden_NH: Tensor = hidden_BLH[row_N, column_N - 1]
-    return hidden_NH
+    def __init__(self, lm: Any) -> None:
+        super().__init__()
+        self.decoder = lm.get_decoder()
+        self.head = ValueHead(hidden_size(lm))
 
-
-def _read_shared(decoder: Any, padded: "Padded") -> Tensor:
-    """The same, each prompt read once: what it left in the cache goes to all of its replies.
-
-    Gradients flow back through the cache. The holes that padding leaves in it are masked.
-    """
-    from transformers import DynamicCache
-
-    shared = padded.shared
-    assert shared is not None  # noqa: S101 - the caller has looked
-    cache: Any = DynamicCache(config=decoder.config)
-    hidden_UPH = decoder(
-        input_ids=shared.ids_UP,
-        attention_mask=shared.mask_UP,
-        past_key_values=cache,
-        use_cache=True,
-    ).last_hidden_state
-    last_B = shared.length_U[shared.of_B] - 1
-    hidden_BTH = hidden_UPH[shared.of_B, last_B][:, None]
-    if shared.reply_BT.shape[1] > 1:
-        cache.batch_select_indices(shared.of_B)
-        ids_BT = shared.reply_BT[:, :-1]
-        at_T = torch.arange(1, ids_BT.shape[1] + 1, device=ids_BT.device)
-        mask_BL = torch.cat([shared.mask_UP[shared.of_B], torch.ones_like(ids_BT)], dim=1)
-        later_BTH = decoder(
-            input_ids=ids_BT,
-            attention_mask=mask_BL,
-            position_ids=last_B[:, None] + at_T,
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state
-        hidden_BTH = torch.cat([hidden_BTH, later_BTH], dim=1)
-    hidden_NH: Tensor = hidden_BTH[padded.at_N]
-    return hidden_NH
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shared:
-    """Prompts that differ, and which one each reply answers."""
-
-    ids_UP: Tensor
-    mask_UP: Tensor
-    length_U: Tensor
-    of_B: Tensor
-    reply_BT: Tensor
+    def forward(self, padded: "Padded") -> tuple[Tensor, Tensor]:
+        """Values at all places, and hidden states at the ends of prompts, which nothing is learnt
+        through."""
+        hidden_BSH = padded.read(self.decoder, values=True)
+        value_M: Tensor = self.head(hidden_BSH[padded.value_at_M])
+        return value_M, hidden_BSH[:, 0].detach().float()
 
 
 class Padded:
@@ -135,40 +102,74 @@ class Padded:
         self.ids_BL = torch.from_numpy(ids).to(device)
         self.mask_BT = torch.from_numpy(mask).to(device)
         self.sampler_logp_BT = torch.from_numpy(sampler).to(device)
-        advantages = [item.advantage for item in items] or [0.0]
-        self.advantage_B = torch.tensor(advantages, dtype=torch.float32, device=device)
+        self.advantage_BT = torch.from_numpy(_advantages(items, longest)).to(device)
         self.where_N = (
             torch.from_numpy(row_N).to(device),
             torch.from_numpy(at_N + start[row_N]).to(device),
         )
         self.at_N = (self.where_N[0], torch.from_numpy(at_N).to(device))
-        self.shared = _shared(items, longest, device) if may_share and items else None
+        self._start_B = torch.from_numpy(start).to(device)
+        self._shared = shared_prompts(items, device) if may_share and items else None
+        self._items, self._device = items, device
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether prompts are read once each."""
+        return self._shared is not None
+
+    def read(self, decoder: Any, values: bool) -> Tensor:
+        """What a model has in mind before each reply token, and for values also after the last."""
+        num_places = self.mask_BT.shape[1] + values
+        if self._shared is not None:
+            return read_shared(decoder, self._shared, num_places)
+        return read_whole(decoder, self.ids_BL, self._start_B, num_places)
 
     def spread(self, values_N: Tensor) -> Tensor:
         """Values of reply tokens, each in its reply's row."""
         out_BT = torch.zeros(self.mask_BT.shape, dtype=values_N.dtype, device=values_N.device)
         return out_BT.index_put(self.at_N, values_N)
 
+    @cached_property
+    def target_BS(self) -> Tensor:
+        """What a critic should say; not a number where it is not trained. S = T + 1."""
+        return self._spread_rows([item.targets for item in self._items])
 
-def _shared(items: Sequence[Item], longest: int, device: torch.device) -> Shared | None:
-    """The prompts of a pass, each once; None if reading replies behind them would save too little
-    for the second pass that it takes."""
-    prompts: dict[bytes, int] = {}
-    of = [prompts.setdefault(item.prompt_ids.tobytes(), len(prompts)) for item in items]
-    unique = [np.frombuffer(prompt, dtype=np.int32) for prompt in prompts]
-    widest = max(map(len, unique))
-    whole = len(items) * max(item.num_tokens for item in items)
-    if len(unique) * widest + len(items) * longest > WORTH_SHARING * whole:
-        return None
-    ids = np.zeros((len(unique), widest), dtype=np.int64)
-    mask = np.zeros((len(unique), widest), dtype=np.int64)
-    replies = np.zeros((len(items), longest), dtype=np.int64)
-    for row, prompt in enumerate(unique):
-        ids[row, : len(prompt)], mask[row, : len(prompt)] = prompt, 1
+    @cached_property
+    def old_value_BS(self) -> Tensor:
+        """What it said before the batch."""
+        return self._spread_rows([item.values for item in self._items])
+
+    def spread_values(self, values_M: Tensor) -> Tensor:
+        """What a critic says, each in its reply's row."""
+        shape = (self.mask_BT.shape[0], self.mask_BT.shape[1] + 1)
+        out_BS = torch.zeros(shape, dtype=values_M.dtype, device=values_M.device)
+        return out_BS.index_put(self.value_at_M, values_M)
+
+    @cached_property
+    def value_at_M(self) -> tuple[Tensor, Tensor]:
+        """Where a critic speaks: at the end of each prompt, then at each reply token."""
+        counts_B = torch.tensor([len(item.response_ids) + 1 for item in self._items] or [2])
+        row_M, at_M = (torch.arange(int(counts_B.max())) < counts_B[:, None]).nonzero(as_tuple=True)
+        return row_M.to(self._device), at_M.to(self._device)
+
+    def _spread_rows(self, rows: Sequence[Values | None]) -> Tensor:
+        out = np.full((self.mask_BT.shape[0], self.mask_BT.shape[1] + 1), np.nan, dtype=np.float32)
+        for at, row in enumerate(rows):
+            if row is not None:
+                out[at, : len(row)] = row
+        return torch.from_numpy(out).to(self._device)
+
+
+def _advantages(items: Sequence[Item], longest: int) -> npt.NDArray[np.float32]:
+    """A column, unless tokens have advantages of their own."""
+    column = np.array([[item.advantage] for item in items] or [[0.0]], dtype=np.float32)
+    if all(item.advantages is None for item in items):
+        return column
+    full = np.repeat(column, longest, axis=1)
     for row, item in enumerate(items):
-        replies[row, : len(item.response_ids)] = item.response_ids
-    arrays = (ids, mask, np.array(list(map(len, unique))), np.array(of), replies)
-    return Shared(*(torch.from_numpy(array).to(device) for array in arrays))
+        if item.advantages is not None:
+            full[row, : len(item.advantages)] = item.advantages
+    return full
 
 
 def load_lm(folder: Path, dtype: torch.dtype) -> Any:

@@ -1,4 +1,4 @@
-"""One process of a learner: it joins its group, then trains."""
+"""One process of a learner or a critic: it joins its group, then trains."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner, LearnerSpec
 
 FILE = "file://"
@@ -18,7 +19,7 @@ FILE = "file://"
 class Rank:
     """A learner that meets the others before it is made."""
 
-    def __init__(self, spec: LearnerSpec, rank: int, num_threads: int) -> None:
+    def __init__(self, spec: LearnerSpec | CriticSpec, rank: int, num_threads: int) -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         torch.set_num_threads(num_threads)
         self._spec = spec
@@ -44,7 +45,8 @@ class Rank:
                 rank=self._rank,
                 world_size=self._spec.config.num_ranks,
             )
-        self._learner = Learner(self._spec)
+        spec = self._spec
+        self._learner = Critic(spec) if isinstance(spec, CriticSpec) else Learner(spec)
         if meeting:
             dist.barrier()
         if meeting.startswith(FILE) and self._rank == 0:

@@ -1,5 +1,5 @@
 """What a configuration's policies need of the engines, as plain data."""
 
-from pettingllms.policies.plan import ModelGroup, plan_models
+from pettingllms.policies.plan import CriticPlan, ModelGroup, plan_critics, plan_models
 
-__all__ = ["ModelGroup", "plan_models"]
+__all__ = ["CriticPlan", "ModelGroup", "plan_critics", "plan_models"]

@@ -6,9 +6,11 @@ A policy whose weights are all trained has a copy of its own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FrozenPolicy, FullPolicy, LoraPolicy
+from pettingllms.registry import ALGORITHMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,32 @@ def plan_models(config: RunConfig) -> list[ModelGroup]:
         for at, model in enumerate(dict.fromkeys([*adapters, *frozen]))
     ]
     return [*shared, *groups.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class CriticPlan:
+    """A critic that is a model of its own, and the policies whose replies it reads."""
+
+    name: str
+    """With a colon, which no policy's name has."""
+    model: str
+    policies: tuple[str, ...]
+    central: bool = False
+    """Whether it reads what the whole team sees in place of a role's prompt."""
+    mixer: Literal["sum", "monotonic"] | None = None
+
+
+def plan_critics(config: RunConfig) -> list[CriticPlan]:
+    """The critics of a run that are models: one for each policy that learns, or one for all."""
+    if config.critic is None or config.critic.kind == "head":
+        return []
+    algorithm = ALGORITHMS.load(config.algo.type)
+    models = {name: policy.model for g in plan_models(config) for name, policy in g.trained.items()}
+    if algorithm.one_critic():
+        model = config.critic.model or next(iter(models.values()), "")
+        central = "central" in algorithm.needs
+        return [CriticPlan("critic:team", model, tuple(models), central, algorithm.mixer)]
+    return [
+        CriticPlan(f"critic:{name}", config.critic.model or model, (name,))
+        for name, model in models.items()
+    ]

@@ -38,6 +38,8 @@ class Seat:
     """Whether its ids are the bytes of a text, which a limit of tokens does not bound."""
     temperature: float = 1.0
     """Of sampling."""
+    central: bool = False
+    """Whether a critic reads what the whole team sees when this seat is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Question:
     num_samples: int
     max_tokens: int
     seconds: float
+    central: tuple[Message, ...] | None = None
+    """What a critic of the whole team is shown now."""
 
 
 async def ask(seat: Seat, question: Question) -> list[Turn]:
@@ -75,7 +79,12 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
             state=question.state if seat.sees_state else None,
         )
         results = await _sample(seat.sampler, request, question.seconds)
-        return [_turn(seat, question, prompt_ids, result) for result in results]
+        turns = [_turn(seat, question, prompt_ids, result) for result in results]
+        if question.central is not None:
+            central_ids = frozen(seat.renderer.render(question.central))
+            for turn in turns:
+                turn.central_ids = central_ids
+        return turns  # noqa: TRY300 - rendering may fail as well
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
@@ -57,7 +57,8 @@ class Table:
         questions = []
         for role, number in num_samples.items():
             messages = await self.guard.call("observe", self._observe, at.state, role)
-            questions.append(self._question(at, task, role, messages, number, max_tokens))
+            question = self._question(at, task, role, messages, number, max_tokens)
+            questions.append(replace(question, central=await self._central_of(at, role)))
         if len(questions) == 1:
             return [await ask(self.seats[questions[0].role], questions[0])]
         return await asyncio.gather(*(ask(self.seats[q.role], q) for q in questions))
@@ -73,6 +74,11 @@ class Table:
         """The turn of a role that says nothing: no policy wrote it."""
         text = await self.guard.call("silence", self._silence, at.state, role)
         return Turn(role, self.seats[role].policy, (), NO_IDS, NO_IDS, None, text, None)
+
+    async def _central_of(self, at: Position, role: str) -> tuple[Message, ...] | None:
+        if not self.seats[role].central:
+            return None
+        return await self.guard.call("central", self._central, at.state, role)
 
     async def step(self, at: Position, episode: Episode, turns: Sequence[int]) -> tuple[Any, int]:
         """Step the environment with these turns' replies; the next state, and the new step."""
@@ -141,6 +147,13 @@ class Table:
         if not isinstance(text, str):
             raise TypeError(f"the silence of '{role}' is {text!r:.60}, which is no reply")
         return text
+
+    def _central(self, state: Any, role: str) -> tuple[Message, ...]:
+        messages = tuple(self.env.central(state))
+        if not messages or not all(isinstance(message, Message) for message in messages):
+            raise TypeError(f"the critic is shown {messages!r:.60}, which are not messages")
+        *before, last = messages
+        return (*before, replace(last, content=f"{last.content}\n\n{role} speaks now."))
 
     def _step(
         self, state: Any, replies: Mapping[str, str]

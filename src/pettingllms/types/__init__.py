@@ -1,6 +1,16 @@
 """Plain data that every layer shares: no engine, no I/O but the episode files."""
 
-from pettingllms.types.episodes import Episode, Group, Ids, LogProbs, Member, Step, Task, Turn
+from pettingllms.types.episodes import (
+    Episode,
+    Group,
+    Ids,
+    LogProbs,
+    Member,
+    Step,
+    Task,
+    Turn,
+    Values,
+)
 from pettingllms.types.messages import Message, assistant, system, user
 from pettingllms.types.records import (
     episode_from_json,
@@ -31,6 +41,7 @@ __all__ = [
     "Step",
     "Task",
     "Turn",
+    "Values",
     "assistant",
     "episode_from_json",
     "episode_line",

@@ -19,6 +19,7 @@ from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
 
 Ids = npt.NDArray[np.int32]
 LogProbs = npt.NDArray[np.float32]
+Values = npt.NDArray[np.float32]
 Finish = Literal["stop", "length"]
 
 
@@ -60,6 +61,18 @@ class Turn:
     """Why this turn cannot be trained on, if so."""
     advantage: float | None = None
     """Written by an algorithm; None means that no learner trains on this turn."""
+    advantages: Values | None = None
+    """Written by an algorithm that gives one for each token; `advantage` is then their mean."""
+    values: Values | None = None
+    """What a critic expects where the prompt ends, then after each response id."""
+    mixed: tuple[float, float] | None = None
+    """What a mixing critic expects of the team before this round's replies, and once this reply
+    is known and the others are not."""
+    returns: Values | None = None
+    """What the critic should have said, written by an algorithm: as long as `values`, and not a
+    number where it is not trained."""
+    central_ids: Ids | None = None
+    """What a critic of the whole team sees in place of the prompt, if there is one."""
 
     @property
     def num_tokens(self) -> int:

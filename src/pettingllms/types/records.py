@@ -5,6 +5,7 @@ same bits. A format number stands on every line; a file of another format is ref
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from pettingllms.types.messages import Message
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
 
 FORMAT = 1
+VALUES = ("advantages", "values", "returns")
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
@@ -119,7 +121,35 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "prompt_ids": turn.prompt_ids.tolist(),
         "response_ids": turn.response_ids.tolist(),
         "logprobs": None if turn.logprobs is None else turn.logprobs.tolist(),
+        **_values_to_json(turn),
     }
+
+
+def _values_to_json(turn: Turn) -> dict[str, Any]:
+    """What only runs with a critic have; a number that is not one is null."""
+    found: dict[str, Any] = {}
+    for name in VALUES:
+        values = getattr(turn, name)
+        if values is not None:
+            found[name] = [None if math.isnan(value) else value for value in values.tolist()]
+    if turn.mixed is not None:
+        found["mixed"] = list(turn.mixed)
+    if turn.central_ids is not None:
+        found["central_ids"] = turn.central_ids.tolist()
+    return found
+
+
+def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: np.array([math.nan if value is None else value for value in data[name]], np.float32)
+        for name in VALUES
+        if name in data
+    }
+    if "mixed" in data:
+        found["mixed"] = tuple(data["mixed"])
+    if "central_ids" in data:
+        found["central_ids"] = np.array(data["central_ids"], dtype=np.int32)
+    return found
 
 
 def _turn_from_json(data: dict[str, Any]) -> Turn:
@@ -139,6 +169,7 @@ def _turn_from_json(data: dict[str, Any]) -> Turn:
         branch=data["branch"],
         failure=_failure_from_json(data["failure"]),
         advantage=data["advantage"],
+        **_values_from_json(data),
     )
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.config import RunConfig, load_config, parse_config, to_toml
+from pettingllms.config import CriticConfig, RunConfig, load_config, parse_config, to_toml
 from pettingllms.errors import ConfigError
 from pettingllms.registry import ENVIRONMENTS
 
@@ -132,7 +132,7 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"policies": {}}, "policies: "),
         ({"policies": {"p": {"kind": "fill"}}}, "kind is 'fill'; did you mean 'full'"),
         ({"policies": {"../p": {"kind": "full", "model": "m"}}}, "policies.../p: a policy is also"),
-        ({"loss": {"type": "gpso"}}, "loss.type: Input should be 'clip' or 'gspo', got 'gpso'"),
+        ({"loss": {"type": "gpso"}}, "loss.type: Input should be 'clip', 'gspo' or 'plain', got 'gpso'"),
         ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),
         ({"rollout": {"num_samples": "abc"}}, "valid integer, got 'abc'"),
@@ -226,3 +226,45 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, text, expected: str) -> None
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError, match=expected):
         load_config(path)
+
+
+# Critics
+
+
+def test_an_algorithm_that_needs_values_gets_a_critic() -> None:
+    assert run(algo={"type": "grpo"}).critic is None
+    assert run(algo={"type": "ppo"}).critic == CriticConfig(kind="head")
+    for name in ("mappo", "vdn", "qmix"):
+        assert run(algo={"type": name}).critic == CriticConfig(kind="model")
+    own = run(algo={"type": "ppo"}, critic={"kind": "model", "lr": 0.1}).critic
+    assert own == CriticConfig(kind="model", lr=0.1)
+    assert run(algo={"type": "qmix"}, critic={"lr": 0.1}).critic == CriticConfig(
+        kind="model", lr=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"algo": {"type": "grpo"}, "critic": {}}, "critic: 'grpo' needs no values"),
+        (
+            {"algo": {"type": "mappo"}, "critic": {"kind": "head"}},
+            "critic.kind: 'mappo' has one critic for all roles",
+        ),
+        ({"algo": {"type": "ppo"}, "critic": {"model": "m"}}, "critic.model: a head is part of"),
+        ({"algo": {"type": "vdn"}, "critic": {"clip": 0.2}}, "critic.clip: 'vdn' trains sums"),
+        ({"algo": {"type": "qmix"}, "reward": {"team": 0.0}}, "reward.team: 'qmix' reads team"),
+        ({"algo": {"type": "ppo"}, "critic": {"kid": "head"}}, "critic.kid: unknown key"),
+    ],
+)
+def test_a_critic_that_cannot_be_is_refused_with_the_fix(sections: dict, expected: str) -> None:
+    (problem,) = problems(**sections)
+    assert problem.startswith(expected)
+
+
+def test_a_resolved_critic_reads_back(tmp_path: Path) -> None:
+    for name in ("ppo", "qmix"):
+        config = run(algo={"type": name})
+        path = tmp_path / f"{name}.toml"
+        path.write_text(to_toml(config))
+        assert load_config(path) == config

@@ -54,6 +54,20 @@ def test_items_are_the_turns_of_a_policy_in_order() -> None:
     assert items_of(episodes, "policy_c") == []
 
 
+def test_items_carry_what_a_critic_said_and_should_have_said() -> None:
+    episode = played(0, "a")
+    (turn,) = episode.turns
+    turn.values, turn.returns = np.zeros(3, np.float32), np.ones(3, np.float32)
+    turn.advantages = np.array([1, 2], np.float32)
+    (found,) = items_of([episode], "policy_a")
+    assert found.values is turn.values
+    assert found.targets is turn.returns
+    assert found.advantages is turn.advantages
+    turn.values = None
+    with pytest.raises(LearnerError, match="role 'a' has targets for a critic that was never ask"):
+        items_of([episode], "policy_a")
+
+
 def test_an_advantage_of_zero_is_an_advantage() -> None:
     assert len(items_of([played(0, "a")], "policy_a")) == 1
 

@@ -33,7 +33,7 @@ def one(advantage: float, ratio: float, weight: float = 1.0) -> LossInputs:
         logp_BT=(old_logp + math.log(ratio)).requires_grad_(),
         old_logp_BT=old_logp,
         sampler_logp_BT=old_logp - math.log(weight),
-        advantage_B=torch.tensor([advantage], dtype=torch.float64),
+        advantage_BT=torch.tensor([[advantage]], dtype=torch.float64),
         mask_BT=torch.tensor([[True]]),
     )
 
@@ -51,7 +51,7 @@ def drawn(sizes: list[int], seed: int, spread: float = 0.6) -> LossInputs:
         logp_BT=(old_logp_BT + spread * noise(B, T)).requires_grad_(),
         old_logp_BT=old_logp_BT,
         sampler_logp_BT=old_logp_BT + spread * noise(B, T),
-        advantage_B=noise(B),
+        advantage_BT=noise(B, 1),
         mask_BT=torch.arange(T)[None, :] < torch.tensor(sizes)[:, None],
         entropy_BT=noise(B, T).abs().requires_grad_(),
         ref_logp_BT=old_logp_BT + spread * noise(B, T),
@@ -140,7 +140,7 @@ def test_at_ratio_1_the_gradient_is_reinforce(name: str, normalize: Any, bounds:
         "sequence": 1 / 3 / torch.tensor([[3.0], [1.0], [4.0]]),
         "constant": torch.full((3, 1), 1 / (3 * MAX_REPLY_TOKENS)),
     }[normalize]
-    expected_BT = -inputs.advantage_B[:, None] * inputs.mask_BT * per_token
+    expected_BT = -inputs.advantage_BT * inputs.mask_BT * per_token
     torch.testing.assert_close(grad_BT, expected_BT.double(), atol=1e-7, rtol=1e-6)
 
 
@@ -153,7 +153,7 @@ def test_ratios_that_overflow_have_no_gradient(name: str, log_ratio: float, adva
         logp_BT=torch.tensor([[-1.0]], requires_grad=True),
         old_logp_BT=torch.tensor([[-1.0 - log_ratio]]),
         sampler_logp_BT=torch.tensor([[-1.0 - 2 * log_ratio]]),
-        advantage_B=torch.tensor([advantage]),
+        advantage_BT=torch.tensor([[advantage]]),
         mask_BT=torch.tensor([[True]]),
     )
     loss, grad, _ = run(inputs, LossConfig(**WIDE, type=name))
@@ -178,7 +178,12 @@ def test_the_importance_weight_is_capped() -> None:
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_only_what_is_learnt_has_a_gradient(name: str) -> None:
     inputs = drawn([2, 3], seed=2)
-    constants = [inputs.old_logp_BT, inputs.sampler_logp_BT, inputs.advantage_B, inputs.ref_logp_BT]
+    constants = [
+        inputs.old_logp_BT,
+        inputs.sampler_logp_BT,
+        inputs.advantage_BT,
+        inputs.ref_logp_BT,
+    ]
     for constant in constants:
         constant.requires_grad_()
     loss, metrics = policy_loss(inputs, scale_of(inputs), LossConfig(**WIDE, type=name, **ALL_ON))
@@ -199,7 +204,7 @@ def reply_pair() -> LossInputs:
         logp_BT=logp_BT,
         old_logp_BT=logp_BT.detach(),
         sampler_logp_BT=logp_BT.detach(),
-        advantage_B=torch.tensor([4.0, -1.0], dtype=torch.float64),
+        advantage_BT=torch.tensor([[4.0], [-1.0]], dtype=torch.float64),
         mask_BT=torch.tensor([[True, False, False], [True, True, True]]),
     )
 
@@ -251,7 +256,7 @@ def test_metrics_are_sums_over_the_replies_tokens() -> None:
         logp_BT=torch.tensor([[-1.0, -1.0, 0.0], [-1.0, -2.0, -3.0]], requires_grad=True),
         old_logp_BT=torch.tensor([[-1.5, -1.0, -9.0], [-1.0, -1.0, -1.0]]),
         sampler_logp_BT=torch.tensor([[-1.5, -1.25, 9.0], [-2.0, -1.0, -0.5]]),
-        advantage_B=torch.tensor([1.0, -1.0]),
+        advantage_BT=torch.tensor([[1.0], [-1.0]]),
         mask_BT=torch.tensor([[True, True, False], [True, True, True]]),
     )
     _, _, metrics = run(inputs)
@@ -289,7 +294,7 @@ def reference(inputs: LossInputs, scale: Scale, config: LossConfig) -> float:
             count = len(tokens)
             ratios = [(math.exp(sum(logp)) / math.exp(sum(old))) ** (1 / count)] * count
             weights = [(math.exp(sum(old)) / math.exp(sum(sampler))) ** (1 / count)] * count
-        advantage = inputs.advantage_B[b].item()
+        advantage = inputs.advantage_BT[b].item()
         terms = []
         for at, ratio in enumerate(ratios):
             clipped = min(max(ratio, 1 - config.clip_low), 1 + config.clip_high)
@@ -342,6 +347,36 @@ def test_gspo_moves_all_tokens_of_a_reply_alike() -> None:
     torch.testing.assert_close(grad_BT, grad_BT[:, :1].expand(1, 4))
 
 
+# Advantages of tokens
+
+
+@pytest.mark.parametrize("normalize", SCALES)
+def test_a_column_of_advantages_is_the_same_for_every_token(normalize: Any) -> None:
+    inputs = drawn([3, 1, 5], seed=7)
+    config = LossConfig(**WIDE, normalize=normalize)
+    spread = replace(inputs, advantage_BT=inputs.advantage_BT.expand(3, 5))
+    (loss, grad_BT, metrics), (loss2, grad2_BT, metrics2) = run(inputs, config), run(spread, config)
+    assert (loss, metrics) == (loss2, metrics2)
+    assert torch.equal(grad_BT, grad2_BT)
+
+
+def test_each_token_is_pushed_by_its_own_advantage() -> None:
+    inputs = replace(
+        reply_pair(), advantage_BT=torch.tensor([[4.0, 9.0, 9.0], [1.0, -2.0, 0.0]]).double()
+    )
+    loss, grad_BT, _ = run(inputs, LossConfig(**WIDE, normalize="token"), Scale(4, 2, 10))
+    assert loss == near(-(4 + 1 - 2) / 4)
+    assert grad_BT.tolist() == [[-1, 0, 0], [-0.25, 0.5, 0]]
+
+
+def test_gspo_weighs_a_reply_by_the_mean_of_its_tokens() -> None:
+    inputs = replace(
+        reply_pair(), advantage_BT=torch.tensor([[4.0, 9.0, 9.0], [1.0, -2.0, 4.0]]).double()
+    )
+    config = LossConfig(**WIDE, type="gspo", normalize="sequence")
+    assert run(inputs, config, Scale(4, 2, 10))[0] == near(-(4 + 1) / 2)
+
+
 # What must not matter
 
 
@@ -356,7 +391,7 @@ def part_of(inputs: LossInputs, rows: list[int]) -> LossInputs:
         taken(inputs.logp_BT),
         taken(inputs.old_logp_BT),
         taken(inputs.sampler_logp_BT),
-        inputs.advantage_B[rows],
+        inputs.advantage_BT[rows],
         taken(inputs.mask_BT),
         taken(inputs.entropy_BT),
         taken(inputs.ref_logp_BT),
@@ -395,7 +430,7 @@ def spoilt(inputs: LossInputs, garbage: float) -> LossInputs:
         with_garbage(inputs.logp_BT),
         with_garbage(inputs.old_logp_BT),
         with_garbage(inputs.sampler_logp_BT),
-        inputs.advantage_B,
+        inputs.advantage_BT,
         inputs.mask_BT,
         with_garbage(inputs.entropy_BT),
         with_garbage(inputs.ref_logp_BT),
@@ -422,7 +457,7 @@ def test_what_stands_outside_the_mask_does_not_matter(name, normalize: Any, garb
 def test_a_row_of_padding_adds_nothing_but_can_be_differentiated(name, normalize: Any) -> None:
     """A rank that has run out of replies still makes the pass, with a row like this one."""
     inputs = spoilt(replace(drawn([2], 6), mask_BT=torch.zeros(1, 2, dtype=torch.bool)), math.nan)
-    inputs = replace(inputs, advantage_B=torch.tensor([math.nan], dtype=torch.float64))
+    inputs = replace(inputs, advantage_BT=torch.tensor([[math.nan]], dtype=torch.float64))
     config = LossConfig(**WIDE, type=name, normalize=normalize, **ALL_ON)
     for scale in (Scale(8, 2, 5), Scale(0, 0, 0)):
         loss, grad_BT, metrics = run(inputs, config, scale)

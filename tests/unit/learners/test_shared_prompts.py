@@ -12,7 +12,7 @@ import torch
 
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.learners import model as module
+from pettingllms.learners import reading as module
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.learners.model import Padded
@@ -54,7 +54,7 @@ def moved(model: Path, kind: str) -> tuple[list[np.ndarray], dict[str, torch.Ten
 def test_log_probs_losses_and_updates_are_the_same(
     model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Padded(siblings(), torch.device("cpu"), may_share=True).shared is not None
+    assert Padded(siblings(), torch.device("cpu"), may_share=True).is_shared
     shared, shared_weights, shared_numbers = moved(model, kind)
     monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
     whole, whole_weights, whole_numbers = moved(model, kind)
@@ -67,5 +67,5 @@ def test_log_probs_losses_and_updates_are_the_same(
 
 
 def test_prompts_that_all_differ_are_read_in_one_piece() -> None:
-    assert Padded(siblings(8, 1), torch.device("cpu"), may_share=True).shared is None
-    assert Padded(siblings(), torch.device("cpu")).shared is None
+    assert not Padded(siblings(8, 1), torch.device("cpu"), may_share=True).is_shared
+    assert not Padded(siblings(), torch.device("cpu")).is_shared

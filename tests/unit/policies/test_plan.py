@@ -1,5 +1,5 @@
 from pettingllms.config import parse_config
-from pettingllms.policies import plan_models
+from pettingllms.policies import plan_critics, plan_models
 
 
 def plan(policies: dict, roles: dict):
@@ -46,3 +46,30 @@ def test_what_is_served_elsewhere_needs_no_model() -> None:
         "b": {"kind": "scripted"},
     }
     assert plan(policies, BOTH) == []
+
+
+def critics(algo: str, policies: dict, **critic: str) -> list[tuple]:
+    data = {"env": {"id": "plan_path-v1"}, "algo": {"type": algo}, "policies": policies}
+    if critic:
+        data["critic"] = critic
+    found = plan_critics(parse_config({**data, "roles": BOTH}))
+    return [(plan.name, plan.model, plan.policies, plan.central, plan.mixer) for plan in found]
+
+
+def test_critics_are_heads_or_one_for_each_policy_or_one_for_all() -> None:
+    two = {"a": section("lora", "m"), "b": section("full", "n")}
+    assert critics("grpo", two) == []
+    assert critics("ppo", two) == []
+    assert critics("ppo", two, kind="model") == [
+        ("critic:a", "m", ("a",), False, None),
+        ("critic:b", "n", ("b",), False, None),
+    ]
+    assert critics("mappo", two) == [("critic:team", "m", ("a", "b"), True, None)]
+    assert critics("vdn", two) == [("critic:team", "m", ("a", "b"), False, "sum")]
+    assert critics("qmix", two, model="c") == [("critic:team", "c", ("a", "b"), False, "monotonic")]
+
+
+def test_a_policy_that_does_not_learn_has_no_critic() -> None:
+    one = {"a": section("lora"), "b": section("frozen")}
+    assert critics("ppo", one, kind="model") == [("critic:a", "m", ("a",), False, None)]
+    assert critics("vdn", one) == [("critic:team", "m", ("a",), False, "sum")]

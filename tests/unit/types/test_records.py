@@ -90,6 +90,22 @@ def test_any_ids_log_probs_and_text_survive(ids, logprobs, text) -> None:
     assert back.text == text
 
 
+def test_what_a_critic_said_survives_with_the_places_it_was_not_trained_at() -> None:
+    (turn,) = (episode := linear("t", 0, ("a", rewards(team=1.0)))).turns
+    turn.values = np.array([0.1, 0.2, 0.3], dtype=np.float32)
+    turn.returns = np.array([1.5, np.nan, np.nan], dtype=np.float32)
+    turn.advantages = np.array([-1, 2], dtype=np.float32)
+    turn.central_ids = np.array([5, 6], dtype=np.int32)
+    turn.mixed = (0.25, 0.5)
+    (back,) = episode_from_json(json.loads(episode_line(episode))).turns
+    for name in ("values", "returns", "advantages", "central_ids"):
+        one, two = getattr(turn, name), getattr(back, name)
+        assert (one.tobytes(), one.dtype) == (two.tobytes(), two.dtype), name
+    assert back.mixed == turn.mixed
+    plain_line = episode_line(linear("t", 0, ("a", rewards(team=1.0))))
+    assert "values" not in plain_line
+
+
 def test_a_file_that_was_cut_short_says_where(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     line = episode_line(linear("t", 0, ("a", rewards(team=1.0))))

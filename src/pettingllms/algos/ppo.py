@@ -1,0 +1,78 @@
+"""PPO: a reply is compared with what a critic expected of it (Schulman et al., 2015 and 2017).
+
+A critic replaces the other samples of a task: one play of each is enough, and what a late reply
+did well is not blamed for what an early one did badly. Each policy has a critic of its own, which
+sees what the policy sees.
+
+Over turns, a reply is one action: the critic's word counts where its prompt ends, and all its
+tokens share one advantage. Over tokens, each token is an action, the reward falls on the last one
+of the reply, and what is expected after it is what the critic says when the same role is asked
+next. Either way a role's chain of states is its own: what is paid to it between two of its turns
+is added up, and no chain crosses roles or plays.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from pettingllms.algos.credit import rewards_between
+from pettingllms.algos.gae import gae
+from pettingllms.algos.valued import Estimate, Valued, ValuedConfig, targets_at, values_of
+from pettingllms.config import AlgoConfig, RewardConfig
+from pettingllms.types import Episode, Turn
+
+
+class PpoConfig(ValuedConfig):
+    """Options of PPO and MAPPO."""
+
+    level: Literal["turn", "token"] = "turn"
+    """Whether a reply is one action, or each of its tokens is."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """What a reward is worth one action later."""
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    """1: advantages are returns less values. 0: the error of one action. Counted in actions, so a
+    long reply by tokens wants it near 1."""
+
+
+class Ppo(Valued):
+    """A = generalised advantage estimate of the role's rewards and its critic's values."""
+
+    Config = PpoConfig
+
+    def __init__(
+        self,
+        config: AlgoConfig | None = None,
+        reward: RewardConfig | None = None,
+        policies: frozenset[str] | None = None,
+    ) -> None:
+        super().__init__(config, reward, policies)
+        assert isinstance(self.config, PpoConfig)  # noqa: S101 - as the configuration reads it
+        self._options = self.config
+
+    def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
+        for episode, _, part in self.plays(episodes):
+            yield from self._chain(part.turns, rewards_between(episode, part.turns, self.reward))
+
+    def _chain(self, turns: Sequence[Turn], rewards: Sequence[float]) -> Iterator[Estimate]:
+        """One role's part in one play. A reply without a token still is a state."""
+        by_token = self._options.level == "token"
+        counts = [max(1, turn.num_tokens) if by_token else 1 for turn in turns]
+        values = [
+            value
+            for turn, count in zip(turns, counts, strict=True)
+            for value in values_of(turn)[:count]
+        ]
+        paid = [
+            number
+            for reward, count in zip(rewards, counts, strict=True)
+            for number in [*[0.0] * (count - 1), reward]
+        ]
+        found = gae(paid, values, self._options.gamma, self._options.gae_lambda)
+        start = 0
+        for turn, count in zip(turns, counts, strict=True):
+            part = slice(start, start + count)
+            targets = [a + v for a, v in zip(found[part], values[part], strict=True)]
+            returns = targets_at(turn, dict(enumerate(targets)))
+            yield Estimate(turn, found[part], returns, by_token and turn.num_tokens > 0)
+            start += count

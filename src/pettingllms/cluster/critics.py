@@ -1,0 +1,89 @@
+"""The critics of a run that are models of their own: asked before credit, trained after it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.placement import critic_spec
+from pettingllms.config import RunConfig
+from pettingllms.errors import ModelError
+from pettingllms.inference.chat import ChatRenderer
+from pettingllms.learners.batches import joints_of
+from pettingllms.policies import CriticPlan, plan_critics
+from pettingllms.types import Turn
+
+Joints = Sequence[Sequence[Turn]]
+
+
+class Critics:
+    """One for each policy, or one for all of them, or none where values come from heads."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.plans = plan_critics(config)
+        self.learners: dict[str, Learners] = {}
+        self._config = config
+
+    @property
+    def central(self) -> bool:
+        """Whether any of them reads what the whole team sees."""
+        return any(plan.central for plan in self.plans)
+
+    def start(
+        self, models: Mapping[str, Path], device: str, num_gpus: float, num_threads: int
+    ) -> None:
+        """Make their processes."""
+        for plan in self.plans:
+            spec = critic_spec(self._config, plan, models[plan.name], device)
+            self.learners[plan.name] = Learners(spec, num_gpus, num_threads)
+
+    async def value(self, joints: Joints) -> None:
+        """Write on every turn what is expected of it."""
+        for plan, own in self._shares(joints):
+            found = await self.learners[plan.name].call("values", joints_of(own, plan.central))
+            turns = [turn for joint in own for turn in joint]
+            for turn, (values, mixed) in zip(turns, found, strict=True):
+                turn.values, turn.mixed = values, mixed
+
+    async def learn(self, joints: Joints, step: int) -> dict[str, dict[str, float]]:
+        """Train on the targets of turns that have any; what each critic measured, by name."""
+        credited = [joint for joint in joints if all(turn.returns is not None for turn in joint)]
+        return {
+            plan.name: await self.learners[plan.name].call(
+                "train", joints_of(own, plan.central), step
+            )
+            for plan, own in self._shares(credited)
+        }
+
+    async def saved(self, name: str) -> dict[str, bytes]:
+        """A critic's weights and moments, as files."""
+        files: dict[str, bytes] = await self.learners[name].call("saved")
+        return files
+
+    async def load(self, saved: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Give those back what was saved of them."""
+        for plan in self.plans:
+            if plan.name in saved:
+                await self.learners[plan.name].call("load", dict(saved[plan.name]))
+
+    def refuse_other_ids(
+        self, policies: Iterable[str], model: Path, models: Mapping[str, Path]
+    ) -> None:
+        """Refuse a critic that would read other tokens than the policies of a model write."""
+        for plan in self.plans:
+            read, own = sorted(set(plan.policies) & set(policies)), models[plan.name]
+            if read and own != model and not ChatRenderer(own).reads_as(ChatRenderer(model)):
+                raise ModelError(
+                    f"'{plan.name}' is made of {plan.model}, which has another tokenizer than the "
+                    f"model of {', '.join(read)}, so it cannot read what they write; take models "
+                    "of one family, or set critic.model"
+                )
+
+    def _shares(self, joints: Joints) -> list[tuple[CriticPlan, list[list[Turn]]]]:
+        """For each critic that has any: the turns that it reads."""
+        shares = []
+        for plan in self.plans:
+            parts = ([turn for turn in joint if turn.policy in plan.policies] for joint in joints)
+            own = [part for part in parts if part]
+            if own:
+                shares.append((plan, own))
+        return shares

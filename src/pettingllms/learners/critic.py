@@ -1,0 +1,346 @@
+"""One rank of a critic that is a model of its own: values out, targets in.
+
+A critic that mixes is trained on what the mix gives, which joins replies that lie in different
+passes and on different ranks. So a minibatch is read once without gradients, each rank mixes all of
+it and finds how the loss changes with every value; then passes are made as ever, each pulling its
+own values that way. Mixing is small, and every rank does all of it alike, so that the mixer needs
+no sharding.
+"""
+
+# ruff: noqa: N806
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pettingllms.algos.base import Mixer
+from pettingllms.config import CriticConfig, LearnerConfig
+from pettingllms.errors import LearnerError
+from pettingllms.learners.batches import Item, Joint, micro_batches, split
+from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
+from pettingllms.learners.mixing import make_mixer
+from pettingllms.learners.model import Padded, ValueModel, decoder_layers, load_lm
+from pettingllms.learners.sharding import (
+    DTYPES,
+    arithmetic,
+    num_ranks,
+    of_all_ranks,
+    own_rank,
+    place,
+    reshard,
+)
+from pettingllms.learners.values import (
+    explained,
+    explained_variance,
+    hidden_size,
+    num_targets,
+    squared_errors,
+)
+from pettingllms.learners.weights import (
+    from_bytes,
+    moments_of,
+    parameters_of,
+    put,
+    put_moments,
+    to_bytes,
+    whole,
+)
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Values
+
+Mixed = tuple[float, float]
+"""What the team is expected to be paid before the replies, and with one reply known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CriticSpec:
+    """What a critic is made of."""
+
+    model: Path
+    critic: CriticConfig
+    config: LearnerConfig
+    seed: int
+    mixer: Mixer | None = None
+    roles: tuple[str, ...] = ()
+    """Whose values are mixed."""
+    device: str = "cpu"
+
+
+class Critic:
+    """Learns what to expect."""
+
+    def __init__(self, spec: CriticSpec) -> None:
+        self._spec = spec
+        self._ranks, self._rank = num_ranks(), own_rank()
+        self._device = torch.device(spec.device)
+        self._dtype = DTYPES[spec.config.dtype]
+        lm = load_lm(spec.model, torch.float32)
+        self._model = ValueModel(lm)
+        layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
+        place(self._model, layers, self._device, self._dtype)
+        rates: list[tuple[dict[str, Tensor], float]] = [
+            (dict(self._model.named_parameters()), spec.critic.lr)
+        ]
+        self._mixer = None
+        if spec.mixer is not None:
+            torch.manual_seed(derive_seed(spec.seed, "mixer"))
+            self._mixer = make_mixer(spec.mixer, len(spec.roles), hidden_size(lm))
+            self._mixer.to(self._device)
+            rates.append(
+                ({f"mixer.{n}": p for n, p in self._mixer.named_parameters()}, spec.critic.mixer_lr)
+            )
+        self._parts = [
+            Part(
+                parameters,
+                lr,
+                torch.optim.AdamW(
+                    parameters.values(), lr=lr, weight_decay=spec.config.weight_decay, fused=True
+                ),
+            )
+            for parameters, lr in rates
+            if parameters
+        ]
+        self._num_updates = 0
+
+    def values(self, joints: Sequence[Joint]) -> list[tuple[Values, Mixed | None]]:
+        """What is expected of every reply, joint after joint."""
+        items = [item for joint in joints for item in joint.items]
+        values, states = self._read(items)
+        if self._mixer is None:
+            return [(row, None) for row in values]
+        return list(zip(values, self._mix(joints, values, states), strict=True))
+
+    def train(self, joints: Sequence[Joint], step: int) -> dict[str, float]:
+        """Go through a batch; give what happened on the way."""
+        start, config = time.perf_counter(), self._spec.config
+        items = [item for joint in joints for item in joint.items]
+        losses, norms, num_skipped = [], [], 0
+        expected: list[float] = []
+        paid: list[float] = []
+        for epoch in range(config.num_epochs):
+            seed = derive_seed(self._spec.seed, "critic", step, epoch)
+            for part in split(joints, config.num_minibatches, seed):
+                pulls = None
+                if self._mixer is not None:
+                    pulls = self._pulls(part)
+                    if not epoch:
+                        expected += pulls.expected
+                        paid += pulls.paid
+                loss = self._accumulate(part, pulls)
+                norm = self._clip()
+                if np.isfinite(norm) and np.isfinite(loss):
+                    self._update()
+                    losses.append(loss)
+                    norms.append(norm)
+                else:
+                    num_skipped += 1
+                for moved in self._parts:
+                    moved.optimizer.zero_grad(set_to_none=True)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # an engine on the same device wakes up next
+        return {
+            "value_loss": float(np.mean(losses)) if losses else 0.0,
+            "explained_variance": explained(items)
+            if self._mixer is None
+            else explained_variance(np.array(expected), np.array(paid)),
+            "grad_norm": float(np.mean(norms)) if norms else 0.0,
+            "skipped_updates": num_skipped,
+            "updates": self._num_updates,
+            "seconds": time.perf_counter() - start,
+        }
+
+    def saved(self) -> dict[str, bytes]:
+        """Weights and moments. All ranks take part; rank 0 alone has something to give."""
+        reshard(self._model)
+        weights = {n: whole(p) for part in self._parts for n, p in part.parameters.items()}
+        moments: dict[str, Tensor] = {}
+        for part in self._parts:
+            moments |= moments_of(part.optimizer, part.parameters)
+        if self._rank:
+            return {}
+        moments["num_updates"] = torch.tensor(self._num_updates)
+        return {CRITIC_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(moments)}
+
+    def load(self, files: Mapping[str, bytes]) -> None:
+        """Take up what any number of ranks saved."""
+        reshard(self._model)
+        weights = from_bytes(files[CRITIC_FILE])
+        names = {name for part in self._parts for name in part.parameters}
+        if weights.keys() != names:
+            odd = ", ".join(sorted(weights.keys() ^ names)[:3])
+            raise LearnerError(f"saved weights are of another critic: {odd}")
+        moments = from_bytes(files[OPTIMIZER_FILE])
+        for part in self._parts:
+            for name, parameter in part.parameters.items():
+                put(parameter, weights[name])
+            put_moments(part.optimizer, part.parameters, moments)
+        self._num_updates = int(moments["num_updates"])
+
+    def _forward(self, padded: Padded) -> tuple[Tensor, Tensor]:
+        """Values by reply and place, and the hidden state at each prompt's end."""
+        with arithmetic(self._device, self._dtype):
+            value_M, state_BH = self._model(padded)
+        return padded.spread_values(value_M), state_BH
+
+    def _read(self, items: Sequence[Item]) -> tuple[list[Values], list[Values]]:
+        """Values, and hidden states at prompts' ends, in the order of the items."""
+        found: dict[int, tuple[Values, Values]] = {}
+        with torch.no_grad():
+            for batch in self._passes(items):
+                value_BS, state_BH = self._forward(self._padded(batch))
+                rows = zip(value_BS.cpu().numpy(), state_BH.cpu().numpy(), strict=True)
+                for item, (row, state) in zip(batch, rows, strict=False):
+                    found[id(item)] = row[: len(item.response_ids) + 1].copy(), state.copy()
+        both = of_all_ranks(items, found)
+        return [row for row, _ in both], [state for _, state in both]
+
+    def _padded(self, items: Sequence[Item]) -> Padded:
+        """As in a learner: prompts are shared on one rank alone."""
+        return Padded(items, self._device, may_share=self._ranks == 1)
+
+    def _passes(self, items: Sequence[Item]) -> list[list[Item]]:
+        return micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
+
+    def _mix(
+        self, joints: Sequence[Joint], values: Sequence[Values], states: Sequence[Values]
+    ) -> list[Mixed]:
+        """For each item the team's value before its round, and with this reply known."""
+        assert self._mixer is not None  # noqa: S101 - asked for by those that mix
+        table = Table(joints, self._spec.roles, values, states, self._device)
+        with torch.no_grad():
+            before_J = self._mixer(table.before_JR, table.spoke_JR, table.state_JH)
+            known_JR = torch.empty_like(table.before_JR)
+            for role in range(len(self._spec.roles)):
+                one_JR = table.before_JR.clone()
+                one_JR[:, role] = table.after_JR[:, role]
+                known_JR[:, role] = self._mixer(one_JR, table.spoke_JR, table.state_JH)
+        return [
+            (float(before_J[row]), float(known_JR[row, column])) for row, column in table.places
+        ]
+
+    def _pulls(self, joints: Sequence[Joint]) -> "Pulls":
+        """How the mixed loss of a minibatch changes with every value; gradients of the mixer."""
+        assert self._mixer is not None  # noqa: S101 - as above
+        items = [item for joint in joints for item in joint.items]
+        table = Table(joints, self._spec.roles, *self._read(items), self._device)
+        before_JR, after_JR = table.before_JR.requires_grad_(), table.after_JR.requires_grad_()
+        paid_J = torch.tensor([_paid(joint) for joint in joints], device=self._device)
+        before_J = self._mixer(before_JR, table.spoke_JR, table.state_JH)
+        after_J = self._mixer(after_JR, table.spoke_JR, table.state_JH)
+        loss = ((before_J - paid_J).square() + (after_J - paid_J).square()).mean() / 2
+        torch.autograd.backward(loss)
+        assert before_JR.grad is not None  # noqa: S101 - it was asked for
+        assert after_JR.grad is not None  # noqa: S101 - as above
+        pulls: dict[int, Values] = {}
+        for item, place_of in zip(items, table.places, strict=True):
+            pull = np.zeros(len(item.response_ids) + 1, dtype=np.float32)
+            pull[0] += float(before_JR.grad[place_of])
+            pull[-1] += float(after_JR.grad[place_of])
+            pulls[id(item)] = pull
+        return Pulls(pulls, float(loss.detach()), before_J.tolist(), paid_J.tolist())
+
+    def _accumulate(self, joints: Sequence[Joint], pulls: "Pulls | None") -> float:
+        """Gradients of a minibatch, over as many passes as its tokens need; its loss."""
+        items = [item for joint in joints for item in joint.items]
+        count, clip = max(1, num_targets(items)), self._spec.critic.clip
+        total = torch.zeros(())
+        for batch in self._passes(items):
+            padded = self._padded(batch)
+            value_BS, _ = self._forward(padded)
+            if pulls is None:
+                errors = squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
+                loss = errors / count
+            else:
+                rows = np.zeros(tuple(value_BS.shape), dtype=np.float32)
+                for row, item in enumerate(batch):
+                    rows[row, : len(item.response_ids) + 1] = pulls.of[id(item)]
+                loss = (value_BS * torch.from_numpy(rows).to(self._device)).sum()
+            torch.autograd.backward(loss)
+            total += loss.detach().cpu()
+        if pulls is not None:
+            return pulls.loss
+        if self._ranks > 1:
+            total = total.to(self._device)
+            dist.all_reduce(total, op=dist.ReduceOp.SUM)
+        return float(total)
+
+    def _clip(self) -> float:
+        """The largest norm of the parts' gradients, each of which is bounded by itself."""
+        bound = self._spec.config.max_grad_norm
+        norms = [
+            float(whole(torch.nn.utils.clip_grad_norm_(parameters_of(part.optimizer), bound)))
+            for part in self._parts
+        ]
+        return float(np.max(norms))
+
+    def _update(self) -> None:
+        warmup = self._spec.config.warmup_steps
+        share = min(1.0, (self._num_updates + 1) / warmup) if warmup else 1.0
+        for part in self._parts:
+            for group in part.optimizer.param_groups:
+                group["lr"] = part.lr * share
+            part.optimizer.step()
+        self._num_updates += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Parameters by name with what moves them. Sharded and plain ones cannot share an optimizer."""
+
+    parameters: dict[str, Tensor]
+    lr: float
+    optimizer: torch.optim.Optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """How a mixed loss changes with each value."""
+
+    of: dict[int, Values]
+    loss: float
+    expected: list[float]
+    """The team's values before its replies."""
+    paid: list[float]
+
+
+class Table:
+    """Values of joints by role: before and after each reply, who spoke, and the state.
+
+    The state is the mean of what the critic makes of the prompts of those who spoke.
+    """
+
+    def __init__(
+        self,
+        joints: Sequence[Joint],
+        roles: Sequence[str],
+        values: Sequence[Values],
+        states: Sequence[Values],
+        device: torch.device,
+    ) -> None:
+        column = {role: at for at, role in enumerate(roles)}
+        self.places = [
+            (row, column[role]) for row, joint in enumerate(joints) for role in joint.roles
+        ]
+        shape = (len(joints), len(roles))
+        before, after = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        spoke = np.zeros(shape, np.bool_)
+        state = np.zeros((len(joints), len(states[0])), np.float32)
+        for at, own, seen in zip(self.places, values, states, strict=True):
+            before[at], after[at], spoke[at] = own[0], own[-1], True
+            state[at[0]] += seen / len(joints[at[0]].roles)
+        self.before_JR = torch.from_numpy(before).to(device)
+        self.after_JR = torch.from_numpy(after).to(device)
+        self.spoke_JR = torch.from_numpy(spoke).to(device)
+        self.state_JH = torch.from_numpy(state).to(device)
+
+
+def _paid(joint: Joint) -> float:
+    targets = joint.items[0].targets
+    assert targets is not None  # noqa: S101 - joints come from turns that were credited
+    return float(targets[0])

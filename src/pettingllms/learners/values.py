@@ -1,0 +1,81 @@
+"""What a critic is made of: a head that gives values, their loss, and how well they explain.
+
+B replies in a pass, S places of the longest reply where a critic speaks, M of them in all, H hidden
+size.
+"""
+
+# ruff: noqa: N803, N806
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from pettingllms.learners.batches import Item
+
+
+class ValueHead(nn.Module):
+    """One number from a hidden state, in float32. It begins with zeros: nothing is expected."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(size, 1, dtype=torch.float32)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, hidden_MH: Tensor) -> Tensor:
+        """The values of hidden states."""
+        with torch.autocast(hidden_MH.device.type, enabled=False):
+            # No view of another tensor: FSDP hooks what a module gives, and warns of views.
+            value_M: Tensor = hidden_MH.float() @ self.out.weight[0] + self.out.bias
+        return value_M
+
+
+def hidden_size(lm: Any) -> int:
+    """Width of what the last layer gives."""
+    return int(lm.config.get_text_config().hidden_size)
+
+
+def squared_errors(
+    value_BS: Tensor, old_value_BS: Tensor, target_BS: Tensor, clip: float | None
+) -> Tensor:
+    """The sum of squared errors over the places that have a target.
+
+    With a clip (Schulman et al., 2017, as PPO's own code has it) a value that has moved further
+    from the old one than that is not paid for moving on.
+    """
+    mask_BS = target_BS.isfinite()
+    value_BS = torch.where(mask_BS, value_BS, 0)
+    target_BS = torch.where(mask_BS, target_BS, 0)
+    error_BS = (value_BS - target_BS).square()
+    if clip is not None:
+        old_BS = torch.where(mask_BS, old_value_BS, 0)
+        near_BS = old_BS + (value_BS - old_BS).clamp(-clip, clip)
+        error_BS = torch.maximum(error_BS, (near_BS - target_BS).square())
+    return error_BS.sum()
+
+
+def num_targets(items: Iterable[Item]) -> int:
+    """Places that values are trained at."""
+    return sum(int(np.isfinite(i.targets).sum()) for i in items if i.targets is not None)
+
+
+def explained(items: Sequence[Item]) -> float:
+    """How much of the targets' variance the values from before the batch explain."""
+    pairs = [(i.values, i.targets) for i in items if i.values is not None and i.targets is not None]
+    if not pairs:
+        return 0.0
+    values, targets = (
+        np.concatenate(column).astype(np.float64) for column in zip(*pairs, strict=True)
+    )
+    trained = np.isfinite(targets)
+    return explained_variance(values[trained], targets[trained])
+
+
+def explained_variance(values: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
+    """1 if values are the targets, 0 if a constant would do as well; 0 for targets all alike."""
+    spread = float(targets.var()) if len(targets) else 0.0
+    return 1 - float((targets - values).var()) / spread if spread else 0.0

@@ -1,0 +1,154 @@
+"""Critics teach: a team of two learns a small game, by the real learner and critics, in process.
+
+Each role is shown a card and answers with one or two tokens; a token is right if its id is the
+card's number modulo 4. The team alone is paid: for the share of right tokens, more for a high card,
+and more if all are right. Playing by chance pays about 0.2, playing right 1.625.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("peft")
+
+from pettingllms.algos import make_algorithm
+from pettingllms.algos.base import Algorithm
+from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
+from pettingllms.config.policies import FullPolicy
+from pettingllms.learners.batches import items_of, joints_of
+from pettingllms.learners.critic import Critic, CriticSpec
+from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.models import make_tiny
+from pettingllms.types import Episode, Rewards, Scored, Step, Task, Turn
+
+ROLES = ("a", "b")
+NUM_CARDS = 4
+CARD, SEAT = 100, 200
+"""Ids of the first card and of the first role's name."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("m") / "tiny"
+    return make_tiny(folder, texts=["card"], hidden_size=64, num_layers=1, vocab_size=260)
+
+
+def sample(
+    learner: Learner, prompts: np.ndarray, num_tokens: int, chance: torch.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Replies and their log-probs, one token after another."""
+    ids, logprobs = torch.from_numpy(prompts).long(), []
+    with torch.no_grad():
+        for _ in range(num_tokens):
+            logp = torch.log_softmax(learner._model.lm(input_ids=ids).logits[:, -1], -1)
+            drawn = torch.multinomial(logp.exp(), 1, generator=chance)
+            logprobs.append(logp.gather(1, drawn))
+            ids = torch.cat([ids, drawn], 1)
+    return ids[:, -num_tokens:].numpy().astype(np.int32), torch.cat(logprobs, 1).numpy()
+
+
+def play(learner: Learner, step: int, num_plays: int, num_tokens: int) -> list[Episode]:
+    """A batch of plays in which both roles speak at the same time."""
+    rng, chance = np.random.default_rng(step), torch.Generator().manual_seed(step)
+    cards = rng.integers(0, NUM_CARDS, (num_plays, 2))
+    prompts = np.stack([SEAT + np.tile([0, 1], num_plays), CARD + cards.flatten()], 1)
+    replies, logprobs = sample(learner, prompts, num_tokens, chance)
+    episodes = []
+    for number in range(num_plays):
+        episode = Episode(f"t{number}/0", "cards-v1", Task(f"t{number}"), 0, last=0)
+        for seat, role in enumerate(ROLES):
+            at = 2 * number + seat
+            central = np.array([*(CARD + cards[number]), SEAT + seat], dtype=np.int32)
+            episode.turns.append(
+                Turn(role, "p", (), prompts[at].astype(np.int32), replies[at], logprobs[at], "", 0,
+                     step=0, last=0, central_ids=central)
+            )  # fmt: skip
+        episode.steps.append(Step(None, (0, 1), Rewards(team=Scored(pay(episode, cards[number])))))
+        episodes.append(episode)
+    return episodes
+
+
+def pay(episode: Episode, cards: Sequence[int]) -> float:
+    right = [
+        (turn.response_ids % NUM_CARDS == card).mean()
+        for turn, card in zip(episode.turns, cards, strict=True)
+    ]
+    worth = [(1 + card) / NUM_CARDS * share for card, share in zip(cards, right, strict=True)]
+    return float(np.mean(worth)) + (min(right) == 1)
+
+
+def value(algorithm: Algorithm, learner: Learner, critic: Critic | None, episodes) -> None:
+    joints = algorithm.joints(episodes)
+    central = "central" in algorithm.needs
+    turns = [turn for joint in joints for turn in joint]
+    read = joints_of(joints, central)
+    if critic is None:
+        items = [item for joint in read for item in joint.items]
+        found = [(row, None) for row in learner.values("p", items)]
+    else:
+        found = critic.values(read)
+    for turn, (values, mixed) in zip(turns, found, strict=True):
+        turn.values, turn.mixed = values, mixed
+
+
+def train(
+    model: Path,
+    name: str,
+    kind: str,
+    options: dict,
+    num_steps: int = 120,
+    num_plays: int = 64,
+    num_tokens: int = 2,
+    num_epochs: int = 1,
+) -> list[tuple[float, float]]:
+    """For each step the team's mean reward, and how much of the targets the critic explained."""
+    algorithm = make_algorithm(name, **options)
+    settings = CriticConfig(kind=kind, lr=2e-3, mixer_lr=5e-3)
+    learner = Learner(
+        LearnerSpec(
+            model, {"p": FullPolicy(model="m", lr=2e-3)}, LearnerConfig(), LossConfig(), num_tokens,
+            1, critic=settings if kind == "head" else None,
+        )
+    )  # fmt: skip
+    critic = None
+    if kind == "model":
+        config = LearnerConfig(num_epochs=num_epochs)
+        critic = Critic(CriticSpec(model, settings, config, 1, algorithm.mixer, ROLES))
+    found = []
+    for step in range(num_steps):
+        episodes = play(learner, step, num_plays, num_tokens)
+        value(algorithm, learner, critic, episodes)
+        algorithm.assign(episodes)
+        numbers = learner.train("p", items_of(episodes, "p"), step)
+        assert numbers["gap"] < 1e-3, "the sampler has other weights than the learner"
+        if critic is not None:
+            read = joints_of(algorithm.joints(episodes), "central" in algorithm.needs)
+            numbers |= critic.train(read, step)
+        paid = np.mean([episode.steps[0].rewards.team.value for episode in episodes])
+        found.append((float(paid), numbers["explained_variance"]))
+    return found
+
+
+SHORT = {"num_steps": 120, "num_plays": 128, "num_tokens": 1, "num_epochs": 4}
+"""A critic that must tell replies apart needs to see more of them."""
+RUNS = [
+    ("ppo", "head", {}, {}),
+    ("ppo", "head", {"level": "token"}, {}),
+    ("ppo", "model", {}, {}),
+    ("mappo", "model", {}, {}),
+    ("mappo", "model", {"level": "token"}, {}),
+    ("vdn", "model", {}, SHORT),
+    ("qmix", "model", {}, SHORT),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind", "options", "sizes"), RUNS)
+def test_a_team_learns(model: Path, name: str, kind: str, options: dict, sizes: dict) -> None:
+    found = np.array(train(model, name, kind, options, **sizes))
+    assert found[:3, 0].mean() < 0.4
+    assert found[-5:, 0].mean() > 1.0
+    assert found[-20:, 1].max() > 0.2, "the critic never explained what was paid"
