@@ -14,7 +14,9 @@ from pettingllms.types import Episode
 from plays import LOST, linear, rewards, siblings
 
 ALL = ALGORITHMS.names()
-SUM_TO_ZERO = ["grpo", "at_grpo", "dr_grpo", "rloo", "reinforce_pp", "magrpo", "dr_mas"]
+SUM_TO_ZERO = [
+    *("grpo", "at_grpo", "dr_grpo", "rloo", "reinforce_pp", "magrpo", "dr_mas", "ppo", "mappo")
+]
 COMPARE_WITHIN_A_TASK = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas", "at_grpo"]
 
 values = st.floats(-10, 10).map(lambda x: round(x, 3))
