@@ -51,6 +51,7 @@ class Engines:
             seed,
             model.symbols,
             model.mlp_size,
+            model.head_dim,
         )
 
     def warm_start(self, config: RunConfig, folder: RunFolder, out: Path, watcher: Watcher) -> None:

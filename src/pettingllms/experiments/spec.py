@@ -34,6 +34,8 @@ class Model(Section):
     """Tokens that a tiny one has at most."""
     mlp_size: int | None = Field(default=None, ge=1)
     """Width of a tiny one's inner layers; left out: 8 times hidden_size."""
+    head_dim: int = Field(default=32, ge=8)
+    """Width of a tiny one's attention heads; vLLM wants 32 or more."""
     symbols: bool = False
     """One token for each symbol of a board, in a tiny one."""
 

@@ -233,8 +233,9 @@ class Learner:
             put(parameter, weights[name])
         head = self._head(policy)
         if head and CRITIC_FILE in files:
-            for name, tensor in from_bytes(files[CRITIC_FILE]).items():
-                put(head[name], tensor)
+            critic = from_bytes(files[CRITIC_FILE])
+            for name, parameter in head.items():  # every rank in the same order
+                put(parameter, critic[name])
         if OPTIMIZER_FILE in files:
             saved = from_bytes(files[OPTIMIZER_FILE])
             put_moments(self._optimizers[policy], {**parameters, **head}, saved)

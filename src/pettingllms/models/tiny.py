@@ -46,6 +46,7 @@ def make_tiny(
     seed: int = 0,
     symbols: bool = False,
     mlp_size: int | None = None,
+    head_dim: int = _HEAD_DIM,
 ) -> Path:
     """Write a randomly initialised model with a tokenizer of its own; the same bytes each time.
 
@@ -55,26 +56,28 @@ def make_tiny(
     With `symbols` every character is a token of its own, save words in small letters, and a message
     costs one token more than its text: for boards and grids, whose cells should not be merged.
     """
-    _check(architecture, hidden_size, num_layers, vocab_size)
+    _check(architecture, hidden_size, num_layers, vocab_size, head_dim)
     folder = folder.expanduser().absolute()
     with whole(folder) as part:
         known = environment_texts() if texts is None else texts
         tokenizer = _tokenizer(known, vocab_size, symbols)
         # Wider than usual: so few tokens leave most of a million parameters to the layers.
         width = mlp_size or 8 * hidden_size
-        model = _model(architecture, tokenizer, hidden_size, num_layers, width, seed)
+        model = _model(architecture, tokenizer, hidden_size, num_layers, width, head_dim, seed)
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
     return folder
 
 
-def _check(architecture: str, hidden_size: int, num_layers: int, vocab_size: int) -> None:
+def _check(
+    architecture: str, hidden_size: int, num_layers: int, vocab_size: int, head_dim: int
+) -> None:
     if find_spec("transformers") is None or find_spec("torch") is None:
         raise ModelError("a tiny model needs torch and transformers; run `pip install` for both")
     if architecture not in ("qwen3", "llama"):
         raise ModelError(f"architecture '{architecture}' is not known; give qwen3 or llama")
-    if hidden_size < 1 or hidden_size % (2 * _HEAD_DIM):
-        raise ModelError(f"hidden_size = {hidden_size}: give a multiple of {2 * _HEAD_DIM}")
+    if hidden_size < 1 or hidden_size % (2 * head_dim):
+        raise ModelError(f"hidden_size = {hidden_size}: give a multiple of {2 * head_dim}")
     if num_layers < 1:
         raise ModelError(f"num_layers = {num_layers}: give 1 or more")
     if vocab_size < _SMALLEST:
@@ -118,12 +121,18 @@ def _tokenizer(texts: Iterable[str], vocab_size: int, symbols: bool) -> Any:
 
 
 def _model(
-    architecture: str, tokenizer: Any, hidden_size: int, num_layers: int, mlp_size: int, seed: int
+    architecture: str,
+    tokenizer: Any,
+    hidden_size: int,
+    num_layers: int,
+    mlp_size: int,
+    head_dim: int,
+    seed: int,
 ) -> Any:
     import torch
     import transformers
 
-    num_heads = hidden_size // _HEAD_DIM
+    num_heads = hidden_size // head_dim
     config = transformers.AutoConfig.for_model(
         architecture,
         vocab_size=len(tokenizer),
@@ -132,7 +141,9 @@ def _model(
         num_hidden_layers=num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads // 2,
-        head_dim=_HEAD_DIM,
+        head_dim=head_dim,
+        # The usual 0.02 is made for widths of thousands; with it so narrow a model learns slowly.
+        initializer_range=hidden_size**-0.5,
         max_position_embeddings=_CONTEXT,
         tie_word_embeddings=True,
         bos_token_id=None,

@@ -15,8 +15,10 @@ from plays import LOST, linear, removals, rewards, siblings
 
 ALL = ALGORITHMS.names()
 SIBLINGS = ["at_grpo", "counterfactual"]
-SUM_TO_ZERO = ["grpo", "dr_grpo", "rloo", "reinforce_pp", "magrpo", "dr_mas", "debate", *SIBLINGS]
-COMPARE_WITHIN_A_TASK = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas", "remove_role", *SIBLINGS]
+CRITICS = ["ppo", "mappo"]
+PLAYS = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas"]
+SUM_TO_ZERO = [*PLAYS, "reinforce_pp", "debate", *SIBLINGS, *CRITICS]
+COMPARE_WITHIN_A_TASK = [*PLAYS, "remove_role", *SIBLINGS]
 
 values = st.floats(-10, 10).map(lambda x: round(x, 3))
 tables = st.lists(

@@ -132,7 +132,10 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"policies": {}}, "policies: "),
         ({"policies": {"p": {"kind": "fill"}}}, "kind is 'fill'; did you mean 'full'"),
         ({"policies": {"../p": {"kind": "full", "model": "m"}}}, "policies.../p: a policy is also"),
-        ({"loss": {"type": "gpso"}}, "loss.type: Input should be 'clip', 'gspo' or 'plain', got 'gpso'"),
+        (
+            {"loss": {"type": "gpso"}},
+            "loss.type: Input should be 'clip', 'gspo' or 'plain', got 'gpso'",
+        ),
         ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),
         ({"rollout": {"num_samples": "abc"}}, "valid integer, got 'abc'"),

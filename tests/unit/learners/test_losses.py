@@ -369,12 +369,22 @@ def test_each_token_is_pushed_by_its_own_advantage() -> None:
     assert grad_BT.tolist() == [[-1, 0, 0], [-0.25, 0.5, 0]]
 
 
-def test_gspo_weighs_a_reply_by_the_mean_of_its_tokens() -> None:
-    inputs = replace(
-        reply_pair(), advantage_BT=torch.tensor([[4.0, 9.0, 9.0], [1.0, -2.0, 4.0]]).double()
+def test_gspo_clips_a_reply_by_the_mean_of_its_tokens() -> None:
+    """The mean of 3 and -1 is good, and a good reply's ratio of 2 counts as 1.2: no gradient, where
+    a token of -1 by itself would have one."""
+    old_logp_BT = torch.full((1, 2), -2.0, dtype=torch.float64)
+    inputs = LossInputs(
+        logp_BT=(old_logp_BT + math.log(2)).requires_grad_(),
+        old_logp_BT=old_logp_BT,
+        sampler_logp_BT=old_logp_BT,
+        advantage_BT=torch.tensor([[3.0, -1.0]], dtype=torch.float64),
+        mask_BT=torch.tensor([[True, True]]),
     )
-    config = LossConfig(**WIDE, type="gspo", normalize="sequence")
-    assert run(inputs, config, Scale(4, 2, 10))[0] == near(-(4 + 1) / 2)
+    config = LossConfig(type="gspo", clip_low=0.2, clip_high=0.2, normalize="sequence")
+    loss, grad_BT, metrics = run(inputs, config)
+    assert loss == near(-1.2)
+    assert grad_BT.tolist() == [[0, 0]]
+    assert metrics["clipped"] == 2
 
 
 # What must not matter

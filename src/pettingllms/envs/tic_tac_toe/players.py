@@ -1,4 +1,4 @@
-"""Scripted players of tic-tac-toe: random, and minimax, which never loses."""
+"""Scripted players of tic-tac-toe: random, minimax, which never loses, and either by chance."""
 
 import random
 from functools import cache
@@ -43,4 +43,10 @@ def play_minimax(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of(str(rng.choice(best) + 1)))
 
 
-PLAYERS = {"random": play_random, "minimax": play_minimax}
+def play_careless(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Perfect every other time: whoever learns from it knows good moves, and makes bad ones."""
+    play = play_minimax if rng.random() < 0.5 else play_random
+    return play(env, state, role, rng)
+
+
+PLAYERS = {"random": play_random, "careless": play_careless, "minimax": play_minimax}

@@ -1,0 +1,41 @@
+"""Exporting a policy of a run that also has critics."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from pettingllms.cli.training import export_policy
+from pettingllms.config import parse_config, to_toml
+from pettingllms.errors import ConfigError
+from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, CRITIC_FILE, OPTIMIZER_FILE
+from pettingllms.runs.checkpoint import State, Writer
+from pettingllms.runs.folder import CHECKPOINTS, CONFIG_FILE
+
+
+def saved_run(folder: Path) -> Path:
+    config = parse_config(
+        {
+            "env": {"id": "plan_path-v1"},
+            "algo": {"type": "ppo"},
+            "critic": {"kind": "model"},
+            "policies": {"p": {"kind": "lora", "model": "m"}},
+        }
+    )
+    folder.mkdir()
+    (folder / CONFIG_FILE).write_text(to_toml(config))
+    writer = Writer(folder / CHECKPOINTS, State(step=1))
+    names = (ADAPTER_FILE, ADAPTER_CONFIG, OPTIMIZER_FILE, CRITIC_FILE)
+    writer.add("p", {name: name.encode() for name in names})
+    writer.add("critic:p", {CRITIC_FILE: b"c", OPTIMIZER_FILE: b"o"})
+    writer.finish(keep=1)
+    return folder
+
+
+def test_critics_are_no_policies_to_choose_from_and_are_left_out(tmp_path: Path) -> None:
+    run = saved_run(tmp_path / "run")
+    export_policy(run, None, None, tmp_path / "out")
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {ADAPTER_FILE, ADAPTER_CONFIG}
+    with pytest.raises(ConfigError, match="'critic:p' was not trained"):
+        export_policy(run, "critic:p", None, tmp_path / "other")
