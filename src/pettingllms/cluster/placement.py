@@ -67,6 +67,7 @@ def engine_specs(
             num_adapters=len(group.adapters),
             device=device,
             cores=cores_of(at * num_replicas + number, num_groups * num_replicas),
+            num_threads=max(1, usable_cores() // (num_groups * num_replicas)),
             loopback=not config.cluster.address,
             sleeps=config.cluster.placement == "colocated",
         )
@@ -100,6 +101,12 @@ def critic_spec(config: RunConfig, plan: CriticPlan, model: Path, device: str) -
         roles=tuple(config.roles),
         device=device,
     )
+
+
+def usable_cores() -> int:
+    """Cores for PyTorch's threads: OMP_NUM_THREADS where it is set, as for runs side by side."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) else os.cpu_count() or 1
 
 
 def cores_of(number: int, count: int, num_cores: int | None = None) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pettingllms.cluster.placement import (
     gpu_shares,
     learner_spec,
     refuse_what_does_not_fit,
+    usable_cores,
 )
 from pettingllms.cluster.publishing import Publisher, make_canary
 from pettingllms.cluster.start import find_device
@@ -242,7 +242,7 @@ class Team:
         if device != "cpu":
             refuse_what_does_not_fit(config, self._groups, num_gpus)
         engine_gpus, learner_gpus = gpu_shares(config, device)
-        num_threads = max(1, (os.cpu_count() or 1) // config.learner.num_ranks)
+        num_threads = max(1, usable_cores() // config.learner.num_ranks)
         for at, group in enumerate(self._groups):
             model = models[group.name]
             if sampling:

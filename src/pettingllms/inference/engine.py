@@ -41,15 +41,12 @@ class EngineSpec:
     device: str = "cpu"
     cores: str = "auto"
     """CPU: cores of the engine's threads, as in "0-3"."""
+    num_threads: int = 1
+    """CPU: threads of an engine in plain PyTorch."""
     loopback: bool = True
     """Whether all of the run is on this machine."""
     sleeps: bool = False
     """GPU: whether the engine frees its memory while learners work."""
-
-    def num_cores(self) -> int:
-        """CPU: how many cores those are."""
-        first, _, last = self.cores.partition("-")
-        return int(last or first) - int(first) + 1 if first.isdigit() else os.cpu_count() or 1
 
     def environment(self) -> dict[str, str]:
         """Variables that must be set before vLLM is imported."""

@@ -35,7 +35,7 @@ class TorchEngine:
         import torch
         from transformers import AutoModelForCausalLM
 
-        torch.set_num_threads(self._spec.num_cores())
+        torch.set_num_threads(self._spec.num_threads)
         self._stop_ids = stop_ids(self._spec.model)
         auto: Any = AutoModelForCausalLM
         self._lm = auto.from_pretrained(
