@@ -18,6 +18,7 @@ from pydantic import Field
 from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.envs.careless import careless
 from pettingllms.envs.seeded import SeededTasks, task_seed
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
@@ -272,7 +273,7 @@ class Script:
         """The random player, the strong one under its name, and one that is either by chance."""
         return {
             "random": self.play_random,
-            "careless": self.play_careless,
+            "careless": careless(self.play_strong, self.play_random),
             strong: self.play_strong,
         }
 
@@ -281,11 +282,6 @@ class Script:
         if _may_accept(state, role) and rng.random() < 0.5:
             return str(env.reply_of(ACCEPT))
         return str(env.reply_of(self.guess(env, state.puzzle, rng)))
-
-    def play_careless(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
-        """Strong every other time: whoever learns from it knows what to do, and does it badly."""
-        play = self.play_strong if rng.random() < 0.5 else self.play_random
-        return play(env, state, role, rng)
 
     def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """The solution, or acceptance of a plan that is right."""

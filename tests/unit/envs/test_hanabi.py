@@ -394,7 +394,7 @@ def test_solo_plays_every_seat_and_sees_what_that_seat_sees() -> None:
     solo = make_env("hanabi-v1", num_players=3, solo=True)
     solo = pickle.loads(pickle.dumps(solo))  # noqa: S301 - bytes that we made just now
     assert solo.roles == ("solo",)
-    assert set(solo.players) == {"random", "cautious"}
+    assert set(solo.players) == {"random", "careless", "cautious"}
     alone = list(plays(solo, "cautious", 3, share_bad=0.03))
     together = list(plays(team, "cautious", 3, share_bad=0.03))
     for (state, result), (table, expected) in zip(alone, together, strict=True):

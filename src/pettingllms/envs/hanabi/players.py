@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pettingllms.envs.base import Player
+from pettingllms.envs.careless import careless
 from pettingllms.envs.hanabi.replies import say
 from pettingllms.envs.hanabi.rules import Card, Held, Move, Table, Variant, legal_moves
 from pettingllms.envs.hanabi.views import hidden_from
@@ -28,7 +29,11 @@ def play_cautious(env: Any, state: Table, role: str, rng: random.Random) -> str:
     return str(env.reply_of(say(_cautious_move(seen, rng))))
 
 
-PLAYERS: Mapping[str, Player] = {"random": play_random, "cautious": play_cautious}
+PLAYERS: Mapping[str, Player] = {
+    "random": play_random,
+    "careless": careless(play_cautious, play_random),
+    "cautious": play_cautious,
+}
 
 
 class _Seen:

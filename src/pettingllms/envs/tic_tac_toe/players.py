@@ -4,6 +4,8 @@ import random
 from functools import cache
 from typing import Any
 
+from pettingllms.envs.careless import careless
+
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -43,10 +45,8 @@ def play_minimax(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of(str(rng.choice(best) + 1)))
 
 
-def play_careless(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Perfect every other time: whoever learns from it knows good moves, and makes bad ones."""
-    play = play_minimax if rng.random() < 0.5 else play_random
-    return play(env, state, role, rng)
-
-
-PLAYERS = {"random": play_random, "careless": play_careless, "minimax": play_minimax}
+PLAYERS = {
+    "random": play_random,
+    "careless": careless(play_minimax, play_random),
+    "minimax": play_minimax,
+}

@@ -1,0 +1,21 @@
+"""A player that is good every other time.
+
+Whoever learns from it sees what good play is and plays badly: a start that reinforcement learning
+can make something of. The best player would leave it nothing to do, a random one nothing to build
+on.
+"""
+
+import random
+from functools import partial
+from typing import Any
+
+from pettingllms.envs.base import Player
+
+
+def careless(strong: Player, weak: Player) -> Player:
+    """A player that plays as one of two, by the toss of a coin for every reply."""
+    return partial(_play, strong, weak)
+
+
+def _play(strong: Player, weak: Player, env: Any, state: Any, role: str, rng: random.Random) -> str:
+    return (strong if rng.random() < 0.5 else weak)(env, state, role, rng)
