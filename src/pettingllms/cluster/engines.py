@@ -71,16 +71,15 @@ class Queue:
         while self._waiting:
             await self._all_have_asked()
             batch, self._waiting = self._waiting, []
-            try:
-                results = await self._send([request for request, _ in batch])
-            except Exception as error:  # noqa: BLE001 - handed to everyone who waits for it
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(error)
-                continue
-            for (_, answer), result in zip(batch, results, strict=True):
-                if not answer.done():
-                    answer.set_result(result)
+            sent = self._send([request for request, _ in batch])
+            (results,) = await asyncio.gather(sent, return_exceptions=True)
+            for at, (_, answer) in enumerate(batch):
+                if answer.done():
+                    continue  # whoever asked has given up
+                if isinstance(results, BaseException):
+                    answer.set_exception(results)
+                else:
+                    answer.set_result(results[at])
 
     async def _all_have_asked(self) -> None:
         """Wait while plays that were just answered come up with their next request."""
