@@ -179,7 +179,7 @@ class Team:
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         measured: dict[str, dict[str, float]] = {}
         for policy, group in self._trained():
-            items = items_of(episodes, policy)
+            items = items_of(episodes, policy, self.config.learner.skip_zero)
             if items:
                 learners = self._learners[group.name]
                 measured[policy] = await learners.call("train", policy, items, step)

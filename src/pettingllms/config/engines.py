@@ -50,6 +50,9 @@ class LearnerConfig(Section):
     """Processes, or GPUs, that each model is sharded over."""
     max_batch_tokens: int = Field(default=8192, ge=16)
     """Tokens, with padding, of one pass forward and back; gradients add up over passes."""
+    skip_zero: bool = False
+    """Leave out replies whose advantage is 0, such as siblings that were all paid alike. They teach
+    nothing but entropy and KL, which are then taken over the others alone, and cost as much."""
     num_minibatches: int = Field(default=1, ge=1)
     """Optimizer steps over each batch."""
     num_epochs: int = Field(default=1, ge=1)

@@ -34,15 +34,18 @@ class Item:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-def items_of(episodes: Sequence[Episode], policy: str) -> list[Item]:
+def items_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Item]:
     """What one policy learns from, in the order of episodes and turns.
 
-    A reply without a token is left out: there is nothing in it that could be made more likely.
+    A reply without a token is left out: there is nothing in it that could be made more likely. With
+    `skip_zero` so is one whose advantage is 0, unless a critic learns from it.
     """
     items: list[Item] = []
     for episode in episodes:
         for turn in episode.turns:
             if turn.policy != policy or turn.advantage is None or not turn.num_tokens:
+                continue
+            if skip_zero and not turn.advantage and turn.returns is None:
                 continue
             if turn.logprobs is None:
                 raise LearnerError(
