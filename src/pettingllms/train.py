@@ -96,8 +96,8 @@ class Run:
         from pettingllms.cluster.team import Team
 
         self._watcher.phase("starting engines and learners")
-        begun = State(), start_weights(self._config)
-        self.state, saved = self._folder.load(self._watcher.say) or begun
+        found = self._folder.load(self._watcher.say)
+        self.state, saved = found or (State(), start_weights(self._config))
         self._folder.rewind(self.state.step)
         self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)
         self._team = await Team.start(self._config, self._watcher.say)

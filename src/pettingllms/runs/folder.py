@@ -82,7 +82,8 @@ class RunFolder:
         found = self.load(lambda _: None)
         if found is None:
             raise CheckpointError(f"{self.path} has no checkpoint to start from")
-        saved = found[1]
+        state, files = found
+        saved = {name: files[name] for name in files if name in state.versions}  # not critics
         started = {}
         for policy in policies:
             source = next(iter(saved)) if len(saved) == 1 else policy
