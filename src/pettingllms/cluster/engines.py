@@ -67,12 +67,27 @@ class Queue:
             self._sender = asyncio.create_task(self._send_all())
         return await answer
 
+    async def close(self) -> None:
+        """Ask no more; whoever still waits is told so."""
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        for _, answer in self._waiting:
+            answer.cancel()
+
     async def _send_all(self) -> None:
         while self._waiting:
             await self._all_have_asked()
-            batch, self._waiting = self._waiting, []
+            batch = [(request, answer) for request, answer in self._waiting if not answer.done()]
+            self._waiting = []
+            if not batch:
+                return
             try:
                 results = await self._send([request for request, _ in batch])
+            except asyncio.CancelledError:
+                for _, answer in batch:
+                    answer.cancel()
+                raise
             except Exception as error:  # noqa: BLE001 - handed to everyone who waits for it
                 for _, answer in batch:
                     if not answer.done():
@@ -164,6 +179,8 @@ class Engines:
 
     async def stop(self) -> None:
         """End the engines' processes."""
+        for queue in self._queues:
+            await queue.close()
         for replica in self.replicas:
             if replica.restart is not None:
                 replica.restart.cancel()
