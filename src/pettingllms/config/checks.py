@@ -39,6 +39,11 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_eval_level(sections["curriculum"], sections["eval"].level)
     if {"algo", "critic", "reward"} <= sections.keys():
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
+    if {"loss", "train"} <= sections.keys() and sections["loss"].kl and sections["train"].start:
+        problems.append(
+            "loss.kl: would hold policies to the models that [policies] names, not to what "
+            "train.start gives them; export those policies and name them as models, or set it to 0"
+        )
     if env is None:
         return problems
     if both:
