@@ -48,7 +48,9 @@ def model(content: bytes = b"w") -> dict[str, bytes]:
     return {MODEL_FILE: content, OPTIMIZER_FILE: b"o"}
 
 
-def config(start: Path | str, first: dict[str, Any], second: dict[str, Any], **train: Any) -> RunConfig:
+def config(
+    start: Path | str, first: dict[str, Any], second: dict[str, Any], **train: Any
+) -> RunConfig:
     return parse_config(
         {
             "env": {"id": "toys:Relay"},

@@ -52,13 +52,8 @@ def resume_run(path: Path) -> None:
     """Go on with a run where it was left."""
     folder = RunFolder(path)
     if folder.is_supervised:
-        raise ConfigError(
-            str(path),
-            [
-                "was written by `pettingllms sft`, which begins anew in another folder; "
-                f"`pettingllms train CONFIG train.start={path}` begins with what it learnt"
-            ],
-        )
+        begin = f"`pettingllms train CONFIG train.start={path}` begins with what it learnt"
+        raise ConfigError(str(path), [f"was written by `pettingllms sft`, not `train`; {begin}"])
     _go_on(folder.config(), folder)
 
 
