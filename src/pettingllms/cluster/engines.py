@@ -82,16 +82,17 @@ class Queue:
             self._waiting = []
             if not batch:
                 return
+            sending = self._send([request for request, _ in batch])
             try:
-                results = await self._send([request for request, _ in batch])
+                (results,) = await asyncio.gather(sending, return_exceptions=True)
             except asyncio.CancelledError:
                 for _, answer in batch:
                     answer.cancel()
                 raise
-            except Exception as error:  # noqa: BLE001 - handed to everyone who waits for it
+            if isinstance(results, BaseException):  # everyone who waits for it gets it
                 for _, answer in batch:
                     if not answer.done():
-                        answer.set_exception(error)
+                        answer.set_exception(results)
                 continue
             for (_, answer), result in zip(batch, results, strict=True):
                 if not answer.done():
