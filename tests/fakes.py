@@ -56,6 +56,8 @@ class FakeLearners:
                 return {"gap": 0.0, "skipped_updates": 0.0, "tokens": tokens, "seconds": 1.0}
             case "logprobs":
                 return [logprobs(self.weights[policy], len(i.response_ids)) for i in args[0]]
+            case "values":
+                return [np.full(len(i.response_ids) + 1, 0.5, np.float32) for i in args[0]]
             case "load":
                 self.weights[policy] = int(args[0]["weights"])
                 return None

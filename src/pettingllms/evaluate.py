@@ -2,13 +2,16 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
-from pettingllms.learners.files import OPTIMIZER_FILE
+from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.errors import CheckpointError
+from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
@@ -50,10 +53,32 @@ def start_weights(config: RunConfig) -> Saved:
     if not config.train.start:
         return {}
     saved = RunFolder(Path(config.train.start)).weights(sorted(config.trained_policies()))
+    for policy, files in saved.items():
+        _refuse_another_kind(config, policy, files)
     return {
         policy: {name: file for name, file in files.items() if name != OPTIMIZER_FILE}
         for policy, files in saved.items()
     }
+
+
+def _refuse_another_kind(config: RunConfig, policy: str, files: Mapping[str, bytes]) -> None:
+    """Refuse weights that would not fit, or would fit and mean something else."""
+    section = config.policies[policy]
+    if (MODEL_FILE if isinstance(section, FullPolicy) else ADAPTER_FILE) not in files:
+        other = "an adapter" if ADAPTER_FILE in files else "a whole model"
+        raise CheckpointError(
+            f"'{policy}' is of the kind {section.kind}, and {config.train.start} has {other} for "
+            f"it; set policies.{policy}.kind to that, or export it and set policies.{policy}.model"
+        )
+    if isinstance(section, LoraPolicy):
+        saved = json.loads(files[ADAPTER_CONFIG])
+        was = {"rank": saved["r"], "alpha": saved["lora_alpha"]}
+        for key, value in was.items():
+            if getattr(section, key) != value:
+                raise CheckpointError(
+                    f"policies.{policy}.{key} is {getattr(section, key)}, and the adapter in "
+                    f"{config.train.start} was trained with {value}; set it to that"
+                )
 
 
 async def evaluate_team(

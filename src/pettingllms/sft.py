@@ -17,6 +17,7 @@ from pettingllms.collect import scripted_seats
 from pettingllms.config import LossConfig, RunConfig
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
+from pettingllms.evaluate import start_weights
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import Item, split
 from pettingllms.models import find_model
@@ -50,16 +51,20 @@ async def _sft(
     from pettingllms.cluster.team import Team
 
     watcher.phase("starting learners")
+    begun = start_weights(config)
     team = await Team.start(config, watcher.say, sampling=False)
     folder.rewind(0)
     trackers = make_trackers(config, folder.path, watcher.say)
     try:
+        await team.load_learners(begun)
         watcher.phase("learning")
         batches = {name: _batches(some, config, name) for name, some in items.items()}
         for step in range(1, config.sft.num_steps + 1):
             numbers: dict[str, float] = {}
             for policy, some in batches.items():
                 measured = await team.teach(policy, next(some), step)
+                if measured["skipped_updates"]:
+                    watcher.say(f"step {step} of '{policy}' was skipped: it was not finite")
                 numbers |= {f"policies/{policy}/{name}": v for name, v in measured.items()}
             for tracker in trackers:
                 tracker.log(step, numbers)
@@ -118,9 +123,14 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
 
 
 def _item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
-    prompt_ids, response_ids = turn.prompt_ids, turn.response_ids
-    if turn.logprobs is None or turn.policy != policy:
-        prompt_ids, response_ids = renderer.render(turn.messages), renderer.encode(turn.text)
+    """The ids that were sampled, if this policy's model wrote them: one of the same name may have
+    had another tokenizer, which its prompt shows."""
+    prompt_ids, response_ids = renderer.render(turn.messages), turn.response_ids
+    own = turn.logprobs is not None and turn.policy == policy
+    if not own or not np.array_equal(prompt_ids, turn.prompt_ids):
+        response_ids = renderer.encode(turn.text)
+        if turn.finish == "length":
+            response_ids = response_ids[:-1]  # it was cut, and nobody wrote an end
     return Item(prompt_ids, response_ids, np.zeros(len(response_ids), np.float32), 1.0)
 
 
@@ -132,11 +142,12 @@ def _batches(items: Sequence[Item], config: RunConfig, policy: str) -> Iterator[
 
 
 def _supervised(config: RunConfig) -> RunConfig:
-    """The run whose learner learns by likelihood alone, one optimizer step a batch."""
+    """The run whose learner learns by likelihood alone, one optimizer step a batch. Critics have
+    nothing to learn from: nothing is paid."""
     learner = config.learner.model_copy(update={"num_minibatches": 1, "num_epochs": 1})
     policies = dict(config.policies)
     if config.sft.lr is not None:
         for name in config.trained_policies():
             policies[name] = policies[name].model_copy(update={"lr": config.sft.lr})
     update = {"loss": LossConfig(type="plain"), "learner": learner, "policies": policies}
-    return config.model_copy(update=update)
+    return config.model_copy(update={**update, "critic": None})

@@ -121,6 +121,7 @@ class Run:
         """Take the tasks of a step, and say who learns in it."""
         self._step = step
         self._learning = self._config.learning(step)
+        self._algorithm.policies = self._learning
         self._tasks = self._ledger.take(self._config.rollout.num_tasks)
         self._seconds: dict[str, float] = {}
 
@@ -143,7 +144,6 @@ class Run:
 
     def credit(self, episodes: list[Episode]) -> None:
         """Write advantages on turns, and measure."""
-        self._algorithm.policies = self._learning
         groups = self._algorithm.assign(episodes)
         self._metrics: Metrics = episode_metrics(episodes, self._config, self._team.versions)
         self._metrics["rollout"]["num_groups"] = float(len(groups))

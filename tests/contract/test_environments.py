@@ -1,6 +1,8 @@
 """Every environment that ships keeps the contract, as a team and solo, at every usual option."""
 
+import inspect
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,3 +60,12 @@ def test_terse_prompts_are_short_and_answers_need_no_tags(name: str) -> None:
         assert "<" not in reply
         assert terse.step(state, {role: reply}).metrics["illegal"] == 0
         assert terse.step(state, {role: f"<answer>{reply}</answer>"}).metrics["illegal"] == 1
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_the_readme_names_every_option(name: str) -> None:
+    env = make_env(name)
+    readme = (Path(inspect.getfile(type(env))).parent / "README.md").read_text(encoding="utf-8")
+    options = readme[readme.index("Options:") :]
+    missing = [key for key in env.Config.model_fields if key != "id" and f"`{key}`" not in options]
+    assert not missing

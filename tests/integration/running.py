@@ -46,8 +46,12 @@ def environment() -> dict[str, str]:
     return kept | {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "PETTINGLLMS_TRACEBACK": "1",
-        "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}",
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), *_given_path()]),
     }
+
+
+def _given_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:

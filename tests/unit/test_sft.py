@@ -1,5 +1,6 @@
 """What a policy is taught: scripts by their text, policies by the ids that they sampled."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from fakes import Watched
+from pettingllms.cli.training import resume_run
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.models import make_tiny
 from pettingllms.models.texts import texts_of
-from pettingllms.sft import _batches, items_by_policy, source_episodes
+from pettingllms.policies import plan_critics
+from pettingllms.runs.folder import RunFolder
+from pettingllms.sft import _batches, _sft, _supervised, items_by_policy, source_episodes
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +65,112 @@ def test_what_a_policy_sampled_is_never_tokenised_again(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
     turn = episodes[0].trunk_turns()[0]
+    turn.prompt_ids = ChatRenderer(model).render(turn.messages)
     turn.response_ids = np.array([7, 7, 7], np.int32)
     turn.logprobs = np.zeros(3, np.float32)
     item = items_by_policy(run, episodes)["planner"][0]
     assert item.response_ids is turn.response_ids
-    assert item.prompt_ids is turn.prompt_ids
+    assert item.prompt_ids.tolist() == turn.prompt_ids.tolist()
+
+
+def test_ids_of_another_tokenizer_are_not_this_policys_whatever_it_is_called(model: Path) -> None:
+    run = config(model)
+    episodes = source_episodes(run)
+    turn = episodes[0].trunk_turns()[0]  # its ids are bytes
+    turn.logprobs = np.zeros(turn.num_tokens, np.float32)
+    item, renderer = items_by_policy(run, episodes)["planner"][0], ChatRenderer(model)
+    assert renderer.decode(item.response_ids) == turn.text
+    assert item.prompt_ids.tolist() == renderer.render(turn.messages).tolist()
+
+
+def test_a_reply_that_was_cut_teaches_no_end(model: Path) -> None:
+    run = config(model)
+    episodes = source_episodes(run)
+    turn = episodes[0].trunk_turns()[0]
+    turn.finish = "length"
+    item, renderer = items_by_policy(run, episodes)["planner"][0], ChatRenderer(model)
+    assert item.response_ids.tolist() == renderer.encode(turn.text)[:-1].tolist()
+
+
+def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
+    options = {"loss": {"kl": 0.1, "entropy": 0.1}, "algo": {"type": "mappo"}}
+    run = parse_config({**config(model, lr=0.5).model_dump(exclude={"critic"}), **options})
+    taught = _supervised(run)
+    assert (taught.loss.type, taught.loss.kl, taught.loss.entropy) == ("plain", 0, 0)
+    assert taught.critic is None
+    assert plan_critics(run)
+    assert not plan_critics(taught)
+    assert {policy.lr for policy in taught.policies.values()} == {0.5}
+
+
+class Taught:
+    """A team of learners that remember what they were given."""
+
+    def __init__(self, skipped: float = 0.0) -> None:
+        self.begun: dict[str, Any] = {}
+        self.steps: list[tuple[str, int]] = []
+        self.skipped = skipped
+
+    async def load_learners(self, saved: Any) -> None:
+        self.begun = saved
+
+    async def teach(self, policy: str, items: Any, step: int) -> dict[str, float]:
+        self.steps.append((policy, step))
+        return {"loss": 1.0, "skipped_updates": self.skipped}
+
+    async def saved(self, policy: str) -> dict[str, bytes]:
+        return {"model.safetensors": policy.encode()}
+
+    async def stop(self) -> None: ...
+
+
+def taught(
+    run: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch, team: Taught
+) -> tuple[Taught, list[str]]:
+    from pettingllms.cluster.team import Team
+
+    async def start(*_: Any, **__: Any) -> Taught:
+        return team
+
+    monkeypatch.setattr(Team, "start", start)
+    place, watched = RunFolder(folder), Watched()
+    place.create(run, supervised=True)
+    items = items_by_policy(run, source_episodes(run))
+    asyncio.run(_sft(_supervised(run), items, place, watched))
+    return team, watched.said
+
+
+def test_policies_are_taught_side_by_side_and_begin_with_what_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(model, num_steps=2)
+    first, _ = taught(run, tmp_path / "first", monkeypatch, Taught())
+    assert first.begun == {}
+    assert sorted(first.steps) == [(p, n) for p in ("checker", "planner") for n in (1, 2)]
+    train = run.train.model_copy(update={"start": str(tmp_path / "first")})
+    second, _ = taught(
+        run.model_copy(update={"train": train}), tmp_path / "second", monkeypatch, Taught()
+    )
+    assert second.begun == {p: {"model.safetensors": p.encode()} for p in ("planner", "checker")}
+
+
+def test_a_step_that_was_skipped_is_said(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, said = taught(config(model, num_steps=1), tmp_path / "run", monkeypatch, Taught(1.0))
+    assert "step 1 of 'planner' was skipped: it was not finite" in said
+
+
+def test_what_sft_wrote_is_not_resumed_as_a_run_of_train(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(model, num_steps=1)
+    taught(run, tmp_path / "run", monkeypatch, Taught())
+    with pytest.raises(ConfigError, match=r"train\.start="):
+        resume_run(tmp_path / "run")
+    with pytest.raises(ConfigError) as refused:
+        RunFolder(tmp_path / "run").create(run, supervised=True)
+    assert "resume" not in str(refused.value)
 
 
 def test_only_roles_that_reached_their_aim_teach_if_asked(model: Path) -> None:

@@ -20,6 +20,11 @@ TOKENS_OF_A = 10
 """That the one play of a step samples for policy_a, which learns."""
 
 
+class NoCritics:
+    async def learn(self, joints: Any, step: int) -> dict[str, Any]:
+        return {}
+
+
 class FakeTeam:
     """Plays one episode a step: ten tokens of a, which learns, and ninety of b, which does not."""
 
@@ -28,12 +33,15 @@ class FakeTeam:
     def __init__(self, config: RunConfig) -> None:
         self.config, self.env = config, Relay()
         self.versions, self.marks = {"policy_a": 0}, {"policy_a": "mark"}
+        self.critics = NoCritics()
 
     @classmethod
     async def start(cls, config: RunConfig, say: Any) -> "FakeTeam":
         return cls(config)
 
-    async def play(self, tasks: Any, seed: int, deliver: Any) -> list[Any]:
+    def enter(self, level: int) -> None: ...
+
+    async def play(self, tasks: Any, seed: int, deliver: Any, learning: Any) -> list[Any]:
         FakeTeam.num_plays += 1
         episode = linear(tasks[0].id, 0, ("a", rewards({"a": 1.0})), ("b", rewards(team=1.0)))
         for turn, number in zip(episode.turns, (TOKENS_OF_A, 90), strict=True):
@@ -46,6 +54,9 @@ class FakeTeam:
 
     async def publish(self, policies: Any) -> dict[str, float]:
         return {}
+
+    def names(self) -> list[str]:
+        return ["policy_a"]
 
     async def saved(self, policy: str) -> dict[str, bytes]:
         return {"weights": b"w"}

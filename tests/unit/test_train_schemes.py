@@ -150,6 +150,19 @@ def test_the_turns_of_who_rests_are_trained_on_by_nobody(tmp_path: Path) -> None
         assert {turn.policy for turn in turns if turn.advantage is not None} == {learner}
 
 
+def test_critics_are_asked_about_those_who_learn_in_this_very_step(tmp_path: Path) -> None:
+    config = config_of(
+        algo={"type": "ppo"},
+        train={"alternate": ["first", "second"], "alternate_every": 1, "num_steps": 3},
+    )
+    run = train_with_fakes(config, tmp_path / "run", by_weights)
+    assert_moves(run, tmp_path / "run", [{"first"}, {"second"}, {"first"}])
+    for step, learner in enumerate(["first", "second", "first"], start=1):
+        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl"))
+        turns = [turn for episode in episodes for turn in episode.turns]
+        assert {turn.policy for turn in turns if turn.values is not None} == {learner}
+
+
 def test_who_rests_samples_one_reply_a_decision(tmp_path: Path) -> None:
     tree = {"algo": {"type": "at_grpo"}, "rollout": {"num_tasks": 2, "num_samples": 4}}
     resting = {"alternate": ["first", "second"], "alternate_every": 1, "num_steps": 2}

@@ -38,7 +38,7 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     config = load_config(path, overrides)
     _need_learners(config)
     folder = RunFolder(out or _free(Path("runs"), f"{path.stem}-sft"))
-    folder.create(config)
+    folder.create(config, supervised=True)
     with make_display(config, folder.path.name, console) as display:
         display.say(f"run folder: {folder.path}")
         sft(config, folder, display)
@@ -51,6 +51,9 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
 def resume_run(path: Path) -> None:
     """Go on with a run where it was left."""
     folder = RunFolder(path)
+    if folder.is_supervised:
+        begin = f"`pettingllms train CONFIG train.start={path}` begins with what it learnt"
+        raise ConfigError(str(path), [f"was written by `pettingllms sft`, not `train`; {begin}"])
     _go_on(folder.config(), folder)
 
 

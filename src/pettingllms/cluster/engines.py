@@ -67,19 +67,36 @@ class Queue:
             self._sender = asyncio.create_task(self._send_all())
         return await answer
 
+    async def close(self) -> None:
+        """Ask no more; whoever still waits is told so."""
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        for _, answer in self._waiting:
+            answer.cancel()
+
     async def _send_all(self) -> None:
         while self._waiting:
             await self._all_have_asked()
-            batch, self._waiting = self._waiting, []
-            sent = self._send([request for request, _ in batch])
-            (results,) = await asyncio.gather(sent, return_exceptions=True)
-            for at, (_, answer) in enumerate(batch):
-                if answer.done():
-                    continue  # whoever asked has given up
-                if isinstance(results, BaseException):
-                    answer.set_exception(results)
-                else:
-                    answer.set_result(results[at])
+            batch = [(request, answer) for request, answer in self._waiting if not answer.done()]
+            self._waiting = []
+            if not batch:
+                return
+            sending = self._send([request for request, _ in batch])
+            try:
+                (results,) = await asyncio.gather(sending, return_exceptions=True)
+            except asyncio.CancelledError:
+                for _, answer in batch:
+                    answer.cancel()
+                raise
+            if isinstance(results, BaseException):  # everyone who waits for it gets it
+                for _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(results)
+                continue
+            for (_, answer), result in zip(batch, results, strict=True):
+                if not answer.done():
+                    answer.set_result(result)
 
     async def _all_have_asked(self) -> None:
         """Wait while plays that were just answered come up with their next request."""
@@ -163,6 +180,8 @@ class Engines:
 
     async def stop(self) -> None:
         """End the engines' processes."""
+        for queue in self._queues:
+            await queue.close()
         for replica in self.replicas:
             if replica.restart is not None:
                 replica.restart.cancel()

@@ -108,6 +108,12 @@ class Team:
             await self._publish(policy, group)
         await self.critics.load(saved)
 
+    async def load_learners(self, saved: Mapping[str, Files]) -> None:
+        """Give learners weights to begin with, without any engine."""
+        for policy, group in self._trained():
+            if policy in saved:
+                await self._learners[group.name].call("load", policy, dict(saved[policy]))
+
     async def load_engines(self, saved: Mapping[str, Files]) -> None:
         """Give engines the weights of a checkpoint, without any learner."""
         for policy, group in self._trained():

@@ -39,6 +39,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_eval_level(sections["curriculum"], sections["eval"].level)
     if {"algo", "critic", "reward"} <= sections.keys():
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
+    problems += _check_reference(sections)
     if env is None:
         return problems
     if both:
@@ -178,6 +179,15 @@ def _refusal(env: Any, section: EnvConfig, key: str, value: Level) -> str | None
     if made.roles != env.roles:
         return f"its roles would be {', '.join(made.roles)}, and a run has the same ones throughout"
     return None
+
+
+def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:
+    both = {"loss", "train"} <= sections.keys()
+    if both and sections["loss"].kl and sections["train"].start:
+        yield (
+            "loss.kl: would hold policies to the models that [policies] names, not to what "
+            "train.start gives them; export those policies and name them as models, or set it to 0"
+        )
 
 
 def _check_eval_level(curriculum: CurriculumConfig, level: int | None) -> Iterator[str]:

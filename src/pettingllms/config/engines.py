@@ -78,7 +78,8 @@ class LossConfig(Section):
     dual_clip: float = Field(default=3.0, ge=1)
     """With a negative advantage a ratio counts at most this much."""
     kl: float = Field(default=0.0, ge=0)
-    """Weight of the divergence from the policy as it was before training."""
+    """Weight of the divergence from the policy as it was before training: from the model that its
+    section names, so not with train.start."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy that is paid for."""
     normalize: Literal["token", "sequence", "constant"] | None = None

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
+from pettingllms.errors import SamplerError
 from pettingllms.types import Ids, LogProbs, SampleRequest
 from pettingllms.types.episodes import Finish
 
@@ -37,6 +39,26 @@ class Reply:
 
 
 @torch.inference_mode()
+def refuse_what_is_computed_otherwise(lm: Any) -> None:
+    """Refuse models that padding inside the cache would change, or that do more to their logits
+    than the last layer does."""
+    kind, advice = lm.config.model_type, 'set inference.engine = "vllm", or take another model'
+    layers = DynamicCache(config=lm.config).layers
+    if not all(type(layer) is DynamicLayer for layer in layers):
+        raise SamplerError(
+            f"{kind} models do not keep every token in their cache (sliding windows, or a state), "
+            f"which this engine counts on; {advice}"
+        )
+    ids_1L = torch.tensor([[1, 2, 3]])
+    ours = lm.get_output_embeddings()(lm.get_decoder()(input_ids=ids_1L).last_hidden_state)
+    if not torch.allclose(ours.float(), lm(input_ids=ids_1L).logits.float(), atol=1e-3):
+        raise SamplerError(
+            f"{kind} models change their logits after the last layer, which this engine does not "
+            f"do; {advice}"
+        )
+
+
+@torch.inference_mode()
 def generate(
     lm: Any, requests: Sequence[SampleRequest], stop_ids: Sequence[int]
 ) -> list[list[tuple[Ids, LogProbs, Finish]]]:
@@ -49,7 +71,8 @@ def generate(
         chances = np.random.default_rng(request.seed).random(shape)
         replies.append([Reply(prompt, row, request.temperature, [], []) for row in chances])
     under_way = [reply for some in replies for reply in some]
-    batch = Batch(lm, [np.frombuffer(ids, dtype=np.int32) for ids in prompts], under_way)
+    of = {prompts[r.prompt_ids.tobytes()]: r.prompt_ids for r in requests}
+    batch = Batch(lm, [of[at] for at in range(len(of))], under_way)
     while under_way:
         under_way = batch.step(frozenset(stop_ids))
     return [[_result(reply) for reply in some] for some in replies]

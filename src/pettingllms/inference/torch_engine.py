@@ -4,6 +4,7 @@ It starts in seconds, needs nothing but Transformers, and keeps the same promise
 log-probs as sampled, each policy under its version, new weights at once.
 """
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -27,6 +28,7 @@ class TorchEngine:
         self._spec = spec
         self._versions = dict.fromkeys(spec.policies, 0)
         self._adapters: dict[str, str] = {}
+        self._adapter_ids = itertools.count()
         self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
 
     async def start(self) -> None:
@@ -34,6 +36,8 @@ class TorchEngine:
         os.environ.update(OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
         import torch
         from transformers import AutoModelForCausalLM
+
+        from pettingllms.inference.generate import refuse_what_is_computed_otherwise
 
         torch.set_num_threads(self._spec.num_threads)
         self._stop_ids = stop_ids(self._spec.model)
@@ -46,6 +50,7 @@ class TorchEngine:
             attn_implementation="sdpa",
         ).eval()
         self._peft: Any = None
+        refuse_what_is_computed_otherwise(self._lm)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
         """Replies with the log-probs of what was sampled, temperature included."""
@@ -85,8 +90,8 @@ class TorchEngine:
         folder = Path(tempfile.mkdtemp(prefix=policy, dir=self._folder))
         for file, content in files.items():
             (folder / file).write_bytes(content)
-        # PEFT keeps adapters as submodules, whose names have no dot.
-        name = f"{policy}@{version}".replace(".", "_")
+        # A name that no adapter had before; PEFT's are names of submodules, which have no dot.
+        name = f"adapter{next(self._adapter_ids)}"
         if self._peft is None:
             self._peft = PeftModel.from_pretrained(self._lm, str(folder), adapter_name=name)
             self._peft.eval()
@@ -94,7 +99,7 @@ class TorchEngine:
             self._peft.load_adapter(str(folder), adapter_name=name)
         shutil.rmtree(folder)
         old, self._adapters[policy] = self._adapters.get(policy), name
-        if old is not None and old != name:
+        if old is not None:
             self._peft.set_adapter(name)
             self._peft.delete_adapter(old)
         self._versions[policy] = version

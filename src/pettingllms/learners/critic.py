@@ -202,7 +202,8 @@ class Critic:
 
     def _padded(self, items: Sequence[Item]) -> Padded:
         """As in a learner: prompts are shared on one rank alone."""
-        return Padded(items, self._device, may_share=self._ranks == 1)
+        may_share = self._ranks == 1 and self._model.can_share
+        return Padded(items, self._device, may_share)
 
     def _passes(self, items: Sequence[Item]) -> list[list[Item]]:
         return micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]

@@ -280,7 +280,8 @@ class Learner:
 
     def _padded(self, items: Sequence[Item]) -> Padded:
         """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
-        return Padded(items, self._device, may_share=self._ranks == 1)
+        may_share = self._ranks == 1 and self._model.can_share
+        return Padded(items, self._device, may_share)
 
     def _old_logprobs(self, policy: str, items: Sequence[Item]) -> dict[int, LogProbs]:
         """Needed only where weights change within a batch; else the current ones are the old."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
-from pettingllms.learners.reading import read_shared, read_whole, shared_prompts
+from pettingllms.learners.reading import can_share, read_shared, read_whole, shared_prompts
 from pettingllms.learners.values import ValueHead, hidden_size
 from pettingllms.types import Values
 
@@ -36,6 +36,7 @@ class LogProbModel(nn.Module):
     def __init__(self, lm: Any, heads: Sequence[str] = ()) -> None:
         super().__init__()
         self.lm = lm
+        self.can_share = can_share(self._plain().get_decoder())
         self._inner = {policy: f"head{at}" for at, policy in enumerate(heads)}
         size = hidden_size(lm)
         self.heads = nn.ModuleDict({inner: ValueHead(size) for inner in self._inner.values()})
@@ -46,6 +47,10 @@ class LogProbModel(nn.Module):
                 "the learner does not do; take a model of another family"
             )
 
+    def _plain(self) -> Any:
+        """The language model inside what PEFT wraps around it."""
+        return self.lm.get_base_model() if hasattr(self.lm, "get_base_model") else self.lm
+
     def head(self, policy: str) -> nn.Module:
         """The value head of a policy."""
         return self.heads[self._inner[policy]]
@@ -55,7 +60,7 @@ class LogProbModel(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Log-probs of all reply tokens, the entropies of what could have stood there, and what a
         policy's head expects at each of its places."""
-        plain = self.lm.get_base_model() if hasattr(self.lm, "get_base_model") else self.lm
+        plain = self._plain()
         hidden_BSH = padded.read(plain.get_decoder(), values=head is not None)
         logits_NV = plain.get_output_embeddings()(hidden_BSH[padded.at_N])
         logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
@@ -71,6 +76,7 @@ class ValueModel(nn.Module):
     def __init__(self, lm: Any) -> None:
         super().__init__()
         self.decoder = lm.get_decoder()
+        self.can_share = can_share(self.decoder)
         self.head = ValueHead(hidden_size(lm))
 
     def forward(self, padded: "Padded") -> tuple[Tensor, Tensor]:

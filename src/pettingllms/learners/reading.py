@@ -10,6 +10,7 @@ them, H hidden size.
 
 # ruff: noqa: N803, N806, N815
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +36,28 @@ class Shared:
     reply_BT: Tensor
 
 
+def can_share(decoder: Any) -> bool:
+    """Whether a model's cache has a place for every token of a prompt, padding included.
+
+    A sliding window counts the holes that padding leaves as if they were tokens, and a state that
+    is carried along has read them.
+    """
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    if not hasattr(decoder, "config"):
+        return False
+    if "past_key_values" not in inspect.signature(decoder.forward).parameters:
+        return False
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=decoder.config).layers)
+
+
 def shared_prompts(items: Sequence[Item], device: torch.device) -> Shared | None:
     """The prompts of a pass, each once; None if reading replies behind them would save too little
     for the second pass that it takes."""
     prompts: dict[bytes, int] = {}
     of = [prompts.setdefault(item.prompt_ids.tobytes(), len(prompts)) for item in items]
-    unique = [np.frombuffer(prompt, dtype=np.int32) for prompt in prompts]
+    unique = [items[of.index(at)].prompt_ids for at in range(len(prompts))]
     widest = max(map(len, unique))
     longest = max(len(item.response_ids) for item in items)
     whole = len(items) * max(item.num_tokens for item in items)

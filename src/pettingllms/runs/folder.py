@@ -23,6 +23,8 @@ from pettingllms.types import Episode, write_episodes
 
 CONFIG_FILE = "config.toml"
 VERSIONS_FILE = "versions.json"
+SUPERVISED_FILE = "supervised"
+"""There if `sft` began the folder."""
 EPISODES = "episodes"
 SKIPPED = "skipped"
 CHECKPOINTS = "checkpoints"
@@ -35,18 +37,25 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def create(self, config: RunConfig) -> None:
+    def create(self, config: RunConfig, supervised: bool = False) -> None:
         """Begin a run in a folder that holds none."""
         if (self.path / CONFIG_FILE).exists():
+            go_on = "" if self.is_supervised else "`pettingllms resume` goes on, "
             raise ConfigError(
-                str(self.path),
-                ["holds a run already; `pettingllms resume` goes on, --out takes another folder"],
+                str(self.path), [f"holds a run already; {go_on}--out takes another folder"]
             )
         self.path.mkdir(parents=True, exist_ok=True)
+        if supervised:
+            (self.path / SUPERVISED_FILE).touch()
         versions = {"python": platform.python_version(), "platform": platform.platform()}
         versions |= {name: found for name in PACKAGES if (found := _version(name))}
         write_whole(self.path / VERSIONS_FILE, json.dumps(versions, indent=1))
         write_whole(self.path / CONFIG_FILE, to_toml(config))
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether `sft` wrote it; the steps of its checkpoint are not those of `train`."""
+        return (self.path / SUPERVISED_FILE).exists()
 
     def config(self) -> RunConfig:
         """The resolved configuration that the run began with."""
@@ -82,7 +91,8 @@ class RunFolder:
         found = self.load(lambda _: None)
         if found is None:
             raise CheckpointError(f"{self.path} has no checkpoint to start from")
-        saved = found[1]
+        state, files = found
+        saved = {name: files[name] for name in files if name in state.versions}  # not critics
         started = {}
         for policy in policies:
             source = next(iter(saved)) if len(saved) == 1 else policy

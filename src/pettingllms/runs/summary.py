@@ -71,21 +71,24 @@ def learner_tokens(episodes: Iterable[Episode], config: RunConfig) -> int:
     """Tokens that policies which learn have sampled. Continuations whose turns were not kept count
     whole, whoever spoke in them."""
     trained = config.trained_policies()
-    kept = config.rollout.keep_continuations
     return sum(
         sum(turn.num_tokens for turn in episode.turns if turn.policy in trained)
-        + (0 if kept else episode.num_extra_tokens)
+        + _tokens_not_kept(episode, config)
         for episode in episodes
     )
+
+
+def _tokens_not_kept(episode: Episode, config: RunConfig) -> int:
+    """Extra tokens that no turn holds: replays keep theirs, a tree's continuations only if told."""
+    kept = config.rollout.type == "replay" or config.rollout.keep_continuations
+    return 0 if kept else episode.num_extra_tokens
 
 
 def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     summary.num_episodes += 1
     summary.num_turns += len(episode.turns)
     summary.num_extra_tokens += episode.num_extra_tokens
-    summary.num_tokens += episode.num_tokens
-    if config.rollout.type != "replay" and not config.rollout.keep_continuations:
-        summary.num_tokens += episode.num_extra_tokens
+    summary.num_tokens += episode.num_tokens + _tokens_not_kept(episode, config)
     if episode.failure is not None:
         summary.num_failed_episodes += 1
         if all(turn.failure is None for turn in episode.turns):

@@ -70,3 +70,53 @@ def test_one_who_gives_up_does_not_hold_up_the_others() -> None:
         assert (await patient)[0].ids[0] == 2
 
     asyncio.run(run())
+
+
+def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
+    sent: list[list[int]] = []
+
+    async def send(requests: list[SampleRequest]) -> list[Any]:
+        sent.append([request.seed for request in requests])
+        await asyncio.sleep(0.02)
+        return [answer(request) for request in requests]
+
+    async def run() -> None:
+        queue = Queue(send)
+        first = asyncio.create_task(queue.sample(ask(1)))
+        await asyncio.sleep(0.01)
+        others = [asyncio.create_task(queue.sample(ask(number))) for number in (2, 3)]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        await asyncio.gather(first, others[1])
+        alone = asyncio.create_task(queue.sample(ask(4)))
+        await asyncio.sleep(0)
+        alone.cancel()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert sent == [[1], [3]]
+
+
+def test_a_queue_that_is_closed_asks_nobody_any_more() -> None:
+    """Else a batch that its engine takes along when it is stopped would start the engine again."""
+    ended: list[str] = []
+
+    async def send(requests: list[SampleRequest]) -> list[Any]:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        raise AssertionError
+
+    async def run() -> None:
+        queue = Queue(send)
+        waiting = asyncio.create_task(queue.sample(ask(1)))
+        await asyncio.sleep(0.01)
+        await queue.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended == ["cancelled"]
+        await Queue(send).close()
+
+    asyncio.run(run())

@@ -136,6 +136,10 @@ def test_a_missing_section_says_what_it_is_for() -> None:
             {"loss": {"type": "gpso"}},
             "loss.type: Input should be 'clip', 'gspo' or 'plain', got 'gpso'",
         ),
+        (
+            {"loss": {"kl": 0.1}, "train": {"start": "runs/sft-1"}},
+            "loss.kl: would hold policies to the models that .* not to what train.start gives",
+        ),
         ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),
         ({"rollout": {"num_samples": "abc"}}, "valid integer, got 'abc'"),

@@ -12,11 +12,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+import transformers
 
 from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import SamplerError
 from pettingllms.inference.engine import EngineSpec
+from pettingllms.inference.generate import refuse_what_is_computed_otherwise
 from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner, LearnerSpec
@@ -160,3 +162,64 @@ def test_weights_of_another_model_are_refused(model: Path, tmp_path: Path) -> No
     files = {"model.safetensors": (other / "model.safetensors").read_bytes()}
     with pytest.raises(SamplerError, match="another model"):
         run(engine(model).publish_weights("p", 1, files))
+
+
+SIZES = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "pad_token_id": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (transformers.MistralConfig(**SIZES, sliding_window=8), "sliding windows"),
+        (transformers.CohereConfig(**SIZES, logit_scale=0.0625), "change their logits"),
+        (transformers.GraniteConfig(**SIZES, logits_scaling=4.0), "change their logits"),
+    ],
+)
+def test_what_it_would_compute_otherwise_is_refused(config: Any, reason: str) -> None:
+    lm = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(SamplerError, match=reason):
+        refuse_what_is_computed_otherwise(lm)
+
+
+def test_what_it_computes_as_the_model_does_is_not_refused() -> None:
+    for config in (transformers.LlamaConfig(**SIZES), transformers.MistralConfig(**SIZES)):
+        config.sliding_window = None
+        lm = transformers.AutoModelForCausalLM.from_config(config).eval()
+        refuse_what_is_computed_otherwise(lm)
+        lm.to(torch.bfloat16)
+        refuse_what_is_computed_otherwise(lm)
+
+
+@pytest.mark.parametrize("names", [("a.b", "a_b"), ("a", "b")])
+def test_adapters_of_two_policies_never_meet(model: Path, names: tuple[str, str]) -> None:
+    policies = {name: LoraPolicy(model="m", lr=1e-2) for name in names}
+    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 8, 1))
+    made, request = engine(model, names), ask(1)
+    for version, (at, name) in enumerate([(0, names[0]), (1, names[1])], start=1):
+        reply = np.array([6 + at, 7, 8], np.int32)
+        item = Item(request.prompt_ids, reply, np.full(3, -4.0, np.float32), 1.0)
+        learner.train(name, [item], version)
+    for name in names:
+        run(made.publish_adapter(name, 1, learner.files(name)[0]))
+    for name in names:
+        (logp,) = learner.logprobs(name, [item])
+        scored = run(made.score(name, item.prompt_ids, item.response_ids))
+        np.testing.assert_allclose(scored, logp, atol=2e-5)
+
+
+def test_weights_published_again_under_the_same_version_are_the_ones_that_answer(
+    model: Path,
+) -> None:
+    """As when a run takes up a checkpoint after it has published its first weights."""
+    policies = {"p": LoraPolicy(model="m", lr=1e-2)}
+    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 8, 1))
+    made, request = engine(model), ask(1)
+    item = Item(request.prompt_ids, request.prompt_ids[:3], np.full(3, -4.0, np.float32), 1.0)
+    for step in (1, 2):
+        learner.train("p", [item], step)
+        run(made.publish_adapter("p", 0, learner.files("p")[0]))
+        scored = run(made.score("p", item.prompt_ids, item.response_ids))
+        np.testing.assert_allclose(scored, learner.logprobs("p", [item])[0], atol=2e-5)

@@ -1,5 +1,6 @@
 """Reading a prompt once for all of its replies changes nothing but the time it takes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+import transformers
 
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -16,6 +18,7 @@ from pettingllms.learners import reading as module
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.learners.model import Padded
+from pettingllms.learners.reading import shared_prompts
 from pettingllms.models import make_tiny
 
 POLICIES = {"full": FullPolicy(model="m", lr=1e-3), "lora": LoraPolicy(model="m", lr=1e-3)}
@@ -69,3 +72,46 @@ def test_log_probs_losses_and_updates_are_the_same(
 def test_prompts_that_all_differ_are_read_in_one_piece() -> None:
     assert not Padded(siblings(8, 1), torch.device("cpu"), may_share=True).is_shared
     assert not Padded(siblings(), torch.device("cpu")).is_shared
+
+
+@pytest.mark.parametrize("policy", list(POLICIES.values()), ids=list(POLICIES))
+def test_a_model_with_a_sliding_window_reads_every_reply_whole(
+    policy: FullPolicy | LoraPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding inside a window would push prompt tokens out of it."""
+    transformers.MistralForCausalLM(
+        transformers.MistralConfig(
+            vocab_size=200, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, sliding_window=8, initializer_range=0.5,
+        )
+    ).save_pretrained(tmp_path)  # fmt: skip
+    spec = LearnerSpec(tmp_path, {"p": policy}, LearnerConfig(), LossConfig(), 8, 3)
+    found = Learner(spec).logprobs("p", siblings())
+    monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
+    for one, other in zip(found, Learner(spec).logprobs("p", siblings()), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_models_that_keep_every_token_may_share_and_others_may_not() -> None:
+    """By the cache that a configuration asks for, whatever its family calls it."""
+
+    class Decoder:
+        def __init__(self, config: object) -> None:
+            self.config = config
+
+        def forward(self, past_key_values: object = None) -> None: ...
+
+    windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    assert module.can_share(Decoder(transformers.Qwen2Config(num_hidden_layers=2)))
+    mixed = transformers.Qwen2Config(num_hidden_layers=2, **windows)
+    assert not module.can_share(Decoder(mixed))
+    assert not module.can_share(object())
+
+
+def test_ids_of_any_width_are_the_same_prompts() -> None:
+    items = siblings()
+    wide = [replace(item, prompt_ids=item.prompt_ids.astype(np.int64)) for item in items]
+    narrow_prompts, wide_prompts = (shared_prompts(i, torch.device("cpu")) for i in (items, wide))
+    assert narrow_prompts is not None
+    assert wide_prompts is not None
+    assert torch.equal(narrow_prompts.ids_UP, wide_prompts.ids_UP)

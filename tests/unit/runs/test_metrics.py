@@ -5,7 +5,7 @@ import pytest
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.runs.metrics import episode_metrics, failure_alarm, flatten
-from pettingllms.runs.summary import learner_tokens
+from pettingllms.runs.summary import learner_tokens, summarize
 from plays import LOST, linear, rewards, turn
 from toys import Relay, roll
 
@@ -158,3 +158,17 @@ def test_tokens_of_learners_are_theirs_alone_and_continuations_count_once() -> N
     episode.num_extra_tokens = 50
     assert learner_tokens([episode, episode], team()) == 2 * (3 * 2 + 50)
     assert learner_tokens([episode], team(rollout={"keep_continuations": True})) == 3 * 2
+
+
+@pytest.mark.parametrize("algo", ["counterfactual", "remove_role"])
+def test_tokens_of_replays_count_once_as_their_turns_are_kept(algo: str) -> None:
+    config = team(algo={"type": algo})
+    episodes = roll(Relay(), type="replay", replay=config.rollout.replay)
+    turns = [turn for episode in episodes for turn in episode.turns]
+    own = sum(turn.num_tokens for turn in turns if turn.policy == "policy_a")
+    assert learner_tokens(episodes, config) == own
+    assert summarize(episodes, config).num_tokens == sum(turn.num_tokens for turn in turns)
+
+
+def test_the_replays_of_that_test_have_tokens() -> None:
+    assert all(episode.num_extra_tokens for episode in roll(Relay(), type="replay", replay="kept"))
