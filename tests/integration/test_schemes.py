@@ -7,6 +7,8 @@ import pytest
 from running import config_of, drive, metrics_of
 
 pytestmark = pytest.mark.engine
+ROLES = {"role0": "a", "role1": "b"}
+SMALL = {"engine": "torch"}
 KINDS = {
     "lora": {"kind": "lora", "rank": 8, "lr": 1e-3},
     "full": {"kind": "full", "lr": 1e-3},
@@ -32,7 +34,7 @@ def both(*policies: str) -> dict[str, set[str]]:
 def test_policies_that_alternate_move_by_turns(kind: str, tiny: Path, tmp_path: Path) -> None:
     policies = {name: {**KINDS[kind], "model": str(tiny)} for name in ("a", "b")}
     turns = {"num_steps": 4, "alternate": ["a", "b"], "alternate_every": 1}
-    config = config_of(policies, {"role0": "a", "role1": "b"}, train=turns)
+    config = config_of(policies, ROLES, train=turns, inference=SMALL)
     found = drive(tmp_path, "levels", config)
     assert moved(found["history"]) == [both("a"), both("b"), both("a"), both("b")]
     lines = metrics_of(tmp_path / "run")
@@ -46,6 +48,6 @@ def test_a_policy_that_joins_late_rests_until_then(tiny: Path, tmp_path: Path) -
         "a": {**KINDS["lora"], "model": str(tiny)},
         "b": {**KINDS["lora"], "model": str(tiny), "join_step": 3},
     }
-    config = config_of(policies, {"role0": "a", "role1": "b"}, train={"num_steps": 4})
+    config = config_of(policies, ROLES, train={"num_steps": 4}, inference=SMALL)
     found = drive(tmp_path, "levels", config)
     assert moved(found["history"]) == [both("a"), both("a"), both("a", "b"), both("a", "b")]
