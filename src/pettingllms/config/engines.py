@@ -8,6 +8,8 @@ from pettingllms.config.section import Section
 
 Dtype = Literal["float32", "bfloat16"]
 CLIPS = {"clip": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
+LAST_RATE = 0.1
+"""Share of the learning rate that is left once it has fallen."""
 GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-3, "bfloat16": 0.2}
 
 
@@ -63,6 +65,15 @@ class LearnerConfig(Section):
     """AdamW's."""
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises to its value."""
+    decay_steps: int = Field(default=0, ge=0)
+    """Steps of the run over which the learning rate falls to a tenth, and stays there; 0: never.
+    Self-play that has found good play can lose it again at a rate that does not fall."""
+
+    def rate(self, num_updates: int, step: int) -> float:
+        """Share of the learning rate in a step of the run, after so many optimizer steps."""
+        rise = min(1.0, (num_updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        fall = min(1.0, (step - 1) / self.decay_steps) if self.decay_steps else 0.0
+        return rise * (1 - (1 - LAST_RATE) * fall)
 
 
 class LossConfig(Section):

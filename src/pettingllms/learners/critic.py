@@ -135,7 +135,7 @@ class Critic:
                 loss = self._accumulate(part, pulls)
                 norm = self._clip()
                 if np.isfinite(norm) and np.isfinite(loss):
-                    self._update()
+                    self._update(step)
                     losses.append(loss)
                     norms.append(norm)
                 else:
@@ -280,9 +280,8 @@ class Critic:
         ]
         return float(np.max(norms))
 
-    def _update(self) -> None:
-        warmup = self._spec.config.warmup_steps
-        share = min(1.0, (self._num_updates + 1) / warmup) if warmup else 1.0
+    def _update(self, step: int) -> None:
+        share = self._spec.config.rate(self._num_updates, step)
         for part in self._parts:
             for group in part.optimizer.param_groups:
                 group["lr"] = part.lr * share

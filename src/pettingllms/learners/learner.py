@@ -127,7 +127,7 @@ class Learner:
                 sums[name] = max(known, value) if name in MAXIMA else known + value
             grad_norm = self._clip(policy)
             if np.isfinite(grad_norm) and np.isfinite(part_loss):
-                self._update(policy)
+                self._update(policy, step)
                 grad_norms.append(grad_norm)
                 loss += part_loss
             else:
@@ -378,9 +378,9 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(parameters, self._spec.config.max_grad_norm)
         return float(whole(norm))
 
-    def _update(self, policy: str) -> None:
-        done, warmup = self._num_updates[policy], self._spec.config.warmup_steps
-        share = min(1.0, (done + 1) / warmup) if warmup else 1.0
+    def _update(self, policy: str, step: int) -> None:
+        done = self._num_updates[policy]
+        share = self._spec.config.rate(done, step)
         for group in self._optimizers[policy].param_groups:
             group["lr"] = self._spec.policies[policy].lr * share
         self._optimizers[policy].step()

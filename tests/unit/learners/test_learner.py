@@ -176,3 +176,14 @@ def test_weights_of_another_model_are_refused(model: Path) -> None:
     other = learner(model, {"a": LoraPolicy(model="m", rank=2)})
     with pytest.raises(ValueError, match="shape"):
         made.load("a", other.files("a")[0])
+
+
+def test_a_rate_that_has_fallen_moves_weights_less(model: Path) -> None:
+    def moved(step: int) -> float:
+        made = learner(model, FULL, decay_steps=10)
+        before = {name: p.detach().clone() for name, p in made._parameters("f").items()}
+        made.train("f", batch(made, "f"), step)
+        after = made._parameters("f")
+        return max(float((after[name].detach() - before[name]).abs().max()) for name in before)
+
+    assert moved(11) == pytest.approx(moved(1) / 10, rel=0.01)
