@@ -84,8 +84,8 @@ def test_a_critic_beside_the_only_policy_is_no_policy(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    start = saved_run(tmp_path / "sft", {"first": model(), "secund": model()})
-    with pytest.raises(CheckpointError, match=r"no policy 'second' to start from; .*secund"):
+    start = saved_run(tmp_path / "sft", {"first": model(), "second_one": model()})
+    with pytest.raises(CheckpointError, match=r"no policy 'second' to start from; .*second_one"):
         start_weights(config(start, FULL, FULL))
 
 
