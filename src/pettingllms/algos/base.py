@@ -21,6 +21,8 @@ class Algorithm(ABC):
 
     Config: ClassVar[type[AlgoConfig]] = AlgoConfig
     """The options that a configuration file may set under [algo]."""
+    config: AlgoConfig
+    """Those that are set. An algorithm with options of its own says here which class they have."""
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What a run must provide: siblings in forks of their own, replays of a finished episode,
     replays in which a role is silent, values of a critic, and for a critic of all roles what the

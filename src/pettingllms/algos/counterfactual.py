@@ -21,7 +21,7 @@ from typing import ClassVar
 from pettingllms.algos.at_grpo import AtGrpo
 from pettingllms.algos.base import Need, reward_list
 from pettingllms.algos.credit import leave_one_out
-from pettingllms.config import AlgoConfig, RewardConfig
+from pettingllms.config import AlgoConfig
 from pettingllms.types import Episode, Group, Member
 
 
@@ -37,17 +37,9 @@ class Counterfactual(AtGrpo):
     """A = R_t - mean of R_t over the other replies of the role in this state, the rest replayed."""
 
     Config = CounterfactualConfig
+    config: CounterfactualConfig
     needs: ClassVar[frozenset[Need]] = frozenset({"replays"})
     min_samples: ClassVar[int] = 1
-
-    def __init__(
-        self,
-        config: CounterfactualConfig | None = None,
-        reward: RewardConfig | None = None,
-        policies: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__(config, reward, policies)
-        self._train_alternatives = (config or CounterfactualConfig()).train_alternatives
 
     def advantages(self, group: Group) -> list[float]:
         return leave_one_out(reward_list(group))
@@ -56,4 +48,7 @@ class Counterfactual(AtGrpo):
         trunk = set(episode.trunk())
         for key, member in super()._siblings(episode):
             given = all(turn.step in trunk for turn in member.turns)
-            yield key, member if given or self._train_alternatives else replace(member, turns=[])
+            yield (
+                key,
+                member if given or self.config.train_alternatives else replace(member, turns=[]),
+            )

@@ -14,45 +14,17 @@ one, or it pays to be wrong first and to come over later.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pydantic import Field
-
 from pettingllms.algos.base import Algorithm, problem, reward_list
 from pettingllms.algos.credit import shaped_reward, standardized
-from pettingllms.algos.shaping import Prices, shaped_score
-from pettingllms.config import AlgoConfig, RewardConfig
+from pettingllms.algos.shaping import DebateConfig, shaped_score
 from pettingllms.types import Episode, Failed, Group, Member, Reward, Scored, Turn
-
-
-class DebateConfig(AlgoConfig):
-    """Options of debate."""
-
-    gamma: float = Field(default=0.3, ge=0, le=1)
-    """What everyone's mean score of the next round counts beside an answer's own; 0: nothing."""
-    right_at: float = 0.5
-    """The score from which on an answer is right."""
-    follow_right: float = Field(default=0.1, ge=0)
-    """Paid for coming over to a majority that was right in the round before."""
-    follow_wrong: float = Field(default=0.1, ge=0)
-    """Taken for leaving a right answer for a majority that was wrong in the round before."""
-    lead_right: float = Field(default=0.1, ge=0)
-    """Paid for a right answer, times the share of others that were wrong and are right next."""
-    lead_wrong: float = Field(default=0.1, ge=0)
-    """Taken for a wrong answer, times the share of others that were right and are wrong next."""
 
 
 class Debate(Algorithm):
     """A = (shaped R_t - mean) / deviation over one role's answers in one round of the task."""
 
     Config = DebateConfig
-
-    def __init__(
-        self,
-        config: DebateConfig | None = None,
-        reward: RewardConfig | None = None,
-        policies: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__(config, reward, policies)
-        self._prices = Prices(**self.config.model_dump(exclude={"type"}))
+    config: DebateConfig
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
         return self.grouped(part for episode in episodes for part in self._answers(episode))
@@ -71,7 +43,7 @@ class Debate(Algorithm):
         for number, turn, score in answers:
             shaped = score
             if not isinstance(score, Failed):
-                value = shaped_score(rounds, turn.role, number, self._prices)
+                value = shaped_score(rounds, turn.role, number, self.config)
                 shaped = None if value is None else Scored(value)
             reward = shaped_reward(episode, turn, shaped, self.reward)
             if self.learns(turn) and isinstance(reward, Scored):

@@ -19,7 +19,6 @@ from pydantic import Field
 from pettingllms.algos.credit import rewards_between
 from pettingllms.algos.gae import gae
 from pettingllms.algos.valued import Estimate, Valued, ValuedConfig, targets_at, values_of
-from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.types import Episode, Turn
 
 
@@ -39,16 +38,7 @@ class Ppo(Valued):
     """A = generalised advantage estimate of the role's rewards and its critic's values."""
 
     Config = PpoConfig
-
-    def __init__(
-        self,
-        config: AlgoConfig | None = None,
-        reward: RewardConfig | None = None,
-        policies: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__(config, reward, policies)
-        assert isinstance(self.config, PpoConfig)  # noqa: S101 - as the configuration reads it
-        self._options = self.config
+    config: PpoConfig
 
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
         for episode, _, part in self.plays(episodes):
@@ -56,7 +46,7 @@ class Ppo(Valued):
 
     def _chain(self, turns: Sequence[Turn], rewards: Sequence[float]) -> Iterator[Estimate]:
         """One role's part in one play. A reply without a token still is a state."""
-        by_token = self._options.level == "token"
+        by_token = self.config.level == "token"
         counts = [max(1, turn.num_tokens) if by_token else 1 for turn in turns]
         values = [
             value
@@ -68,7 +58,7 @@ class Ppo(Valued):
             for reward, count in zip(rewards, counts, strict=True)
             for number in [*[0.0] * (count - 1), reward]
         ]
-        found = gae(paid, values, self._options.gamma, self._options.gae_lambda)
+        found = gae(paid, values, self.config.gamma, self.config.gae_lambda)
         start = 0
         for turn, count in zip(turns, counts, strict=True):
             part = slice(start, start + count)

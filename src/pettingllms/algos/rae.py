@@ -30,6 +30,7 @@ class Rae(Algorithm):
     """A = R - b, where b is the running mean of what this role was paid in this environment."""
 
     Config = RaeConfig
+    config: RaeConfig
     min_samples: ClassVar[int] = 1
     min_members: ClassVar[int] = 1
 
@@ -40,7 +41,6 @@ class Rae(Algorithm):
         policies: frozenset[str] | None = None,
     ) -> None:
         super().__init__(config, reward, policies)
-        self._decay = (config or RaeConfig()).decay
         self._baselines: dict[str, float] = {}
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
@@ -52,7 +52,7 @@ class Rae(Algorithm):
 
     def update(self, groups: Sequence[Group]) -> None:
         for group in groups:
-            kept = self._decay ** len(group.members)
+            kept = self.config.decay ** len(group.members)
             before = self._baselines.get(_name(group), 0.0)
             self._baselines[_name(group)] = kept * before + (1 - kept) * mean(reward_list(group))
 

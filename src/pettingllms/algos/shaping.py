@@ -21,28 +21,35 @@ that side is paid.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from pydantic import Field
 
 from pettingllms.algos.credit import mean
+from pettingllms.config import AlgoConfig
 
 Round = Mapping[str, float | None]
 """What each role scored in one round; None if it gave no answer that was scored. A role that did
 not speak, or whose score failed, is not in it: nothing is known of it and nothing follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What counts as right, what the future is worth, and what moving and being moved pays."""
+class DebateConfig(AlgoConfig):
+    """Options of debate."""
 
-    gamma: float
-    right_at: float
-    follow_right: float
-    follow_wrong: float
-    lead_right: float
-    lead_wrong: float
+    gamma: float = Field(default=0.3, ge=0, le=1)
+    """What everyone's mean score of the next round counts beside an answer's own; 0: nothing."""
+    right_at: float = 0.5
+    """The score from which on an answer is right."""
+    follow_right: float = Field(default=0.1, ge=0)
+    """Paid for coming over to a majority that was right in the round before."""
+    follow_wrong: float = Field(default=0.1, ge=0)
+    """Taken for leaving a right answer for a majority that was wrong in the round before."""
+    lead_right: float = Field(default=0.1, ge=0)
+    """Paid for a right answer, times the share of others that were wrong and are right next."""
+    lead_wrong: float = Field(default=0.1, ge=0)
+    """Taken for a wrong answer, times the share of others that were right and are wrong next."""
 
 
-def shaped_score(rounds: Sequence[Round], role: str, at: int, prices: Prices) -> float | None:
+def shaped_score(rounds: Sequence[Round], role: str, at: int, prices: DebateConfig) -> float | None:
     """All that one answer is worth; None if neither it nor anything that counts after it scored."""
     own = rounds[at][role]
     paid = [*([] if own is None else [own]), *later_scores(rounds, at, prices.gamma)]
@@ -68,7 +75,7 @@ def majority(heard: Round, listener: str, right_at: float) -> bool | None:
     return None if num_right == num_wrong else num_right > num_wrong
 
 
-def following(rounds: Sequence[Round], role: str, at: int, prices: Prices) -> float:
+def following(rounds: Sequence[Round], role: str, at: int, prices: DebateConfig) -> float:
     """`follow_right` or minus `follow_wrong` for coming over to the majority one round ago."""
     now = rounds[at][role]
     if at == 0 or now is None or role not in rounds[at - 1]:
@@ -81,7 +88,7 @@ def following(rounds: Sequence[Round], role: str, at: int, prices: Prices) -> fl
     return prices.follow_right if side else -prices.follow_wrong
 
 
-def leading(rounds: Sequence[Round], role: str, at: int, prices: Prices) -> float:
+def leading(rounds: Sequence[Round], role: str, at: int, prices: DebateConfig) -> float:
     """`lead_right` or minus `lead_wrong`, times the share of the others that came over next."""
     own = rounds[at][role]
     if own is None or at + 1 == len(rounds):

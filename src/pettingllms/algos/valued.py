@@ -14,7 +14,7 @@ import numpy as np
 
 from pettingllms.algos.base import Algorithm, Need, reward_list
 from pettingllms.algos.credit import mean, standardized
-from pettingllms.config import AlgoConfig, RewardConfig
+from pettingllms.config import AlgoConfig
 from pettingllms.types import Episode, Group, Member, Turn, Values
 
 
@@ -39,19 +39,10 @@ class Valued(Algorithm):
     """Compares each reply with what a critic expected."""
 
     Config: ClassVar[type[AlgoConfig]] = ValuedConfig
+    config: ValuedConfig
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})
     min_samples: ClassVar[int] = 1
     min_members: ClassVar[int] = 1
-
-    def __init__(
-        self,
-        config: AlgoConfig | None = None,
-        reward: RewardConfig | None = None,
-        policies: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__(config, reward, policies)
-        assert isinstance(self.config, ValuedConfig)  # noqa: S101 - subclasses have its fields
-        self._standardize = self.config.standardize
 
     @abstractmethod
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
@@ -85,7 +76,7 @@ class Valued(Algorithm):
         )
 
     def _scaled(self, advantages: list[float]) -> list[float]:
-        return standardized(advantages) if self._standardize else advantages
+        return standardized(advantages) if self.config.standardize else advantages
 
 
 def values_of(turn: Turn) -> list[float]:

@@ -18,7 +18,6 @@ from pettingllms.algos.credit import team_reward, team_rewards
 from pettingllms.algos.gae import discounted
 from pettingllms.algos.rounds import rounds, turns_in
 from pettingllms.algos.valued import Estimate, Valued, ValuedConfig, targets_at, values_of
-from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.types import Episode, Scored, Turn
 
 
@@ -36,17 +35,8 @@ class Vdn(Valued):
     """A = q - v, where the sums of q and of v over a round are trained on the team's return."""
 
     Config = VdnConfig
+    config: VdnConfig
     mixer: ClassVar[Mixer | None] = "sum"
-
-    def __init__(
-        self,
-        config: AlgoConfig | None = None,
-        reward: RewardConfig | None = None,
-        policies: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__(config, reward, policies)
-        assert isinstance(self.config, VdnConfig)  # noqa: S101 - as the configuration reads it
-        self._gamma = self.config.gamma
 
     def joints(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
         return [joint for episode in episodes for joint, _ in self._rounds(episode)]
@@ -68,7 +58,7 @@ class Vdn(Valued):
         parts = rounds(episode)
         if not parts or not isinstance(team_reward(episode, parts[0][0], self.reward), Scored):
             return
-        returns = discounted(team_rewards(episode, parts, self.reward), self._gamma)
+        returns = discounted(team_rewards(episode, parts, self.reward), self.config.gamma)
         for part, paid in zip(parts, returns, strict=True):
             joint = [turn for turn in turns_in(episode, part) if self.learns(turn)]
             if joint:

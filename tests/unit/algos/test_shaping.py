@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.algos.debate import DebateConfig
-from pettingllms.algos.shaping import Prices, following, leading, majority, shaped_score
+from pettingllms.algos.shaping import DebateConfig, following, leading, majority, shaped_score
 
 near = pytest.approx
 
-PRICES = Prices(
+PRICES = DebateConfig(
     gamma=0.5, right_at=0.5, follow_right=0.1, follow_wrong=0.2, lead_right=0.3, lead_wrong=0.4
 )
-SCORES_ALONE = Prices(
+SCORES_ALONE = DebateConfig(
     gamma=0.5, right_at=0.5, follow_right=0, follow_wrong=0, lead_right=0, lead_wrong=0
 )
-DEFAULTS = Prices(**DebateConfig().model_dump(exclude={"type"}))
+DEFAULTS = DebateConfig()
 
 ROLES = "abcd"
 scores = st.floats(0, 1).map(lambda x: round(x, 3))
@@ -27,7 +26,7 @@ rounds_with_gaps = st.lists(
     st.dictionaries(st.sampled_from(ROLES), st.none() | scores), min_size=1, max_size=4
 )
 prices = st.builds(
-    Prices,
+    DebateConfig,
     gamma=st.floats(0, 1),
     right_at=st.floats(0, 1),
     follow_right=st.floats(0, 2),
@@ -206,7 +205,7 @@ def test_without_any_score_there_is_no_number() -> None:
 
 @given(rounds=rounds_with_gaps)
 def test_without_a_future_and_without_prices_an_answer_is_worth_its_own_score_alone(rounds) -> None:
-    priced = Prices(
+    priced = DebateConfig(
         gamma=0, right_at=0.5, follow_right=0, follow_wrong=0, lead_right=0, lead_wrong=0
     )
     assert all_worth(rounds, priced) == {
