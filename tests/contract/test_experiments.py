@@ -1,12 +1,14 @@
 """Every experiment that ships can run: its configurations load, with and without --quick."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from pettingllms.collect import collect
 from pettingllms.experiments.plan import Order, Plan, make_plan
-from pettingllms.experiments.spec import load_experiment
+from pettingllms.experiments.spec import Experiment, load_experiment
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/experiment.toml"))
@@ -47,6 +49,13 @@ def test_mazes_are_compared_at_equal_cost(tmp_path: Path) -> None:
     assert len(replies) == 1
     mazes = {repr(a.config.env.model_copy(update={"solo": 0, "max_rounds": 0})) for a in arms}
     assert len(mazes) == 1
+
+
+def test_the_experiment_on_the_page_of_results_is_one() -> None:
+    page = (ROOT / "docs" / "results.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.S)
+    experiment = Experiment.model_validate(tomllib.loads(text))
+    assert list(experiment.problems()) == []
 
 
 def test_every_experiment_is_on_the_page_of_results() -> None:
