@@ -53,7 +53,7 @@ def test_mazes_are_compared_at_equal_cost(tmp_path: Path) -> None:
 
 def test_the_experiment_on_the_page_of_results_is_one() -> None:
     page = (ROOT / "docs" / "results.md").read_text()
-    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.S)
+    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     experiment = Experiment.model_validate(tomllib.loads(text))
     assert list(experiment.problems()) == []
 
