@@ -142,9 +142,11 @@ def _batches(items: Sequence[Item], config: RunConfig, policy: str) -> Iterator[
 
 
 def _supervised(config: RunConfig) -> RunConfig:
-    """The run whose learner learns by likelihood alone, one optimizer step a batch. Critics have
-    nothing to learn from: nothing is paid."""
-    learner = config.learner.model_copy(update={"num_minibatches": 1, "num_epochs": 1})
+    """The run whose learner learns by likelihood alone, one optimizer step a batch, at a rate that
+    does not fall: `decay_steps` counts steps of training. Critics have nothing to learn from:
+    nothing is paid."""
+    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": 0}
+    learner = config.learner.model_copy(update=once)
     policies = dict(config.policies)
     if config.sft.lr is not None:
         for name in config.trained_policies():

@@ -93,10 +93,16 @@ def test_a_reply_that_was_cut_teaches_no_end(model: Path) -> None:
 
 
 def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
-    options = {"loss": {"kl": 0.1, "entropy": 0.1}, "algo": {"type": "mappo"}}
+    options = {
+        "loss": {"kl": 0.1, "entropy": 0.1},
+        "algo": {"type": "mappo"},
+        "learner": {"decay_steps": 2, "num_minibatches": 3},
+    }
     run = parse_config({**config(model, lr=0.5).model_dump(exclude={"critic"}), **options})
     taught = _supervised(run)
     assert (taught.loss.type, taught.loss.kl, taught.loss.entropy) == ("plain", 0, 0)
+    assert taught.learner.rate(num_updates=100, step=100) == 1
+    assert taught.learner.num_minibatches == 1
     assert taught.critic is None
     assert plan_critics(run)
     assert not plan_critics(taught)

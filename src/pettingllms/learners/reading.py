@@ -55,9 +55,10 @@ def can_share(decoder: Any) -> bool:
 def shared_prompts(items: Sequence[Item], device: torch.device) -> Shared | None:
     """The prompts of a pass, each once; None if reading replies behind them would save too little
     for the second pass that it takes."""
-    prompts: dict[bytes, int] = {}
-    of = [prompts.setdefault(item.prompt_ids.tobytes(), len(prompts)) for item in items]
-    unique = [items[of.index(at)].prompt_ids for at in range(len(prompts))]
+    prompts = {item.prompt_ids.tobytes(): item.prompt_ids for item in items}
+    unique = list(prompts.values())
+    row_of = {prompt: row for row, prompt in enumerate(prompts)}
+    of = [row_of[item.prompt_ids.tobytes()] for item in items]
     widest = max(map(len, unique))
     longest = max(len(item.response_ids) for item in items)
     whole = len(items) * max(item.num_tokens for item in items)
