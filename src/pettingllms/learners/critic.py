@@ -29,6 +29,7 @@ from pettingllms.learners.model import Padded, ValueModel, decoder_layers, load_
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
+    give_back,
     num_ranks,
     of_all_ranks,
     own_rank,
@@ -142,8 +143,7 @@ class Critic:
                     num_skipped += 1
                 for moved in self._parts:
                     moved.optimizer.zero_grad(set_to_none=True)
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # an engine on the same device wakes up next
+        give_back(self._device)
         return {
             "value_loss": float(np.mean(losses)) if losses else 0.0,
             "explained_variance": explained(items)

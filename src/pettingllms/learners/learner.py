@@ -28,6 +28,7 @@ from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, loa
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
+    give_back,
     num_ranks,
     of_all_ranks,
     own_rank,
@@ -138,8 +139,7 @@ class Learner:
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
         means = {SHARES.get(n, n): v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
         seconds = time.perf_counter() - start
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # an engine on the same device wakes up next
+        give_back(self._device)
         return (
             means
             | valued
