@@ -143,9 +143,8 @@ def _batches(items: Sequence[Item], config: RunConfig, policy: str) -> Iterator[
 
 def _supervised(config: RunConfig) -> RunConfig:
     """The run whose learner learns by likelihood alone, one optimizer step a batch, at a rate that
-    does not fall: `decay_steps` counts steps of training. Critics have nothing to learn from:
-    nothing is paid."""
-    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": 0}
+    falls to the end. Critics have nothing to learn from: nothing is paid."""
+    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": config.sft.num_steps}
     learner = config.learner.model_copy(update=once)
     policies = dict(config.policies)
     if config.sft.lr is not None:

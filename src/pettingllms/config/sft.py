@@ -21,4 +21,5 @@ class SftConfig(Section):
     num_turns: int = Field(default=256, ge=1)
     """Turns in one step."""
     lr: float | None = Field(default=None, gt=0)
-    """Learning rate; left out: each policy's own."""
+    """Learning rate at the start, which falls to a tenth at the end; left out: each policy's
+    own."""
