@@ -98,7 +98,9 @@ def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
         "algo": {"type": "mappo"},
         "learner": {"decay_steps": 2, "num_minibatches": 3},
     }
-    run = parse_config({**config(model, lr=0.5, num_steps=8).model_dump(exclude={"critic"}), **options})
+    run = parse_config(
+        {**config(model, lr=0.5, num_steps=8).model_dump(exclude={"critic"}), **options}
+    )
     taught = _supervised(run)
     assert (taught.loss.type, taught.loss.kl, taught.loss.entropy) == ("plain", 0, 0)
     rates = [taught.learner.rate(num_updates=100, step=step) for step in (1, 8, 9)]

@@ -1,4 +1,4 @@
-"""A player that is good every other time.
+"""A player that is good now and then.
 
 Whoever learns from it sees what good play is and plays badly: a start that reinforcement learning
 can make something of. The best player would leave it nothing to do, a random one nothing to build
@@ -12,10 +12,18 @@ from typing import Any
 from pettingllms.envs.base import Player
 
 
-def careless(strong: Player, weak: Player) -> Player:
-    """A player that plays as one of two, by the toss of a coin for every reply."""
-    return partial(_play, strong, weak)
+def careless(strong: Player, weak: Player, strong_share: float = 0.5) -> Player:
+    """A player that plays as one of two, by chance for every reply."""
+    return partial(_play, strong, weak, strong_share)
 
 
-def _play(strong: Player, weak: Player, env: Any, state: Any, role: str, rng: random.Random) -> str:
-    return (strong if rng.random() < 0.5 else weak)(env, state, role, rng)
+def _play(
+    strong: Player,
+    weak: Player,
+    strong_share: float,
+    env: Any,
+    state: Any,
+    role: str,
+    rng: random.Random,
+) -> str:
+    return (strong if rng.random() < strong_share else weak)(env, state, role, rng)

@@ -11,6 +11,7 @@ from pettingllms.envs.answers import BadReply
 from pettingllms.envs.plan_check import PlanCheck, PlanCheckConfig
 
 MOVES = "UDLR"
+OPPOSITE = dict(zip(MOVES, "DURL", strict=True))
 WALL = "#"
 MOVE_RULES = (
     "A plan is its moves in order, as letters: U up, D down, L left, R right. It looks like UDLR."
@@ -116,6 +117,11 @@ class GridPlan(PlanCheck[Grid, GridConfigT]):
         if len(moves) > self.config.max_moves:
             raise BadReply(f"{len(moves)} moves, but a plan has at most {self.config.max_moves}")
         return moves
+
+
+def without_last(env: Any, puzzle: Grid, plan: str) -> str:
+    """A plan that stops a move short; one of a single move turns the other way."""
+    return plan[:-1] or OPPOSITE[plan]
 
 
 def random_moves(env: Any, puzzle: Grid, rng: random.Random) -> str:

@@ -25,6 +25,9 @@ from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
 PLANNER, CHECKER, SOLVER = "planner", "checker", "solver"
 ACCEPT = "accept"
+CAREFUL = 0.15
+"""How often the careless player takes care. Replies add up: a team of two that never errs when it
+takes care solves twice as many puzzles."""
 TRIES = 64
 """Puzzles to make before one of the other split's half is taken."""
 
@@ -268,12 +271,14 @@ class Script:
     """Environment and puzzle in; a solution out, or None if it gives up."""
     guess: Callable[[Any, Any, random.Random], str]
     """Environment, puzzle and a source of chance in; any plan out."""
+    spoil: Callable[[Any, Any, str], str]
+    """Environment, puzzle and its solution in; a plan that is right but for its end out."""
 
     def players(self, strong: str) -> Mapping[str, Player]:
-        """The random player, the strong one under its name, and one that is either by chance."""
+        """The random player, the strong one under its name, and one that is strong or hasty."""
         return {
             "random": self.play_random,
-            "careless": careless(self.play_strong, self.play_random),
+            "careless": careless(self.play_strong, self.play_hasty, CAREFUL),
             strong: self.play_strong,
         }
 
@@ -282,6 +287,14 @@ class Script:
         if _may_accept(state, role) and rng.random() < 0.5:
             return str(env.reply_of(ACCEPT))
         return str(env.reply_of(self.guess(env, state.puzzle, rng)))
+
+    def play_hasty(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """The solution but for its end, or acceptance of a plan that it has not looked at."""
+        if _may_accept(state, role):
+            return str(env.reply_of(ACCEPT))
+        if (solution := self.solve(env, state.puzzle)) is None:
+            return self.play_random(env, state, role, rng)
+        return str(env.reply_of(self.spoil(env, state.puzzle, solution)))
 
     def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """The solution, or acceptance of a plan that is right."""

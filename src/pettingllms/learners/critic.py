@@ -35,6 +35,7 @@ from pettingllms.learners.sharding import (
     own_rank,
     place,
     reshard,
+    trim_heap,
 )
 from pettingllms.learners.values import (
     explained,
@@ -157,6 +158,7 @@ class Critic:
 
     def saved(self) -> dict[str, bytes]:
         """Weights and moments. All ranks take part; rank 0 alone has something to give."""
+        trim_heap()
         reshard(self._model)
         weights = {n: whole(p) for part in self._parts for n, p in part.parameters.items()}
         moments: dict[str, Tensor] = {}

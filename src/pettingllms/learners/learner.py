@@ -34,6 +34,7 @@ from pettingllms.learners.sharding import (
     own_rank,
     place,
     reshard,
+    trim_heap,
 )
 from pettingllms.learners.values import explained, num_targets, squared_errors
 from pettingllms.learners.weights import (
@@ -205,6 +206,7 @@ class Learner:
 
     def state(self, policy: str) -> dict[str, bytes]:
         """What training needs besides the weights, to go on as if it had never stopped."""
+        trim_heap()
         names = list(self._moved(policy))
         reshard(self._model)
         tensors = moments_of(self._optimizers[policy], names)

@@ -107,6 +107,23 @@ def test_strong_checker_corrects_a_wrong_plan(name):
 
 
 @each_env
+@pytest.mark.parametrize("solo", [False, True])
+def test_careless_players_solve_less_than_three_puzzles_in_ten(name, solo):
+    env = make_env(name, solo=solo)
+    player, rng = env.players["careless"], random.Random(0)
+    solved = 0
+    for task in env.tasks("train")[:300]:
+        state = env.reset(task, 0)
+        while env.acting(state):
+            (role,) = env.acting(state)
+            result = env.step(state, {role: player(env, state, role, rng)})
+            assert not result.metrics["illegal"]
+            state = result.state
+        solved += env.success(state, env.roles[0])
+    assert 0.15 < solved / 300 < 0.3
+
+
+@each_env
 def test_levels_come_from_the_tasks_seed_alone(name):
     env, twin = make_env(name), make_env(name)
     tasks = [*env.tasks("train")[:20], *env.tasks("test")[:20]]

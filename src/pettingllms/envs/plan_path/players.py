@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pettingllms.envs.grid import Grid, random_moves
+from pettingllms.envs.grid import Grid, random_moves, without_last
 from pettingllms.envs.plan_check import Script
 from pettingllms.envs.plan_path.levels import shortest_plan
 
@@ -11,4 +11,4 @@ def _solve_for(env: Any, maze: Grid) -> str | None:
     return shortest_plan(maze)
 
 
-PLAYERS = Script(_solve_for, random_moves).players("bfs")
+PLAYERS = Script(_solve_for, random_moves, without_last).players("bfs")

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
-from pettingllms.envs.grid import Grid, distances, random_moves, shortest_walk
+from pettingllms.envs.grid import Grid, distances, random_moves, shortest_walk, without_last
 from pettingllms.envs.plan_check import Script
 from pettingllms.envs.sokoban.rules import goals_of, start_of
 
@@ -131,4 +131,4 @@ def _solve_for(env: Any, level: Grid) -> str | None:
     return solve(level, env.config.max_moves)
 
 
-PLAYERS = Script(_solve_for, random_moves).players("astar")
+PLAYERS = Script(_solve_for, random_moves, without_last).players("astar")

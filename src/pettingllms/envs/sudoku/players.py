@@ -16,4 +16,11 @@ def _guess(env: Any, puzzle: str, rng: random.Random) -> str:
     return "".join(rng.choice(digits) if cell == BLANK else cell for cell in puzzle)
 
 
-PLAYERS = Script(_solve_for, _guess).players("backtracking")
+def _spoil(env: Any, puzzle: str, solution: str) -> str:
+    """The last blank holds another digit."""
+    last = puzzle.rindex(BLANK)
+    other: str = env.digits[int(solution[last]) % len(env.digits)]
+    return solution[:last] + other + solution[last + 1 :]
+
+
+PLAYERS = Script(_solve_for, _guess, _spoil).players("backtracking")
