@@ -38,11 +38,10 @@ def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
     A level counts only if all of them were paid at it. Where one reply ends the play and another
     does not, only the first has been paid for the outcome, and "not yet" is not zero.
     """
-    levels = [_turn_levels(episode, turn) for turn in turns if turn.failure is None]
-    shared = [all(paid is not None for paid in level) for level in zip(*levels, strict=True)]
-    return [
-        turn.failure or _mixed(_only(shared, _turn_levels(episode, turn)), mix) for turn in turns
-    ]
+    levels = {id(turn): _turn_levels(episode, turn) for turn in turns if turn.failure is None}
+    each = zip(*levels.values(), strict=True)
+    shared = [all(paid is not None for paid in level) for level in each]
+    return [turn.failure or _mixed(_only(shared, levels[id(turn)]), mix) for turn in turns]
 
 
 def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:

@@ -69,6 +69,8 @@ NO_REWARDS = Rewards()
 def total(rewards: Iterable[Reward | None]) -> Reward | None:
     """The sum of what was paid: a failure if any part failed, None if nothing was paid at all."""
     paid = [reward for reward in rewards if reward is not None]
+    if len(paid) == 1:
+        return paid[0]
     failed = next((reward for reward in paid if isinstance(reward, Failed)), None)
     if failed is not None or not paid:
         return failed
