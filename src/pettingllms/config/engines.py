@@ -66,14 +66,19 @@ class LearnerConfig(Section):
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises to its value."""
     decay_steps: int = Field(default=0, ge=0)
-    """Steps of the run over which the learning rate falls to a tenth, and stays there; 0: never.
-    Self-play that has found good play can lose it again at a rate that does not fall."""
+    """Steps of the run over which learning rate and `loss.entropy` fall to a tenth, and stay
+    there; 0: never. Self-play that has found good play can lose it again at a rate that does not
+    fall, and what is left of exploration at the end is mistakes."""
 
     def rate(self, num_updates: int, step: int) -> float:
         """Share of the learning rate in a step of the run, after so many optimizer steps."""
         rise = min(1.0, (num_updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return rise * self.cooled(step)
+
+    def cooled(self, step: int) -> float:
+        """What is left in a step of the run of all that falls."""
         fall = min(1.0, (step - 1) / self.decay_steps) if self.decay_steps else 0.0
-        return rise * (1 - (1 - LAST_RATE) * fall)
+        return 1 - (1 - LAST_RATE) * fall
 
 
 class LossConfig(Section):

@@ -114,7 +114,7 @@ class Learner:
     def train(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
         """Go through a batch; give what happened on the way, means over its tokens."""
         self._activate(policy)
-        start, config = time.perf_counter(), self._spec.config
+        start, config, loss_config = time.perf_counter(), self._spec.config, self._loss(step)
         parts = [
             split(items, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
             for epoch in range(config.num_epochs)
@@ -123,7 +123,7 @@ class Learner:
         sums: dict[str, float] = {}
         grad_norms, num_skipped, loss = [], 0, 0.0
         for part in (part for epoch in parts for part in epoch):
-            part_loss, part_sums = self._accumulate(policy, part, old)
+            part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
             for name, value in part_sums.items():
                 known = sums.get(name, 0.0)
                 sums[name] = max(known, value) if name in MAXIMA else known + value
@@ -290,13 +290,17 @@ class Learner:
         return dict(zip(map(id, items), self.logprobs(policy, items), strict=True))
 
     def _accumulate(
-        self, policy: str, items: Sequence[Item], old: Mapping[int, LogProbs] | None
+        self,
+        policy: str,
+        items: Sequence[Item],
+        old: Mapping[int, LogProbs] | None,
+        config: LossConfig,
     ) -> tuple[float, dict[str, float]]:
         """Gradients of a minibatch, over as many passes as its tokens need."""
         num_tokens = sum(len(item.response_ids) for item in items)
         scale = Scale(num_tokens, len(items), self._spec.max_reply_tokens)
         temperature = self._spec.policies[policy].temperature
-        want_entropy = self._spec.loss.entropy > 0
+        want_entropy = config.entropy > 0
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
         for batch in micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[
@@ -324,10 +328,10 @@ class Learner:
                 entropy_BT=None if entropy_N is None else padded.spread(entropy_N),
                 ref_logp_BT=self._reference_logprobs(padded, temperature),
             )
-            loss, measured = policy_loss(inputs, scale, self._spec.loss)
+            loss, measured = policy_loss(inputs, scale, config)
             if value_M is not None:
                 errors = self._value_errors(padded, value_M)
-                loss = loss + self._spec.loss.value * errors / max(1, num_targets(items))
+                loss = loss + config.value * errors / max(1, num_targets(items))
                 measured["value_errors"] = errors.detach()
             torch.autograd.backward(loss)
             total += loss.detach().cpu()
@@ -335,6 +339,11 @@ class Learner:
                 join = torch.maximum if name in MAXIMA else torch.add
                 sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
         return self._over_ranks(total, sums)
+
+    def _loss(self, step: int) -> LossConfig:
+        """The loss of a step of the run."""
+        entropy = self._spec.loss.entropy * self._spec.config.cooled(step)
+        return self._spec.loss.model_copy(update={"entropy": entropy})
 
     def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:
         assert self._spec.critic is not None  # noqa: S101 - there is a head

@@ -187,3 +187,13 @@ def test_a_rate_that_has_fallen_moves_weights_less(model: Path) -> None:
         return max(float((after[name].detach() - before[name]).abs().max()) for name in before)
 
     assert moved(11) == pytest.approx(moved(1) / 10, rel=0.01)
+
+
+def test_a_bonus_for_entropy_falls_with_the_rate(model: Path) -> None:
+    def pull(step: int) -> float:
+        made = learner(model, FULL, {"entropy": 0.5}, decay_steps=10)
+        items = [replace(item, advantage=0.0) for item in batch(made, "f")]
+        return made.train("f", items, step)["grad_norm"]
+
+    assert pull(1) > 0
+    assert pull(11) == pytest.approx(pull(1) / 10, rel=1e-3)
