@@ -66,9 +66,11 @@ class LearnerConfig(Section):
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises to its value."""
     decay_steps: int = Field(default=0, ge=0)
-    """Steps of the run over which learning rate and `loss.entropy` fall to a tenth, and stay
-    there; 0: never. Self-play that has found good play can lose it again at a rate that does not
-    fall, and what is left of exploration at the end is mistakes."""
+    """Steps of the run over which the learning rate falls to a tenth, and stays there; 0: never.
+    Self-play that has found good play can lose it again at a rate that does not fall."""
+    decay_entropy: bool = True
+    """Let `loss.entropy` fall along with it: what is left of exploration at the end is mistakes.
+    In self-play a policy that no longer tries moves no longer punishes its own mistakes: false."""
 
     def rate(self, num_updates: int, step: int) -> float:
         """Share of the learning rate in a step of the run, after so many optimizer steps."""

@@ -8,12 +8,13 @@ import hashlib
 import json
 import platform
 import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pettingllms.config import to_toml
+from pettingllms.config import parse_config, to_toml
 from pettingllms.doctor import GIB, find_gpus, memory, num_cores
 from pettingllms.experiments.measure import Measured
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
@@ -105,7 +106,14 @@ def is_of(arm: PlannedArm) -> bool:
 def is_based_on(plan: Plan, basis: str) -> bool:
     """Whether a seed's models are those that would be made now; so they are if there are none."""
     path = plan.folder / BASIS
-    return not path.is_file() or path.read_text(encoding="utf-8") == basis
+    return not path.is_file() or _made_of(path.read_text(encoding="utf-8")) == _made_of(basis)
+
+
+def _made_of(basis: str) -> dict[str, Any]:
+    """Configurations as they are read: an option that came later has its default."""
+    parts: dict[str, Any] = json.loads(basis)
+    starts = [parse_config(tomllib.loads(text)) for text in parts["warm_starts"]]
+    return {**parts, "warm_starts": starts}
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

@@ -342,8 +342,10 @@ class Learner:
 
     def _loss(self, step: int) -> LossConfig:
         """The loss of a step of the run."""
-        entropy = self._spec.loss.entropy * self._spec.config.cooled(step)
-        return self._spec.loss.model_copy(update={"entropy": entropy})
+        loss, config = self._spec.loss, self._spec.config
+        if not config.decay_entropy:
+            return loss
+        return loss.model_copy(update={"entropy": loss.entropy * config.cooled(step)})
 
     def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:
         assert self._spec.critic is not None  # noqa: S101 - there is a head

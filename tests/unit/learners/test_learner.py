@@ -190,10 +190,11 @@ def test_a_rate_that_has_fallen_moves_weights_less(model: Path) -> None:
 
 
 def test_a_bonus_for_entropy_falls_with_the_rate(model: Path) -> None:
-    def pull(step: int) -> float:
-        made = learner(model, FULL, {"entropy": 0.5}, decay_steps=10)
+    def pull(step: int, **options: bool) -> float:
+        made = learner(model, FULL, {"entropy": 0.5}, decay_steps=10, **options)
         items = [replace(item, advantage=0.0) for item in batch(made, "f")]
         return made.train("f", items, step)["grad_norm"]
 
     assert pull(1) > 0
     assert pull(11) == pytest.approx(pull(1) / 10, rel=1e-3)
+    assert pull(11, decay_entropy=False) == pull(1)
