@@ -126,6 +126,15 @@ def test_a_column_that_changed_is_evaluated_again(lab: Lab, tmp_path: Path) -> N
     assert again.new_calls() == ["evaluate 1 untrained", "evaluate 1 trained"]
 
 
+def test_models_outlive_an_option_that_came_later(tmp_path: Path) -> None:
+    Lab(tmp_path).run(1)
+    (path,) = tmp_path.rglob("basis.json")
+    older = path.read_text().replace("decay_entropy = true\\n", "")
+    assert older != path.read_text()
+    path.write_text(older)
+    Lab(tmp_path).run(1)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
