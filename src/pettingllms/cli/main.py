@@ -145,11 +145,17 @@ def sft(config: Config, overrides: Overrides = None, out: Out = None) -> None:
 
 
 @app.command()
-def resume(run: RunPath) -> None:
-    """Go on with a run that was stopped or killed, from its newest whole checkpoint."""
+def resume(
+    run: RunPath,
+    step: Annotated[
+        int | None,
+        typer.Option(min=1, help="Go back to the checkpoint of this step; later ones are removed."),
+    ] = None,
+) -> None:
+    """Go on with a run that was stopped, paused or killed, from its newest whole checkpoint."""
     from pettingllms.cli.training import resume_run
 
-    resume_run(run)
+    resume_run(run, step)
 
 
 @app.command("eval")
@@ -312,14 +318,20 @@ def models_list() -> None:
 
 
 def main() -> None:
-    """Run a command; an error that a user can act on is printed without a traceback."""
-    from pettingllms.errors import PettingError
+    """Run a command; an error that a user can act on is printed without a traceback.
 
-    for stream in (sys.stdout, sys.stderr):
+    Exit codes: 2 for an error, 3 for a run that paused itself.
+    """
+    from pettingllms.errors import PausedError, PettingError
+
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         app()
+    except PausedError as pause:
+        sys.stderr.write(f"paused {pause}\n")
+        sys.exit(3)
     except (PettingError, OSError) as error:
         if os.environ.get("PETTINGLLMS_TRACEBACK"):
             raise
