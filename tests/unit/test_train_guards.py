@@ -1,8 +1,6 @@
 """The loop as it is, over fake engines: a collapse pauses the run, and a healthy run goes on."""
 
 import json
-import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from fakes import FakeRun, train_with_fakes
+from fakes import FakeRun, legal_cell, train_with_fakes
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import CheckpointError, ConfigError, PausedError
 from pettingllms.runs.checkpoint import load_checkpoint
@@ -37,18 +35,12 @@ def config_of(**sections: Any) -> RunConfig:
     return parse_config(base)
 
 
-def legal(request: SampleRequest, number: int, weights: int) -> str:
-    """A free cell by chance."""
-    board = bytes(request.prompt_ids.tolist()).decode().split("\n", 2)[2]
-    return random.Random(request.seed + number).choice(re.findall(r"\d", board))
-
-
 def one_reply(request: SampleRequest, number: int, weights: int) -> str:
     return "5"
 
 
 def collapsing(request: SampleRequest, number: int, weights: int) -> str:
-    return legal(request, number, weights) if weights < COLLAPSED else "5"
+    return legal_cell(request, number, weights) if weights < COLLAPSED else "5"
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
@@ -77,7 +69,7 @@ def test_a_policy_that_repeats_one_reply_pauses_the_run_within_ten_steps(tmp_pat
 
 
 def test_a_healthy_run_is_not_paused(tmp_path: Path) -> None:
-    run = train_with_fakes(config_of(), tmp_path / "run", legal)
+    run = train_with_fakes(config_of(), tmp_path / "run", legal_cell)
     assert len(run.watched.metrics) == 14
     assert all(step["policies/p/distinct_replies"] > 3 for step in steps_of(tmp_path / "run"))
     assert checkpoints_of(tmp_path / "run") == [13, 14]
@@ -109,7 +101,7 @@ def test_one_may_go_back_to_the_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint of step 4 to go back to.*: 9, 3"):
         folder.go_back(4)
     folder.go_back(3)
-    run = train_with_fakes(config_of(), tmp_path / "run", legal)
+    run = train_with_fakes(config_of(), tmp_path / "run", legal_cell)
     assert min(run.watched.metrics) == 4
     assert [step["step"] for step in steps_of(tmp_path / "run")] == [*range(1, 15)]
 
@@ -139,7 +131,7 @@ def against_anchors(answer: Any, folder: Path) -> FakeRun:
 
 
 def test_success_against_anchors_is_measured_and_guarded(tmp_path: Path) -> None:
-    run = against_anchors(legal, tmp_path / "well")
+    run = against_anchors(legal_cell, tmp_path / "well")
     for step, metrics in run.watched.metrics.items():
         assert ("anchor_random" in metrics["policies"]["p"]) == (step % 2 == 0)
     rates = [m["policies"]["p"].get("anchor_random", 0.5) for m in run.watched.metrics.values()]
@@ -155,7 +147,7 @@ def test_success_against_anchors_is_measured_and_guarded(tmp_path: Path) -> None
 
 def failing(request: SampleRequest, number: int, weights: int) -> str:
     """Legal moves, then a nonsense of its own for every board."""
-    return legal(request, number, weights) if weights < 5 else f"{request.seed}?"
+    return legal_cell(request, number, weights) if weights < 5 else f"{request.seed}?"
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,13 @@ class Team:
                 gaps[policy] = await self._publish(policy, group)
         return gaps
 
+    def seat(self, policy: str) -> Seat:
+        """The seat of a policy with an engine, at any table."""
+        section = self.config.policies[policy]
+        assert not isinstance(section, ApiPolicy | ScriptedPolicy)  # noqa: S101 - seated elsewhere
+        sampler, renderer = self._samplers[policy], self._renderers[policy]
+        return Seat(policy, sampler, renderer, trained=False, temperature=section.temperature)
+
     def names(self) -> list[str]:
         """All that learns: policies, and critics that are models of their own."""
         return [*self.versions, *self.critics.learners]
