@@ -211,6 +211,7 @@ def _models_at(url: str, options: ServerOptions) -> list[str]:
             f"model's name ({url}#MODEL)?"
         )
     try:
-        return [str(model["id"]) for model in answer.json()["data"]]
+        names = [str(model["id"]) for model in answer.json()["data"]]
     except (ValueError, LookupError, TypeError):
         return []
+    return [name for name in names if name.isprintable()]

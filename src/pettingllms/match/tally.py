@@ -57,11 +57,11 @@ def add_to_summary(path: Path, model: str, games: Iterable[tuple[Row, Outcome]])
     total: Counter[str] = Counter()
     for counted in counts.values():
         total += counted
-    lines = [(row.game, row.seat, row.against, *_cells(counts[row])) for row in sorted(counts)]
-    table = [HEAD, *lines, ("all", "", "", *_cells(total))]
-    widths = [max(len(line[at]) for line in table) for at in range(len(HEAD))]
-    text = "\n".join(GAP.join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-                     for line in table)  # fmt: skip
+    rows = [(row.game, row.seat, row.against, *_cells(counts[row])) for row in sorted(counts)]
+    table = [HEAD, *rows, ("all", "", "", *_cells(total))]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    padded = [[c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in table]
+    text = "\n".join(GAP.join(line).rstrip() for line in padded)
     write_whole(path, f"model: {model}\n\n{text}\n")
     return total
 
@@ -82,13 +82,17 @@ def read_summary(path: Path, model: str) -> dict[Row, Counter[str]]:
     first, _, head, *lines = [*path.read_text(encoding="utf-8").splitlines(), "", "", ""]
     if first != f"model: {model}":
         raise RecordError(f"{path} is about '{first[7:60]}', not '{model}'; give another --logs")
-    found = {}
-    for line in [line for line in lines if line and not line.startswith("all" + GAP)]:
-        cells = re.split(r"\s{2,}", line.strip())
-        numbers = cells[3:]
-        if len(cells) != len(HEAD) or not all(n.isascii() and n.isdigit() for n in numbers):
-            raise RecordError(f"{path}: '{line[:60]}' is no row of a summary; move the file away")
-        found[Row(*cells[:3])] = Counter(dict(zip(OUTCOMES, map(int, numbers), strict=False)))
-    if re.split(r"\s{2,}", head.strip()) != list(HEAD):
+    if _split(head) != list(HEAD):
         raise RecordError(f"{path} is not a summary that this command wrote; move it away")
+    found: dict[Row, Counter[str]] = {}
+    for line in [line for line in lines if line and not line.startswith("all" + GAP)]:
+        game, seat, against, *numbers = [*_split(line), "", "", ""]
+        counts = [int(n) for n in numbers if n.isascii() and n.isdigit()]
+        if len(counts) != len(OUTCOMES) + 1 or len(_split(line)) != len(HEAD):
+            raise RecordError(f"{path}: '{line[:60]}' is no row of a summary; move the file away")
+        found[Row(game, seat, against)] = Counter(dict(zip(OUTCOMES, counts, strict=False)))
     return found
+
+
+def _split(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
