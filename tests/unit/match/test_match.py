@@ -133,8 +133,10 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
 ) -> None:
     monkeypatch.setenv(KEY, "sk-secret")
 
-    def echo(_: Any) -> tuple[int, object]:
-        return 401, {"error": "bad key sk-secret"}
+    replies: list[Any] = ["<answer>1</answer> my key is sk-secret"]
+
+    def echo(_: Any) -> Any:
+        return replies.pop() if replies else (401, {"error": "bad key sk-secret"})
 
     with serving(echo) as one, serving(first_free_cell, ("other",)) as two:
         keys = ("--key", f"{one.url}={KEY}")
@@ -144,6 +146,7 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
     texts = [path.read_text() for path in tmp_path.iterdir()]
     assert not any("sk-secret" in text for text in texts)
     assert any("bad key [key]" in text for text in texts)
+    assert any("my key is [key]" in text for text in texts)
     assert "sk-secret" not in said
 
 
