@@ -45,8 +45,8 @@ class Guards:
 
     @property
     def is_well(self) -> bool:
-        """Whether no policy is past any bound."""
-        return not any(self._counts.values())
+        """Whether somebody looks, and no policy is past any bound."""
+        return self._config.action != "off" and not any(self._counts.values())
 
     def state(self) -> dict[str, float]:
         """What is remembered: steps in a row past each bound, and the best against each anchor."""

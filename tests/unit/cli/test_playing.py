@@ -98,7 +98,7 @@ def program(*args: str, **options: Any) -> subprocess.Popen[bytes]:
 
 
 def test_bytes_that_are_no_text_are_wrong_input_and_no_traceback() -> None:
-    process = program(*X_AND_O)
+    process = program(*X_AND_O, env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"})
     said, _ = process.communicate(b"\xff\xfe\n\x1b[A\n[/bold]\nq\n", timeout=60)
     assert process.returncode == 0
     assert said.count(b"Not possible") == 3

@@ -44,8 +44,10 @@ def test_a_match_is_played_from_every_seat_and_logged(tmp_path: Path) -> None:
     with serving(first_free_cell) as server:
         said = run(tmp_path, server.url, "--against", "minimax", "--rounds", "6")
     results = log(tmp_path, "game_results")
-    assert results.count("model is player_x") == results.count("model is player_o") == 3
-    assert [line.split(",")[0] for line in results.splitlines() if line.startswith("round")]
+    games = re.findall(r"round (\d), (test-\d), model is (player_.)", results)
+    assert sorted(number for number, *_ in games) == [*"123456"]
+    seats = {(task, seat) for _, task, seat in games}
+    assert seats == {(f"test-{n}", f"player_{s}") for n in range(3) for s in "xo"}
     assert "tic_tac_toe-v1: tiny/model at http://127.0.0.1" in results
     talk = log(tmp_path, "llm_conversation")
     assert talk.count("tiny/model as player_") == len(server.asked)
