@@ -136,12 +136,12 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
     pytest.importorskip("httpx")
     from pettingllms.cli.main import main
 
-    for answer, expected in (
-        (lambda _: (400, {"error": "too long"}), "could not reply: SamplerError"),
-        (slowly(first_free_cell, 1.5), "no reply within 0.2 s"),
+    for answer, seconds, expected in (
+        (lambda _: (400, {"error": "too long"}), "60", "did not answer: HTTP 400"),
+        (slowly(first_free_cell, 1.5), "0.2", "no reply within 0.2 s"),
     ):
         with serving(answer) as server:
-            seats = ["--seat", f"x={server.url}", "--seconds", "0.2"]
+            seats = ["--seat", f"x={server.url}", "--seconds", seconds]
             monkeypatch.setattr("sys.argv", ["pettingllms", *X_AND_O, *seats])
             with pytest.raises(SystemExit) as caught:
                 main()
