@@ -51,6 +51,10 @@ class CheckpointError(PettingError):
     """A checkpoint that is not there, or not whole."""
 
 
+class PausedError(PettingError):
+    """A run that paused itself: it is saved, and goes on when somebody has looked."""
+
+
 class TaskError(PettingError, ValueError):
     """Tasks that cannot be played as one batch."""
 

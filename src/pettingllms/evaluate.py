@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pettingllms.algos.credit import mean
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -81,10 +83,36 @@ def _refuse_another_kind(config: RunConfig, policy: str, files: Mapping[str, byt
                 )
 
 
+async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
+    """For each policy that learns: how it does against scripted players, which never change.
+
+    Its roles play the test tasks one at a time, with the anchor in all other seats.
+    """
+    config = team.config
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for role, policy in config.roles.items():
+        if policy not in config.trained_policies():
+            continue
+        for anchor in config.guard.anchors:
+            others = {other: anchor for other in config.roles if other != role}
+            score = (await evaluate_team(team, players=others))[role]
+            found[policy][f"anchor_{anchor}"].append(score.avg.value)
+            if score.reward is not None:
+                found[policy][f"anchor_{anchor}_reward"].append(score.reward)
+    return {
+        policy: {name: mean(values) for name, values in numbers.items()}
+        for policy, numbers in found.items()
+    }
+
+
 async def evaluate_team(
-    team: "Team", progress: Callable[[int], None] = lambda _: None, out: Path | None = None
+    team: "Team",
+    progress: Callable[[int], None] = lambda _: None,
+    out: Path | None = None,
+    players: Mapping[str, str] | None = None,
 ) -> dict[str, RoleScore]:
-    """Play test tasks with the weights that the team has now."""
+    """Play test tasks with the weights that the team has now; some roles may be given to scripted
+    players."""
     config = team.config
     tasks = list(itertools.islice(team.test_env.tasks("test"), config.eval.num_tasks))
     rollout = config.rollout.model_copy(
@@ -97,6 +125,7 @@ async def evaluate_team(
         config.eval.temperature,
         progress,
         env=team.test_env,
+        players=players,
     )
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,10 @@ from typing import Any, Protocol, TypeVar
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
-from pettingllms.evaluate import evaluate_team, start_weights
+from pettingllms.errors import PausedError
+from pettingllms.evaluate import evaluate_anchors, evaluate_team, start_weights
 from pettingllms.runs.checkpoint import State
+from pettingllms.runs.collapse import Guards, what_to_do
 from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.ledger import Ledger
@@ -63,13 +65,16 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
             await run.publish(learnt)
             await run.evaluate()
             run.record(episodes)
-            if stop.is_set():
+            if stop.is_set() or run.collapse:
                 break
             if run.state.step % config.train.save_every == 0 or run.is_over:
                 await run.save()
         if stop.is_set():
             await run.save()
             watcher.say(f"stopped after step {run.state.step}; `pettingllms resume` goes on")
+        if run.collapse:
+            await run.save()
+            raise PausedError(run.collapse)
     finally:
         await run.stop()
 
@@ -85,6 +90,8 @@ class Run:
         self._algorithm = make_algorithm_for(config)
         self.state = State()
         """All that is done."""
+        self.collapse = ""
+        """What the guards saw that pauses the run."""
 
     @property
     def is_over(self) -> bool:
@@ -98,10 +105,12 @@ class Run:
         self._watcher.phase("starting engines and learners")
         found = self._folder.load(self._watcher.say)
         self.state, saved = found or (State(), start_weights(self._config))
+        self._saved = self.state.step
         self._folder.rewind(self.state.step)
         self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)
         self._team = await Team.start(self._config, self._watcher.say)
         self._algorithm.load_state(self.state.algorithm)
+        self._guards = Guards(self._config, self.state.guard)
         self._curriculum = Curriculum(
             self._config.curriculum, self.state.level, tuple(self.state.recent)
         )
@@ -194,11 +203,17 @@ class Run:
             self._metrics["roles"][role] |= found
             if score.num_failed:
                 self._watcher.say(f"evaluation: {score.num_failed} plays of '{role}' failed")
+        if self._config.guard.anchors:
+            with self._phase("playing anchors"):
+                measured = await evaluate_anchors(self._team)
+            for policy, numbers in measured.items():
+                self._metrics["policies"][policy] |= numbers
 
     def record(self, episodes: list[Episode]) -> None:
         """The step is done: write what it came to."""
         self._ledger.done()
         self._move(episodes)
+        signs = self._guards.see(self._metrics)
         self.state = State(
             step=self._step,
             num_tasks_done=self._ledger.num_done,
@@ -208,7 +223,11 @@ class Run:
             level=self._curriculum.level,
             recent=list(self._curriculum.recent),
             num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
+            guard=self._guards.state(),
+            good=self._saved if self._guards.is_well and not signs else self.state.good,
         )
+        if signs:
+            self._alarm(self._guards.describe(signs, episodes))
         rate = self._metrics["rollout"]["tokens"] / max(1e-9, self._seconds["sampling"])
         self._metrics["rollout"]["tokens_per_second"] = rate
         self._metrics["rollout"]["total_tokens"] = float(self.state.num_tokens)
@@ -218,6 +237,14 @@ class Run:
         for tracker in self._trackers:
             tracker.log(self._step, flatten({**self._metrics}))
         self._watcher.step(self._step, self._metrics)
+
+    def _alarm(self, saw: str) -> None:
+        """A policy has collapsed: pause the run, or say so, as configured."""
+        if self._config.guard.action == "say":
+            self._watcher.say(f"ALARM after step {self._step}:\n{saw}")
+            return
+        ways_on = what_to_do(str(self._folder.path), self.state.good)
+        self.collapse = f"after step {self._step}, a policy has collapsed\n{saw}\n{ways_on}"
 
     def _move(self, episodes: list[Episode]) -> None:
         """Let the curriculum follow how the step's episodes ended."""
@@ -246,6 +273,7 @@ class Run:
             for name in self._team.names():
                 writer.add(name, await self._team.saved(name))
             writer.finish(self._config.train.keep_checkpoints)
+            self._saved = self.state.step
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -33,6 +33,13 @@ Checkpoint = Annotated[Path | None, typer.Option(help="Folder of a checkpoint; e
 EnvName = Annotated[
     str, typer.Argument(metavar="ENV", help="As in `pettingllms envs`, or file.py:Class.")
 ]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(help="Environment variable with a server's key: VARIABLE or ADDRESS=VARIABLE."),
+]
+Temperature = Annotated[float, typer.Option(min=0, help="Of servers' sampling; 0 is greedy.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one reply of a model.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="How long one reply of a model may take.")]
 EnvOptions = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Options of the environment, such as solo=true."),
@@ -115,17 +122,55 @@ def play(
     options: EnvOptions = None,
     seat: Annotated[
         list[str] | None,
-        typer.Option(help="Who plays a role: ROLE=human or ROLE=PLAYER. Others play 'random'."),
+        typer.Option(
+            help="Who plays a role: ROLE=human, ROLE=PLAYER, ROLE=RUN (a run's folder) or "
+            "ROLE=http://HOST:PORT/v1. Others play 'random'."
+        ),
     ] = None,
     watch: Annotated[str | None, typer.Option(help="Let this player play every role.")] = None,
     task: Annotated[int, typer.Option(min=0, help="Number of the task to play.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of chance.")] = 0,
     delay: Annotated[float, typer.Option(min=0, help="Seconds between moves to watch.")] = 0.3,
+    key: Keys = None,
+    temperature: Temperature = 1.0,
+    max_tokens: MaxTokens = 512,
+    seconds: Seconds = 120.0,
 ) -> None:
-    """Play an environment at the terminal, or watch scripted players."""
+    """Play an environment at the terminal, or watch others play it."""
     from pettingllms.cli.playing import Game, play_game
 
-    play_game(Game.of(env, options or [], seat or [], watch, task, seed, delay))
+    game = Game.of(env, options or [], seat or [], watch, task, seed, delay)
+    play_game(game.with_servers(key or [], temperature, max_tokens, seconds))
+
+
+@app.command("match")
+def play_match(
+    env: EnvName,
+    server: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="Such as http://127.0.0.1:8000/v1[#MODEL].")
+    ],
+    options: EnvOptions = None,
+    against: Annotated[
+        str, typer.Option(help="Who has the other seats: a player, a run's folder, an address.")
+    ] = "random",
+    role: Annotated[
+        str | None, typer.Option(help="The model's seat; else every seat equally often.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Games to play.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of chance.")] = 0,
+    concurrent: Annotated[int, typer.Option(min=1, help="Games at once.")] = 8,
+    logs: Annotated[Path, typer.Option(help="Folder of the logs.")] = Path("logs"),
+    key: Keys = None,
+    temperature: Temperature = 1.0,
+    max_tokens: MaxTokens = 512,
+    seconds: Seconds = 120.0,
+) -> None:
+    """Let a model behind an OpenAI-compatible server play games, and log all of it."""
+    from pettingllms.cli.matches import run_match
+    from pettingllms.match.rounds import Limits
+
+    limits = Limits(rounds, seed, concurrent, max_tokens, seconds)
+    run_match(env, options or [], (server, against), role, limits, logs, key or [], temperature)
 
 
 @app.command()
@@ -145,11 +190,17 @@ def sft(config: Config, overrides: Overrides = None, out: Out = None) -> None:
 
 
 @app.command()
-def resume(run: RunPath) -> None:
-    """Go on with a run that was stopped or killed, from its newest whole checkpoint."""
+def resume(
+    run: RunPath,
+    step: Annotated[
+        int | None,
+        typer.Option(min=1, help="Go back to the checkpoint of this step; later ones are removed."),
+    ] = None,
+) -> None:
+    """Go on with a run that was stopped, paused or killed, from its newest whole checkpoint."""
     from pettingllms.cli.training import resume_run
 
-    resume_run(run)
+    resume_run(run, step)
 
 
 @app.command("eval")
@@ -312,14 +363,20 @@ def models_list() -> None:
 
 
 def main() -> None:
-    """Run a command; an error that a user can act on is printed without a traceback."""
-    from pettingllms.errors import PettingError
+    """Run a command; an error that a user can act on is printed without a traceback.
 
-    for stream in (sys.stdout, sys.stderr):
+    Exit codes: 2 for an error, 3 for a run that paused itself.
+    """
+    from pettingllms.errors import PausedError, PettingError
+
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         app()
+    except PausedError as pause:
+        sys.stderr.write(f"paused {pause}\n")
+        sys.exit(3)
     except (PettingError, OSError) as error:
         if os.environ.get("PETTINGLLMS_TRACEBACK"):
             raise

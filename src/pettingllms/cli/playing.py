@@ -1,10 +1,11 @@
-"""`play`: a person or scripted players at the terminal, each shown only what its role may see."""
+"""`play`: people, scripts, runs and servers at one table, each shown only what its role may see."""
 
-import random
+import asyncio
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import typer
@@ -15,11 +16,24 @@ from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.envs import Environment, StepResult
 from pettingllms.envs.answers import CLOSE, OPEN
-from pettingllms.errors import ConfigError, nearest
+from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
+from pettingllms.rollout.guard import CallFailed, Guard
+from pettingllms.rollout.seats import Question, Seat, ask
+from pettingllms.seating import (
+    HUMAN,
+    Entrant,
+    ServerOptions,
+    read_entrant,
+    read_keys,
+    seated,
+    with_model,
+)
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored
 
-HUMAN = "human"
+ENV_SECONDS = 10.0
+SHOWN = 400
+"""Characters of a reply that an onlooker is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +41,13 @@ class Game:
     """An environment, a task, and who plays each role."""
 
     env: Environment[Any, Any]
-    seats: Mapping[str, str]
+    seats: Mapping[str, Entrant]
     task: int
     seed: int
     delay: float
+    servers: ServerOptions = field(default_factory=ServerOptions)
+    max_tokens: int = 512
+    seconds: float = 120.0
 
     @classmethod
     def of(
@@ -50,98 +67,211 @@ class Game:
             chosen[env.roles[0]] = HUMAN
         problems = []
         for text in seats:
-            role, equals, player = text.partition("=")
-            if not equals:
-                problems.append(f"--seat {text}: write ROLE=human or ROLE=PLAYER")
-                continue
-            if role not in env.roles:
-                problems.append(f"--seat {text}: no role '{role}'; {nearest(role, env.roles)}")
-            chosen[role] = player
-        problems += [
-            f"{role}: no player '{player}'; {nearest(player, [HUMAN, *env.players])}"
-            for role, player in chosen.items()
-            if player != HUMAN and player not in env.players
-        ]
+            short, equals, player = text.partition("=")
+            role = full_role(short, env.roles)
+            if not equals or not player:
+                problems.append(
+                    f"--seat {text}: write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"
+                )
+            elif role is None:
+                problems.append(f"--seat {text}: no role '{short}'; {nearest(short, env.roles)}")
+            else:
+                chosen[role] = player
+        entrants = {}
+        for role, player in chosen.items():
+            try:
+                entrants[role] = read_entrant(player, env)
+            except ConfigError as error:
+                problems += [f"{role}: {problem}" for problem in error.problems]
         if task >= len(env.tasks("train")):
             problems.append(f"--task {task}: there are {len(env.tasks('train'))} tasks")
         if problems:
             raise ConfigError(env_name, problems)
-        return cls(env, chosen, task, seed, delay)
+        return cls(env, entrants, task, seed, delay)
+
+    def with_servers(
+        self, keys: Sequence[str], temperature: float, max_tokens: int, seconds: float
+    ) -> "Game":
+        """The same game, with the models that its servers have."""
+        options = ServerOptions(read_keys(keys, self.seats.values()), temperature)
+        seats = {role: with_model(entrant, options) for role, entrant in self.seats.items()}
+        return replace(self, seats=seats, servers=options, max_tokens=max_tokens, seconds=seconds)
 
     @property
     def people(self) -> list[str]:
         """Roles that a person plays."""
-        return [role for role, player in self.seats.items() if player == HUMAN]
+        return [role for role, entrant in self.seats.items() if entrant.kind == HUMAN]
+
+
+def full_role(short: str, roles: Sequence[str]) -> str | None:
+    """The role of that name, or the only one that ends with it: `x` for `player_x`."""
+    found = [short] if short in roles else [role for role in roles if role.endswith(f"_{short}")]
+    return found[0] if len(found) == 1 else None
 
 
 def play_game(game: Game) -> None:
-    """Play one task to its end."""
-    env = game.env
-    task = env.tasks("train")[game.task]
-    state = env.reset(task, game.seed)
-    rng = random.Random(derive_seed("play", game.seed))
-    console.print(_welcome(game, task.id))
-    paid = dict.fromkeys(env.roles, 0.0)
-    while roles := env.acting(state):
-        replies = {role: _reply(game, state, role, rng) for role in roles}
-        result = env.step(state, replies)
-        _show_step(game, replies, result)
+    """Play one task to its end, or until a person has had enough."""
+    try:
+        with asyncio.Runner() as runner, Guard(ENV_SECONDS, game.env.blocking) as guard:
+            stack = AsyncExitStack()
+            try:
+                table = seated(game.env, game.seats, game.servers, _say)
+                seats = runner.run(stack.enter_async_context(table))
+                _Play(game, runner, guard, seats).run()
+            finally:
+                runner.run(stack.aclose())
+    except KeyboardInterrupt:
+        console.print("\nYou left the game.")
+        raise typer.Exit(130) from None
+    except CallFailed as failed:
+        raise _EnvironmentError(f"the environment failed: {failed.failure.reason}") from failed
+
+
+class _EnvironmentError(PettingError):
+    """An environment that a game cannot go on in."""
+
+
+def _say(text: str) -> None:
+    console.print(escape(text))
+
+
+class _Play:
+    """A game under way.
+
+    The event loop runs only while somebody else is asked: while it runs, Ctrl-C would wait for the
+    line that a person is typing.
+    """
+
+    def __init__(
+        self, game: Game, runner: asyncio.Runner, guard: Guard, seats: Mapping[str, Seat]
+    ) -> None:
+        self._game = game
+        self._env = game.env
+        self._runner = runner
+        self._guard = guard
+        self._seats = seats
+        self._num_steps = 0
+
+    def run(self) -> None:
+        """Play to the end."""
+        game, env = self._game, self._env
+        task = env.tasks("train")[game.task]
+        state = self._call("reset", env.reset, task, game.seed)
+        console.print(_welcome(game, task.id))
+        paid = dict.fromkeys(env.roles, 0.0)
+        while roles := env.acting(state):
+            replies = {role: self._reply(state, role) for role in roles}
+            result: StepResult[Any] = self._call("step", env.step, state, replies)
+            self._show(replies, result)
+            for role in env.roles:
+                paid[role] += _worth(result, role)
+            state = result.state
+            self._num_steps += 1
+        self._show_end(state, paid)
+
+    def _call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
+        return self._runner.run(self._guard.call(what, function, *args))
+
+    def _reply(self, state: Any, role: str) -> str:
+        if role in self._game.people:
+            return self._typed(state, role)
+        question = Question(
+            role=role,
+            messages=tuple(self._env.observe(state, role)),
+            state=state,
+            task_id="play",
+            seed=derive_seed("play", self._game.seed, self._num_steps, role),
+            num_samples=1,
+            max_tokens=self._game.max_tokens,
+            seconds=self._game.seconds,
+        )
+        with console.status(f"{role} is thinking", spinner="dots"):
+            (turn,) = self._runner.run(ask(self._seats[role], question))
+        if turn.failure is not None:
+            who = self._game.seats[role].name
+            raise SamplerError(f"{role} ({who}) could not reply: {turn.failure.reason}")
+        return turn.text
+
+    def _typed(self, state: Any, role: str) -> str:
+        """What a person means; what the rules would refuse is explained and asked again."""
+        env = self._env
+        console.print(Panel(env.draw(state, role), title=f"you are {role}", expand=False))
+        while True:
+            console.print(f"[dim]{escape(env.hint(state, role))}[/]")
+            typed = _line(role)
+            if typed == "?":
+                for message in env.observe(state, role):
+                    console.print(Panel(escape(message.content), title=message.speaker))
+                continue
+            reply = env.reply_of(typed)
+            try:
+                refusal = self._call("refusal", env.refusal, state, role, reply)
+            except CallFailed as failed:
+                refusal = failed.failure.reason
+            if refusal is None:
+                return reply
+            console.print(f"[yellow]Not possible:[/] {escape(refusal)}. Try again.")
+
+    def _show(self, replies: Mapping[str, str], result: StepResult[Any]) -> None:
+        """To a person what it may know; to an onlooker everything."""
+        game, env = self._game, self._env
+        open_game = type(env).redeal is Environment.redeal
+        for role, reply in replies.items():
+            if not game.people or (open_game and role not in game.people):
+                who = escape(game.seats[role].name)
+                console.print(f"[bold]{role}[/] ({who}): {escape(_said(reply))}")
+        for role in game.people:
+            for level, reward in _levels(result, role):
+                if reward != Scored(0.0):
+                    after = "" if role in replies else f", after {', '.join(replies)}"
+                    console.print(f"  {role}: {level} reward {escape(_shown(reward))}{after}")
+        if game.people:
+            return
+        if env.acting(result.state):
+            viewer = next(iter(replies))
+            seen = f"as {viewer} sees it"
+            console.print(Panel(env.draw(result.state, viewer), title=seen, expand=False))
+        time.sleep(game.delay)
+
+    def _show_end(self, state: Any, paid: Mapping[str, float]) -> None:
+        env, seats = self._env, self._game.seats
+        for role in self._game.people or env.roles[:1]:
+            console.print(Panel(env.draw(state, role), title="the end", expand=False))
         for role in env.roles:
-            paid[role] += _worth(result, role)
-        state = result.state
-    for role in game.people or env.roles[:1]:
-        console.print(Panel(env.draw(state, role), title="the end", expand=False))
-    for role in env.roles:
-        aim = "[green]reached its aim[/]" if env.success(state, role) else "did not reach its aim"
-        console.print(f"[bold]{role}[/] ({game.seats[role]}) {aim}, was paid {paid[role]:+.2f}")
+            reached = env.success(state, role)
+            aim = "[green]reached its aim[/]" if reached else "did not reach its aim"
+            who = escape(seats[role].name)
+            console.print(f"[bold]{role}[/] ({who}) {aim}, was paid {paid[role]:+.2f}")
 
 
-def _welcome(game: Game, task_id: str) -> str:
-    seats = ", ".join(f"{role}: {player}" for role, player in game.seats.items())
-    keys = "  [dim](? shows the whole prompt, q leaves)[/]" if game.people else ""
-    return f"[bold]{game.env.id}[/], task {task_id}. {seats}{keys}"
-
-
-def _reply(game: Game, state: Any, role: str, rng: random.Random) -> str:
-    player = game.seats[role]
-    if player != HUMAN:
-        return game.env.player(player)(game.env, state, role, rng)
-    console.print(Panel(game.env.draw(state, role), title=f"you are {role}", expand=False))
+def _line(role: str) -> str:
+    """A line that a person typed and that is not empty."""
     while True:
-        console.print(f"[dim]{escape(game.env.hint(state, role))}[/]")
         try:
             typed = console.input(f"[bold]{role}>[/] ").strip()
         except EOFError:
             console.print("\nInput ended before the game did; use --watch PLAYER to look on.")
             raise typer.Exit(1) from None
         if typed in ("q", "quit"):
+            console.print("You left the game.")
             raise typer.Exit(0)
-        if typed == "?":
-            for message in game.env.observe(state, role):
-                console.print(Panel(escape(message.content), title=message.speaker))
-        elif typed:
+        if typed:
             if not sys.stdin.isatty():
                 console.print(escape(typed))
-            return game.env.reply_of(typed)
+            return typed
 
 
-def _show_step(game: Game, replies: Mapping[str, str], result: StepResult[Any]) -> None:
-    """To a person only what was paid to it; to an onlooker everything."""
-    for role in game.people:
-        for level, reward in _levels(result, role):
-            if reward != Scored(0.0):
-                after = "" if role in replies else f", after {', '.join(replies)}"
-                console.print(f"  {role}: {level} reward {escape(_shown(reward))}{after}")
-    if game.people:
-        return
-    for role, reply in replies.items():
-        said = escape(reply.replace(OPEN, "").replace(CLOSE, ""))
-        console.print(f"[bold]{role}[/] ({game.seats[role]}): {said}")
-    if game.env.acting(result.state):
-        viewer = next(iter(replies))
-        seen = f"as {viewer} sees it"
-        console.print(Panel(game.env.draw(result.state, viewer), title=seen, expand=False))
-    time.sleep(game.delay)
+def _welcome(game: Game, task_id: str) -> str:
+    seats = ", ".join(f"{role}: {entrant.name}" for role, entrant in game.seats.items())
+    keys = "\n[dim]? shows the whole prompt, q leaves[/]" if game.people else ""
+    return f"[bold]{game.env.id}[/], task {task_id}. {escape(seats)}{keys}"
+
+
+def _said(reply: str) -> str:
+    """A reply on one line, without tags and without what would steer the terminal."""
+    text = " ".join(reply.replace(OPEN, "").replace(CLOSE, "").split())
+    shown = "".join(c if c.isprintable() else "�" for c in text)
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
 
 
 def _levels(result: StepResult[Any], role: str) -> list[tuple[str, Reward]]:

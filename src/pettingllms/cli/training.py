@@ -48,13 +48,16 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     )
 
 
-def resume_run(path: Path) -> None:
-    """Go on with a run where it was left."""
+def resume_run(path: Path, step: int | None) -> None:
+    """Go on with a run where it was left, or from the checkpoint of an earlier step."""
     folder = RunFolder(path)
     if folder.is_supervised:
         begin = f"`pettingllms train CONFIG train.start={path}` begins with what it learnt"
         raise ConfigError(str(path), [f"was written by `pettingllms sft`, not `train`; {begin}"])
-    _go_on(folder.config(), folder)
+    config = folder.config()
+    if step is not None:
+        folder.go_back(step)
+    _go_on(config, folder)
 
 
 def _go_on(config: RunConfig, folder: RunFolder) -> None:

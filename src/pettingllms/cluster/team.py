@@ -141,10 +141,12 @@ class Team:
         deliver: Callable[[int], None] = lambda _: None,
         learning: frozenset[str] | None = None,
         env: Environment[Any, Any] | None = None,
+        players: Mapping[str, str] | None = None,
     ) -> list[Episode]:
         """Episodes of the tasks, in their order. `deliver` is told how many have ended.
 
-        The policies in `learning`, or all that ever learn, give siblings in a tree.
+        The policies in `learning`, or all that ever learn, give siblings in a tree. `players` are
+        scripted ones that take the place of policies, by role.
         """
         episodes: list[Episode] = []
 
@@ -155,6 +157,9 @@ class Team:
         config = rollout or self.config.rollout
         env = env or self.env
         seats = self._seats(env, temperature, learning)
+        for role, player in (players or {}).items():
+            script = ScriptedSampler(env, player)
+            seats[role] = Seat(player, script, ByteRenderer(), trained=False, sees_state=True)
         worker = Worker(env, seats, config, self.config.reward)
         try:
             await worker.run(tasks, seed, end)
@@ -213,6 +218,13 @@ class Team:
                 self.versions[policy] += 1
                 gaps[policy] = await self._publish(policy, group)
         return gaps
+
+    def seat(self, policy: str) -> Seat:
+        """The seat of a policy with an engine, at any table."""
+        section = self.config.policies[policy]
+        assert not isinstance(section, ApiPolicy | ScriptedPolicy)  # noqa: S101 - seated elsewhere
+        sampler, renderer = self._samplers[policy], self._renderers[policy]
+        return Seat(policy, sampler, renderer, trained=False, temperature=section.temperature)
 
     def names(self) -> list[str]:
         """All that learns: policies, and critics that are models of their own."""

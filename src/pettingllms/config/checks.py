@@ -42,6 +42,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_reference(sections)
     if env is None:
         return problems
+    problems += _check_anchors(env, sections)
     if both:
         problems += _check_roles(env, sections["roles"], sections["policies"])
     if "policies" in sections:
@@ -101,6 +102,20 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
                 f"policies.{name}.player: '{env.id}' has no player called '{policy.player}'; "
                 f"{nearest(policy.player, env.players)}"
             )
+
+
+def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
+    anchors = sections["guard"].anchors if "guard" in sections else []
+    for name in anchors:
+        if name not in env.players:
+            yield (
+                f"guard.anchors: '{env.id}' has no player called '{name}'; "
+                f"{nearest(name, env.players)}"
+            )
+    if anchors and "train" in sections and not sections["train"].eval_every:
+        yield "guard.anchors: are played when a run evaluates, and train.eval_every is 0; set it"
+    if anchors and len(env.roles) == 1:
+        yield f"guard.anchors: '{env.id}' has no seat for them, as it has one role; leave them out"
 
 
 def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> Iterator[str]:

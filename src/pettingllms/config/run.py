@@ -13,6 +13,7 @@ from pettingllms.config.engines import (
     LearnerConfig,
     LossConfig,
 )
+from pettingllms.config.guard import GuardConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
@@ -137,6 +138,8 @@ class RunConfig(Section):
     """How tasks get harder."""
     eval: EvalConfig = EvalConfig()
     """How good the team is, without learning."""
+    guard: GuardConfig = GuardConfig()
+    """When a policy has collapsed, and what is done then."""
     sft: SftConfig = SftConfig()
     """Supervised training, before or instead of all that."""
     log: LogConfig = LogConfig()

@@ -142,6 +142,14 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """The reply that a person at a terminal means by what was typed."""
         return typed
 
+    def refusal(self, state: StateT, role: str, reply: str) -> str | None:
+        """Why the rules would refuse a reply, for a person who may then type another; None if they
+        would not. By default the metric `illegal` of a trial step tells."""
+        if not self.can_fork or self.acting(state) != (role,):
+            return None
+        illegal = self.step(state, {role: reply}).metrics.get("illegal")
+        return "the rules refuse it" if illegal else None
+
     def hint(self, state: StateT, role: str) -> str:
         """What a person who plays this role may type."""
         return "your reply"

@@ -200,6 +200,13 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     def reply_of(self, typed: str) -> str:
         return as_reply(typed, self.config.terse)
 
+    def refusal(self, state: Draft[PuzzleT], role: str, reply: str) -> str | None:
+        try:
+            self._plan_in(state, reply)
+        except BadReply as refusal:
+            return str(refusal)
+        return None
+
     def hint(self, state: Draft[PuzzleT], role: str) -> str:
         return f"{ACCEPT}, or {self.plan_hint}" if _may_accept(state, role) else self.plan_hint
 

@@ -76,6 +76,9 @@ class AllSeats(Environment[SeatState, EnvConfig]):
     def reply_of(self, typed: str) -> str:
         return self.env.reply_of(typed)
 
+    def refusal(self, state: SeatState, role: str, reply: str) -> str | None:
+        return self.env.refusal(state.inner, state.seat, reply)
+
     def hint(self, state: SeatState, role: str) -> str:
         return self.env.hint(state.inner, state.seat)
 

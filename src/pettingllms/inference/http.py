@@ -57,6 +57,11 @@ class HttpSampler:
                 [f"${policy.key} would be sent unencrypted; use https, or unset the variable"],
             )
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What is sent with every request; it may hold the key, so it is never shown."""
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
     async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
         """One call for each reply, since servers differ in how they treat `n`."""
         replies = (self._ask(request, number) for number in range(request.num_samples))
@@ -90,8 +95,7 @@ class HttpSampler:
         import httpx
 
         if self._client is None:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._client = httpx.AsyncClient(timeout=None, headers=headers)  # noqa: S113 - the
+            self._client = httpx.AsyncClient(timeout=None, headers=self.headers)  # noqa: S113 - the
             # rollout's own deadline ends a request that takes too long
         problem = ""
         for number in range(self._num_tries):
@@ -99,7 +103,8 @@ class HttpSampler:
                 answer = await self._client.post(self._url, json=body)
                 if answer.status_code == httpx.codes.OK:
                     return answer.json()
-                problem = f"HTTP {answer.status_code}: {answer.text[:200]}"
+                text = answer.text.replace(self._key, "[key]") if self._key else answer.text
+                problem = f"HTTP {answer.status_code}: {text[:200]}"
                 if answer.status_code not in AGAIN:
                     break
             except httpx.TransportError as error:

@@ -42,6 +42,10 @@ class State:
     """Success in the last steps at this level."""
     num_tokens: int = 0
     """Tokens that were sampled by policies that learn, in all steps."""
+    guard: dict[str, float] = field(default_factory=dict)
+    """What the guards against collapse remember."""
+    good: int = 0
+    """Step of the newest checkpoint after which no policy showed a sign of collapse; 0: none."""
 
 
 class Writer:
@@ -66,14 +70,16 @@ class Writer:
         _sync(folder)
 
     def finish(self, keep: int) -> Path:
-        """Give the checkpoint its name, then delete the oldest ones beyond `keep`."""
+        """Give the checkpoint its name, then delete the oldest ones beyond `keep`, but never the
+        last good one."""
         manifest = {"format": FORMAT, "state": asdict(self._state), "files": self._hashes}
         _write(self._work / MANIFEST, json.dumps(manifest, indent=1).encode())
         _sync(self._work)
         self._work.rename(self._final)
         _sync(self._root)
         for old in list(checkpoints(self._root))[keep:]:
-            shutil.rmtree(old)
+            if old.name != checkpoint_name(self._state.good):
+                shutil.rmtree(old)
         return self._final
 
 

@@ -103,6 +103,17 @@ class RunFolder:
             started[policy] = saved[source]
         return started
 
+    def go_back(self, step: int) -> None:
+        """Forget all that was done after the checkpoint of a step."""
+        found = [folder.name for folder in checkpoints(self.path / CHECKPOINTS)]
+        if checkpoint_name(step) not in found:
+            known = ", ".join(str(int(name.removeprefix("step-"))) for name in found) or "none"
+            raise CheckpointError(
+                f"{self.path} has no checkpoint of step {step} to go back to; there are: {known}"
+            )
+        load_checkpoint(self.path / CHECKPOINTS / checkpoint_name(step))
+        self.rewind(step)
+
     def rewind(self, step: int) -> None:
         """Forget what was written after a step, so that going on writes it anew and once."""
         for folder in checkpoints(self.path / CHECKPOINTS):

@@ -9,6 +9,7 @@ from typing import NotRequired, TypedDict
 
 from pettingllms.algos.credit import mean, role_reward
 from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.runs.diversity import diversity
 from pettingllms.runs.summary import Summary, alarm, summarize
 from pettingllms.types import Episode, Scored, Turn
 
@@ -109,7 +110,7 @@ def _policy(turns: Sequence[Turn], version: int | None) -> dict[str, float]:
     }
     found |= _mean("mean_abs_advantage", [abs(advantage) for advantage in advantages])
     found |= _mean("zero_share", [advantage == 0 for advantage in advantages])
-    found |= _entropy(turns)
+    found |= _entropy(turns) | diversity(turns)
     if version is not None:
         ages = [version - t.policy_version for t in learnt if t.policy_version is not None]
         found |= _mean("staleness_mean", ages)

@@ -250,3 +250,24 @@ def test_bench_prints_json() -> None:
 
 def test_check_env() -> None:
     assert "keeps the environment contract" in run("check-env", "tic_tac_toe-v1", "solo=true")
+
+
+def test_a_run_that_pauses_itself_has_an_exit_code_of_its_own(
+    monkeypatch, capsys, tmp_path
+) -> None:
+    pytest.importorskip("ray")
+    from pettingllms import train
+    from pettingllms.errors import PausedError
+
+    def pause(*_: object) -> None:
+        raise PausedError("after step 5, a policy has collapsed")
+
+    monkeypatch.setattr(train, "train", pause)
+    monkeypatch.setattr("sys.argv", ["pettingllms", "train", SOLO, "--out", str(tmp_path / "r")])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 3
+    assert capsys.readouterr().err == "paused after step 5, a policy has collapsed\n"
+    assert "has no checkpoint of step 7" in fail(
+        monkeypatch, capsys, "resume", str(tmp_path / "r"), "--step", "7"
+    )

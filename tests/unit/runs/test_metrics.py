@@ -85,6 +85,9 @@ def test_policies_that_learn_are_measured_by_what_they_learn_from() -> None:
             "mean_abs_advantage": pytest.approx(2 / 3),
             "zero_share": pytest.approx(1 / 3),
             "sampler_entropy": 1.0,
+            "distinct_prompts": 1,
+            "distinct_replies": 1.0,
+            "repetition": 0.0,
             "staleness_mean": 1.0,
             "staleness_max": 2.0,
         }

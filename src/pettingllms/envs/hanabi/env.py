@@ -152,6 +152,13 @@ class Hanabi(Environment[Table, HanabiConfig]):
     def reply_of(self, typed: str) -> str:
         return as_reply(typed, self.config.terse)
 
+    def refusal(self, state: Table, role: str, reply: str) -> str | None:
+        try:
+            read_move(self.variant, state, reply, self.config.terse)
+        except BadReply as refusal:
+            return str(refusal)
+        return None
+
     def hint(self, state: Table, role: str) -> str:
         if self.acting(state) != (role,):
             return "nothing: it is not your turn"

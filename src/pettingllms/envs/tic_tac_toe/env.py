@@ -123,6 +123,13 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def reply_of(self, typed: str) -> str:
         return as_reply(typed, self.config.terse)
 
+    def refusal(self, state: Board, role: str, reply: str) -> str | None:
+        try:
+            _move(state.cells, answer_in(reply, self.config.terse))
+        except BadReply as refusal:
+            return str(refusal)
+        return None
+
     def hint(self, state: Board, role: str) -> str:
         return "a free cell: " + ", ".join(str(at + 1) for at in players.free(state.cells))
 

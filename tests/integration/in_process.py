@@ -1,0 +1,76 @@
+"""The real small engine and the real learner in the process of the test, without Ray."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fakes import Ref
+from pettingllms.cluster.engines import Queue
+from pettingllms.cluster.placement import engine_specs, learner_spec
+from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.learners.learner import Learner
+
+
+class LocalEngines:
+    def __init__(self, spec: Any) -> None:
+        self._engine = TorchEngine(spec)
+        self._queue = Queue(self._engine.sample_many)
+        self.sample = self._queue.sample
+        self.start, self.sleep, self.wake = (
+            self._engine.start,
+            self._engine.sleep,
+            self._engine.wake,
+        )
+
+    async def stop(self) -> None:
+        await self._queue.close()
+        self._engine.stop()
+
+    async def publish(self, policy: str, new: Any) -> None:
+        files = new.files if isinstance(new.files, dict) else await new.files
+        await getattr(self._engine, new.method)(policy, new.version, files)
+
+    async def versions(self) -> list[dict[str, int]]:
+        return [await self._engine.versions()]
+
+    async def score(self, policy: str, prompt_ids: Any, response_ids: Any) -> list[Any]:
+        return [await self._engine.score(policy, prompt_ids, response_ids)]
+
+
+class LocalLearners:
+    def __init__(self, spec: Any) -> None:
+        self._spec = spec
+
+    async def start(self, loopback: bool) -> None:
+        self._learner = Learner(self._spec)
+
+    async def stop(self) -> None: ...
+
+    async def call(self, method: str, *args: Any) -> Any:
+        return getattr(self._learner, method)(*args)
+
+    async def files(self, policy: str) -> tuple[Ref, str]:
+        files, mark = self._learner.files(policy)
+        return Ref(files), mark
+
+
+@contextmanager
+def in_process() -> Iterator[None]:
+    """Teams that are started inside have their engines and learners here."""
+    from pettingllms.cluster import team
+
+    def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
+        for at, group in enumerate(self._groups):
+            model = models[group.name]
+            if sampling:
+                (spec,) = engine_specs(self.config, group, model, "cpu", at, len(self._groups))
+                self._engines[group.name] = LocalEngines(spec)
+            if learning and group.trained:
+                spec = learner_spec(self.config, group, model, "cpu")
+                self._learners[group.name] = LocalLearners(spec)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(team.Team, "_start_processes", start_processes)
+        yield
