@@ -43,5 +43,6 @@ def list_moves(names: Sequence[str], max_listed: int, terse: bool = False) -> st
     if terse:
         return " | ".join(names[:max_listed])
     left = len(names) - max_listed
-    more = [f"... and {left} more, named in the same way"] if left > 0 else []
-    return "\n".join(["Legal moves:", *names[:max_listed], *more])
+    more = f"\n... and {left} more, named in the same way" if left > 0 else ""
+    short = not any(" " in name for name in names)
+    return f"Legal moves:\n{(' ' if short else chr(10)).join(names[:max_listed])}{more}"

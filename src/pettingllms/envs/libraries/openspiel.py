@@ -14,7 +14,13 @@ from typing import Any
 
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
 from pettingllms.envs.base import Player, StepResult
-from pettingllms.envs.libraries.library import BoardConfig, LibraryGame, import_library, won
+from pettingllms.envs.libraries.library import (
+    BoardConfig,
+    LibraryGame,
+    Parameter,
+    import_library,
+    won,
+)
 from pettingllms.envs.libraries.moves import list_moves, name_moves, plain, read_move
 from pettingllms.errors import LibraryError, describe
 from pettingllms.seeds import derive_seed
@@ -65,7 +71,7 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
             needed = ", ".join(kind.parameter_specification)
             raise LibraryError(f"'{self.id}' needs env.parameters of its own, among: {needed}")
         try:
-            self.game = pyspiel.load_game(self.name, dict(config.parameters))
+            self.game = pyspiel.load_game(self.name, _parameters(kind, config.parameters))
         except (pyspiel.SpielError, RuntimeError, TypeError) as error:
             raise LibraryError(f"OpenSpiel cannot load '{self.id}': {describe(error)}") from error
         self.kind = self.game.get_type()
@@ -89,8 +95,8 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         seed = derive_seed("openspiel", task.seed, seed)
         game = self.game
         if self._own_chance:
-            parameters = {**self.config.parameters, SEED: seed % 2**31}
-            game = _pyspiel().load_game(self.name, parameters)
+            seeded = {**self.config.parameters, SEED: seed % 2**31}
+            game = _pyspiel().load_game(self.name, _parameters(self.kind, seeded))
         return _settled(Position(str(game), seed, (), game.new_initial_state()))
 
     def at(self, live: Any) -> Position:
@@ -217,6 +223,15 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 def _pyspiel() -> Any:
     return import_library("pyspiel", OpenSpielGame.extra)
+
+
+def _parameters(kind: Any, given: Mapping[str, Parameter]) -> dict[str, Any]:
+    """As OpenSpiel takes them: a parameter that is itself a game is given as `kuhn_poker()`."""
+    read = _pyspiel().game_parameters_from_string
+    return {
+        key: read(value) if isinstance(kind.parameter_specification.get(key), dict) else value
+        for key, value in given.items()
+    }
 
 
 def _settled(state: Position) -> Position:
