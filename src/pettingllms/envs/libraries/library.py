@@ -1,6 +1,7 @@
 """What the adapters of all libraries have in common: tasks, options, and what is refused and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
@@ -10,7 +11,7 @@ from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import as_reply
 from pettingllms.envs.base import Environment, Split
 from pettingllms.envs.seeded import SeededTasks
-from pettingllms.errors import LibraryError, UnknownNameError, nearest
+from pettingllms.errors import LibraryError, PettingError, UnknownNameError, describe, nearest
 from pettingllms.types import Task
 
 StateT = TypeVar("StateT")
@@ -91,6 +92,17 @@ def import_library(module: str, extra: str) -> Any:
         raise LibraryError(
             f"{module} cannot be imported ({error}); run: pip install 'pettingllms[{extra}]'"
         ) from error
+
+
+@contextmanager
+def asked_of_library(what: str) -> Iterator[None]:
+    """Whatever a library raises inside, even at its import, is a LibraryError that says of what."""
+    try:
+        yield
+    except PettingError:
+        raise
+    except Exception as error:
+        raise LibraryError(f"{what}: {' '.join(describe(error).split())[:200]}") from error
 
 
 def won(returns: Mapping[str, float], role: str, best: float | None) -> bool:

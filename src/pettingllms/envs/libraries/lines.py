@@ -35,6 +35,10 @@ class Baton:
         except IndexError:
             return None
 
+    def give(self, live: Any) -> None:
+        """Put the object back, at the position that it was taken at."""
+        self._held.append(live)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Baton, ()
 

@@ -18,11 +18,12 @@ from pettingllms.envs.libraries.library import (
     BoardConfig,
     LibraryGame,
     Parameter,
+    asked_of_library,
     import_library,
     won,
 )
 from pettingllms.envs.libraries.moves import list_moves, name_moves, plain, read_move
-from pettingllms.errors import LibraryError, describe
+from pettingllms.errors import LibraryError
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
@@ -70,10 +71,8 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         if not kind.default_loadable and not config.parameters:
             needed = ", ".join(kind.parameter_specification)
             raise LibraryError(f"'{self.id}' needs env.parameters of its own, among: {needed}")
-        try:
+        with asked_of_library(f"OpenSpiel cannot load '{self.id}'"):
             self.game = pyspiel.load_game(self.name, _parameters(kind, config.parameters))
-        except (pyspiel.SpielError, RuntimeError, TypeError) as error:
-            raise LibraryError(f"OpenSpiel cannot load '{self.id}': {describe(error)}") from error
         self.kind = self.game.get_type()
         self.players: Mapping[str, Player] = {"random": play_random}
         self._roles = tuple(f"player_{seat}" for seat in range(self.game.num_players()))

@@ -13,11 +13,10 @@ from typing import Any
 
 from pettingllms.envs.answers import HOW_TO_ANSWER
 from pettingllms.envs.base import Player
-from pettingllms.envs.libraries.library import BoardConfig, import_library
+from pettingllms.envs.libraries.library import BoardConfig, asked_of_library, import_library
 from pettingllms.envs.libraries.lines import Line, LineGame, View
 from pettingllms.envs.libraries.moves import list_moves, name_moves, plain, read_move
 from pettingllms.envs.libraries.pettingzoo_texts import TEXTS
-from pettingllms.errors import LibraryError, describe
 from pettingllms.types import Message, system, user
 
 
@@ -37,10 +36,8 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         self.players: Mapping[str, Player] = {"random": play_random}
         self._texts = TEXTS[re.sub(r"_v\d+$", "", self.name)]
         self._module = import_library(f"pettingzoo.classic.{self.name}", self.extra)
-        try:
+        with asked_of_library(f"PettingZoo cannot make '{self.id}'"):
             self._roles = tuple(self._made().possible_agents)
-        except (TypeError, ValueError, AssertionError, ImportError) as error:
-            raise LibraryError(f"PettingZoo cannot make '{self.id}': {describe(error)}") from error
 
     @classmethod
     def games(cls) -> list[str]:
