@@ -54,20 +54,27 @@ class LibraryGame(Environment[StateT, ConfigT]):
     @classmethod
     def create(cls, config: ConfigT) -> Environment[Any, Any]:
         """The game, unless playing it with random players has shown that it cannot be played."""
-        from pettingllms.envs.libraries.catalogue import refusal
+        from pettingllms.envs.libraries.catalogue import entry_of
 
-        reason = refusal(config.id)
-        if reason is not None and not config.parameters:
+        entry = entry_of(config.id)
+        if entry is not None and entry.refused and not config.parameters:
             raise LibraryError(
-                f"'{config.id}' cannot be played: {reason}; `pettingllms envs --all` lists the "
-                "games that can"
+                f"'{config.id}' cannot be played: {entry.reason}; `pettingllms envs --all` lists "
+                "the games that can"
             )
-        return super().create(config)
+        env = super().create(config)
+        env.can_fork = entry is None or entry.forks
+        return env
 
     @classmethod
     def games(cls) -> list[str]:
         """Every name that the library knows."""
         raise NotImplementedError
+
+    @classmethod
+    def families(cls) -> list[list[str]]:
+        """The same names, those of one game with other options together, the plainest first."""
+        return [[name] for name in cls.games()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.config,)

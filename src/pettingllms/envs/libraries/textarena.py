@@ -66,6 +66,14 @@ class TextArenaGame(LineGame[TextArenaConfig]):
     def games(cls) -> list[str]:
         return [name for name in _registry() if not name.endswith(VARIANTS)]
 
+    @classmethod
+    def families(cls) -> list[list[str]]:
+        """The same names, those of one game with other options together, the plainest first."""
+        found: dict[str, list[str]] = {}
+        for name in cls.games():
+            found.setdefault(_registry()[name].entry_point, []).append(name)
+        return [sorted(names, key=lambda name: not name.endswith("-v0")) for names in found.values()]
+
     @property
     def roles(self) -> tuple[str, ...]:
         return self._roles
@@ -177,7 +185,7 @@ class Table:
         if not state.done:
             return 0.0
         given = (state.rewards or {}).get(seat)
-        return None if given is None else float(given)
+        return float(given) if isinstance(given, int | float) else None
 
     def _listen(self) -> None:
         """Hear what the player to move is told; the library says it once."""
@@ -186,7 +194,9 @@ class Table:
             self._told.setdefault(seat, []).extend(told)
 
     def _messages(self, seat: int) -> list[tuple[int, str, Any]]:
-        return self._told.get(seat, []) + list(self.env.state.observations[seat])
+        told = self._told.get(seat, []) + list(self.env.state.observations[seat])
+        # A few games give sender, text and kind in another order than they are kept in.
+        return [m if isinstance(m[0], int) else (m[1], m[2], m[0]) for m in told]
 
     def _is_out(self, seat: int) -> bool:
         return bool(self.env.state.game_info[seat].get("invalid_move"))

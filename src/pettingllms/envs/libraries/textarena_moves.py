@@ -2,8 +2,9 @@
 
 TextArena's prompts show moves in brackets: `'[4]'`, `[A4 B5]`, `[row col]`, `[Bid: amount]`. The
 player collects what the game itself wrote, newest first, and varies it: other numbers, other
-letters, one of several words. It tries its ideas on a copy of the game and says the first that the
-game accepts. When none is accepted it says the last one, and the game prices it.
+letters, one of several words. It tries its ideas on a copy of the game, reads what the game says
+against them, and says the first that the game accepts. When none is accepted it says the last one,
+and the game prices it.
 """
 
 import copy
@@ -15,11 +16,12 @@ from typing import Any
 
 from pettingllms.envs.libraries.chance import seeded
 
-NUM_TRIES = 400
+NUM_TRIES = 800
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,60}\]")
 QUOTED = re.compile(r"(?<!\w)['\"`]([^'\"`\n\[\]]{1,30})['\"`](?!\w)")
 NUMBER = re.compile(r"\d+")
-WORD = re.compile(r"[A-Za-z_]+")
+WORD = re.compile(r"[A-Za-z]+")
+PLACEHOLDER = re.compile(r"<[^<>]*>")
 SPEAKERS = re.compile(r"\[(GAME|Player|PLAYER)[^\]]*\]")
 TALK = ("I agree.", "Let us go on.", "What do you think?", "No, thank you.")
 
@@ -27,62 +29,79 @@ TALK = ("I agree.", "Let us go on.", "What do you think?", "No, thank you.")
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """A move that the game accepts, found as the module's text says."""
     live = env.live(state)
+    forms: list[str] = []
+    said = _ideas(state.view.texts[env.roles.index(role)], forms, rng)
     try:
-        said = _ideas(state.view.texts[env.roles.index(role)], rng)
-        idea = TALK[0]
-        for _, idea in zip(range(NUM_TRIES), said, strict=False):
-            if _accepted(env, live, state, idea):
+        for _ in range(NUM_TRIES):
+            idea = next(said)
+            refusal = _refusal(env, live, state, idea)
+            if refusal is None:
                 break
+            forms += [form for form in _shown(refusal) if form not in forms]
     finally:
         state.baton.give(live)
     return str(env.reply_of(idea))
 
 
-def _accepted(env: Any, live: Any, state: Any, idea: str) -> bool:
+def _refusal(env: Any, live: Any, state: Any, idea: str) -> str | None:
     trial = copy.deepcopy(live)
     with seeded(0):
         env.play(trial, env.read(state, idea), 0)
-    return trial.refused is None
+    refused: str | None = trial.refused
+    return refused
 
 
-def _ideas(texts: tuple[str, ...], rng: random.Random) -> Iterator[str]:
-    """Moves to try, without end: as they were shown, then varied more and more."""
+def _ideas(texts: tuple[str, ...], forms: list[str], rng: random.Random) -> Iterator[str]:
+    """Moves to try, without end: as they were shown, then varied; `forms` grows meanwhile."""
     prompt, *said = texts
-    newest = _shown(said[-1]) if said else []
-    shown = newest + [move for text in reversed(said[:-1]) for move in _shown(text)]
-    shown += _shown(prompt)
-    first = list(dict.fromkeys(newest))
-    rng.shuffle(first)
-    yield from first
-    every = list(dict.fromkeys(shown)) or ["[0]"]
-    quoted = list(dict.fromkeys(match for text in texts for match in QUOTED.findall(text)))
-    numbers = [int(number) for text in texts for number in NUMBER.findall(text) if len(number) < 5]
-    most = max(numbers, default=9)
+    newest = list(dict.fromkeys(_shown(said[-1]) if said else []))
+    rng.shuffle(newest)
+    yield from newest
+    quoted = [match for text in texts for match in QUOTED.findall(text)]
+    shown = [move for text in (*reversed(said), prompt) for move in _shown(text)]
+    forms += list(dict.fromkeys(["[0]", *shown, *(f"[{text}]" for text in quoted if " " in text)]))
+    words = Vocabulary(texts)
     while True:
-        yield rng.choice(every)
-        for spread in (9, most):
-            yield _varied(rng.choice(every), rng, spread)
+        yield rng.choice(forms)
+        for _ in range(12):
+            yield _varied(rng.choice(forms), rng, words)
         if quoted:
             yield rng.choice(quoted)
             yield f"[{rng.choice(quoted)}]"
         yield rng.choice(TALK)
 
 
+class Vocabulary:
+    """What the game's own texts offer to fill a form with."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        text = "\n".join(texts[:1] + texts[-2:])
+        numbers = [int(number) for number in NUMBER.findall(text) if len(number) < 5]
+        self.most = (3, 5, 8, max(numbers, default=9))
+        self.letters = sorted({word for word in WORD.findall(text) if len(word) == 1}) or ["a"]
+        self.words = sorted({word for word in WORD.findall(text) if 1 < len(word) < 12}) or ["a"]
+
+
 def _shown(text: str) -> list[str]:
     return [move for move in BRACKETED.findall(text) if not SPEAKERS.fullmatch(move)]
 
 
-def _varied(move: str, rng: random.Random, most: int) -> str:
-    """The same form with other numbers and letters; a word that stands for one becomes one."""
+def _varied(move: str, rng: random.Random, known: Vocabulary) -> str:
+    """The same form with other numbers, letters and words."""
+    most, fill = rng.choice(known.most), rng.random()
 
     def other(match: re.Match[str]) -> str:
         word = match.group()
+        if len(word) == 1 and fill < 0.5:
+            return rng.choice(known.letters) if fill < 0.25 else str(rng.randint(0, most))
         if len(word) == 1:
             letters = string.ascii_uppercase if word.isupper() else string.ascii_lowercase
-            return rng.choice(letters[:12] if rng.random() < 0.7 else letters)
-        return str(rng.randint(0, most)) if rng.random() < 0.5 else word
+            return rng.choice(letters[: most + 3])
+        if fill < 0.5:
+            return word
+        return str(rng.randint(0, most)) if fill < 0.8 else rng.choice(known.words)
 
     if rng.random() < 0.3 and "|" in move:
         move = f"[{rng.choice(move.strip('[]').split('|')).strip()}]"
-    varied = NUMBER.sub(lambda _: str(rng.randint(0, most)), move)
-    return WORD.sub(other, varied) if rng.random() < 0.7 else varied
+    move = PLACEHOLDER.sub("0", move)
+    return WORD.sub(other, NUMBER.sub(lambda _: str(rng.randint(0, most)), move))
