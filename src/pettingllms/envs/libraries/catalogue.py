@@ -19,7 +19,8 @@ from typing import Any
 
 from pettingllms.envs.base import StepResult
 from pettingllms.envs.libraries.library import LibraryGame, asked_of_library
-from pettingllms.errors import PettingError
+from pettingllms.envs.libraries.lines import BROKE_OFF
+from pettingllms.errors import LibraryError, PettingError
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
 
@@ -66,7 +67,7 @@ def play_family(library: str, names: Sequence[str]) -> Entry:
     adapter: type[LibraryGame[Any, Any]] = ENVIRONMENTS.load(name)
     try:
         env = adapter(adapter.Config(id=name))
-        with asked_of_library("it broke off"):
+        with asked_of_library(BROKE_OFF):
             return _played(env, MAX_STEPS[library], others)
     except PettingError as error:
         return Entry(name, reason=str(error), refused=True, forks=False, variants=others)
@@ -91,6 +92,9 @@ def _played(env: Any, max_steps: int, variants: tuple[str, ...]) -> Entry:
         state, num_steps = result.state, num_steps + 1
         if result.metrics["illegal"]:
             reason = f"random players found no legal move at step {num_steps}"
+            ending = getattr(state, "forfeit", None) or ("", "")
+            if ending[1].startswith(BROKE_OFF):
+                raise LibraryError(ending[1])
         elif num_steps == max_steps and env.acting(state):
             reason = f"not over after {max_steps} steps of random play"
     assert result is not None  # noqa: S101 - nobody acts in no game

@@ -14,12 +14,21 @@ from typing import Any, TypeVar
 from pettingllms.envs.answers import BadReply, answer_in
 from pettingllms.envs.base import StepResult
 from pettingllms.envs.libraries.chance import seeded
-from pettingllms.envs.libraries.library import LibraryConfig, LibraryGame, won
-from pettingllms.errors import ForkError
+from pettingllms.envs.libraries.library import (
+    LibraryConfig,
+    LibraryGame,
+    asked_of_library,
+    won,
+)
+from pettingllms.errors import ForkError, LibraryError
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Rewards, Scored, Task
 
 ConfigT = TypeVar("ConfigT", bound=LibraryConfig)
+
+
+BROKE_OFF = "the game broke off"
+"""How a forfeit begins where the library raised on a reply, as some do on numbers without end."""
 
 
 class Baton:
@@ -67,7 +76,7 @@ class Line:
     moves: tuple[str, ...]
     view: View
     forfeit: tuple[str, str] | None = None
-    """Whose reply could not be read, and why, if the game ended so."""
+    """Whose reply ended the game because it could not be read, and why."""
     baton: Baton = field(default_factory=Baton, compare=False, repr=False)
 
 
@@ -109,7 +118,11 @@ class LineGame(LibraryGame[Line, ConfigT]):
         except BadReply as refusal:
             return self._forfeited(state, mover, str(refusal))
         live = self.live(state)
-        view = self._played(live, state.seed, len(state.moves), move, state.view)
+        try:
+            with asked_of_library(BROKE_OFF):
+                view = self._played(live, state.seed, len(state.moves), move, state.view)
+        except LibraryError as error:
+            return self._forfeited(state, mover, str(error))
         after = Line(state.seed, (*state.moves, move), view, baton=Baton(live))
         agent = self._paid(state.view, view)
         illegal = view.refused is not None
@@ -164,7 +177,7 @@ class LineGame(LibraryGame[Line, ConfigT]):
         others = [seat for seat in self.roles if seat != role]
         agent: dict[str, Reward] = {seat: Scored(1 / len(others)) for seat in others}
         agent[role] = Scored(-1.0)
-        lost = Line(state.seed, state.moves, state.view, (role, reason), state.baton)
+        lost = Line(state.seed, state.moves, state.view, (role, reason))
         process = {role: Scored(self.config.illegal_reward)}
         return StepResult(lost, Rewards(process, agent), {"illegal": 1.0})
 

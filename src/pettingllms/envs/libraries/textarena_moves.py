@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pettingllms.envs.libraries.chance import seeded
+from pettingllms.envs.libraries.library import asked_of_library
+from pettingllms.errors import LibraryError
 
 NUM_TRIES = 800
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,60}\]")
@@ -45,8 +47,11 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 def _refusal(env: Any, live: Any, state: Any, idea: str) -> str | None:
     trial = copy.deepcopy(live)
-    with seeded(0):
-        env.play(trial, env.read(state, idea), 0)
+    try:
+        with seeded(0), asked_of_library("it cannot be read"):
+            env.play(trial, env.read(state, idea), 0)
+    except LibraryError as error:
+        return str(error)
     refused: str | None = trial.refused
     return refused
 
