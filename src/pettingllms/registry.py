@@ -1,9 +1,9 @@
 """The tables of environments and algorithms by name.
 
 A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
-`package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing is
-guessed: a wrong name is an error with the nearest right one, and a module that cannot be imported
-says why.
+`package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
+is guessed: a wrong name is an error with the nearest right one, and a module that cannot be
+imported says why.
 """
 
 import sys

@@ -59,8 +59,8 @@ def list_library_games() -> None:
     console.print(ended)
     console.print(left)
     console.print(
-        f"{ended.row_count} of {ended.row_count + left.row_count} games. Those in [bold]bold[/] can "
-        "be played; a library is installed with the extra of its name, such as "
+        f"{ended.row_count} of {ended.row_count + left.row_count} games. Those in [bold]bold[/] "
+        "can be played; a library is installed with the extra of its name, such as "
         r"pettingllms\[openspiel]."
     )
 

@@ -1,8 +1,8 @@
 """Which games of the libraries can be played, found by playing them.
 
 Random players play every game once, to its end, in text. What came of it is kept in
-`catalogue.json`, so that a game can be refused with the reason, and listed, without its library. Made
-again, after a library or an adapter has changed, by
+`catalogue.json`, so that a game can be refused with the reason, and listed, without its library.
+Made again, after a library or an adapter has changed, by
 
     python -m pettingllms.envs.libraries.catalogue [LIBRARY]...
 """
@@ -10,6 +10,7 @@ again, after a library or an adapter has changed, by
 import json
 import pickle
 import random
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -70,7 +71,7 @@ def play_family(library: str, names: Sequence[str]) -> Entry:
         with asked_of_library(BROKE_OFF):
             return _played(env, MAX_STEPS[library], others)
     except PettingError as error:
-        return Entry(name, reason=str(error), refused=True, forks=False, variants=others)
+        return Entry(name, reason=_plain(str(error), name), refused=True, variants=others)
 
 
 def play_library(library: str) -> Iterator[Entry]:
@@ -100,6 +101,11 @@ def _played(env: Any, max_steps: int, variants: tuple[str, ...]) -> Entry:
     assert result is not None  # noqa: S101 - nobody acts in no game
     forks = _plays_again(env, before, replies, result)
     return Entry(env.id, len(env.roles), num_steps, reason, forks=forks, variants=variants)
+
+
+def _plain(reason: str, name: str) -> str:
+    """A reason without the name that it is listed under, and without this machine's folders."""
+    return re.sub(r"/\S*/site-packages/", "", reason).removeprefix(f"'{name}' ")
 
 
 def _plays_again(env: Any, state: Any, replies: dict[str, str], expected: StepResult[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What the adapters of all libraries have in common: tasks, options, and what is refused and why."""
+"""What the adapters of all libraries have in common: tasks, options, refusals with a reason."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,7 +63,8 @@ class LibraryGame(Environment[StateT, ConfigT]):
                 "the games that can"
             )
         env = super().create(config)
-        env.can_fork = entry is None or entry.forks
+        if entry is not None and not entry.refused:
+            env.can_fork = entry.forks
         return env
 
     @classmethod

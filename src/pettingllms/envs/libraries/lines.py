@@ -7,7 +7,7 @@ object. So a line costs nothing extra, a fork costs its history, and no state ev
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -180,5 +180,3 @@ class LineGame(LibraryGame[Line, ConfigT]):
         lost = Line(state.seed, state.moves, state.view, (role, reason))
         process = {role: Scored(self.config.illegal_reward)}
         return StepResult(lost, Rewards(process, agent), {"illegal": 1.0})
-
-

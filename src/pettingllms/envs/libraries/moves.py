@@ -1,7 +1,8 @@
 """Legal moves as text: names that a model reads in its prompt and gives back as its answer.
 
-A name says the same in every position, which the place in a list does not. Libraries write names for
-people, so they are cleaned of colours and line breaks, and those that occur twice are told apart.
+A name says the same in every position, which the place in a list does not. Libraries write names
+for people, so they are cleaned of colours and line breaks, and those that occur twice are told
+apart.
 """
 
 import re

@@ -1,10 +1,10 @@
 """OpenSpiel's games (Lanctot et al., 2019): `openspiel:NAME`.
 
-A state holds the library's own state, which is never changed: a step plays on in a clone, so a fork
-costs what a step costs. Chance nodes are settled from the episode's seed, by the number of the draw:
-siblings that differ in a move alone meet the same luck. Games whose chance is inside the library are
-given the seed and played again from their start for each step, because their clones share one source
-of chance.
+A state holds the library's own state, which is never changed: a step plays on in a clone, so a
+fork costs what a step costs. Chance nodes are settled from the episode's seed, by the number of the
+draw: siblings that differ in a move alone meet the same luck. Games whose chance is inside the
+library are given the seed and played again from their start for each step, because their clones
+share one source of chance.
 """
 
 import random
@@ -65,8 +65,8 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         kind = kinds[self.name]
         if kind.dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
             raise LibraryError(
-                f"'{self.id}' is a mean field game: its one player meets a distribution of players, "
-                "which no role can be"
+                f"'{self.id}' is a mean field game: its one player meets a distribution of "
+                "players, which no role can be"
             )
         if not kind.default_loadable and not config.parameters:
             needed = ", ".join(kind.parameter_specification)
@@ -177,10 +177,7 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         return known if self.config.terse or board in known else f"{board}\n\nYou know: {known}"
 
     def _after(self, state: Position, chosen: Mapping[str, int]) -> Position:
-        if self._own_chance:
-            live = _replayed(state.game, state.history)
-        else:
-            live = state.live.clone()
+        live = _replayed(state.game, state.history) if self._own_chance else state.live.clone()
         if live.is_simultaneous_node():
             live.apply_actions([chosen.get(role, 0) for role in self._roles])
         else:

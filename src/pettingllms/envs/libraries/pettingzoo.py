@@ -1,4 +1,4 @@
-"""PettingZoo's classic games (Terry et al., 2021): `pettingzoo:NAME`.
+"""PettingZoo's classic games (Terry et al., 2021): `pettingzoo:NAME`, such as `pettingzoo:go-v5`.
 
 Its other families are pictures and continuous controls, which no text move can play. A copy of one
 of its objects is a new game (their pickling keeps the constructor's arguments alone), so forks are
@@ -6,7 +6,6 @@ played again from the seed.
 """
 
 import random
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,15 +33,15 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         super().__init__(config)
         self.check_name(self.games())
         self.players: Mapping[str, Player] = {"random": play_random}
-        self._texts = TEXTS[re.sub(r"_v\d+$", "", self.name)]
-        self._module = import_library(f"pettingzoo.classic.{self.name}", self.extra)
+        self._texts = TEXTS[self.name.rpartition("-v")[0]]
+        place = _registry()[f"classic/{self.name}"].entry_point.partition(":")[0]
+        self._module = import_library(place, self.extra)
         with asked_of_library(f"PettingZoo cannot make '{self.id}'"):
             self._roles = tuple(self._made().possible_agents)
 
     @classmethod
     def games(cls) -> list[str]:
-        known = import_library("pettingzoo.classic.all_modules", cls.extra).classic_environments
-        return [name.removeprefix("classic/") for name in known]
+        return [name[8:] for name in _registry() if name.startswith("classic/")]
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -124,6 +123,13 @@ class Game:
         if not isinstance(seen, dict):
             return list(range(int(self.env.action_space(agent).n)))
         return [at for at, allowed in enumerate(seen["action_mask"]) if allowed]
+
+
+def _registry() -> dict[str, Any]:
+    import_library("pettingzoo", PettingZooGame.extra)
+    place = "pettingzoo.env_registry.registration"
+    registry: dict[str, Any] = import_library(place, PettingZooGame.extra).aec_registry
+    return registry
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:

@@ -59,6 +59,9 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         self._refuse_network(spec.entry_point.partition(":")[0])
         wrappers = [wrapper.__name__ for wrapper in spec.default_wrappers or ()]
         self._bracketed = "ActionFormattingWrapper" in wrappers
+        if config.num_players is not None:
+            with asked_of_library(f"TextArena cannot start '{self.id}'"):
+                self._started_with(config.num_players, 0)
         self._num_players = config.num_players or self._fewest()
         self._roles = tuple(f"player_{seat}" for seat in range(self._num_players))
 
@@ -72,7 +75,9 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         found: dict[str, list[str]] = {}
         for name in cls.games():
             found.setdefault(_registry()[name].entry_point, []).append(name)
-        return [sorted(names, key=lambda name: not name.endswith("-v0")) for names in found.values()]
+        return [
+            sorted(names, key=lambda name: not name.endswith("-v0")) for names in found.values()
+        ]
 
     @property
     def roles(self) -> tuple[str, ...]:

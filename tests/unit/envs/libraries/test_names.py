@@ -24,7 +24,7 @@ LIBRARIES = ("pyspiel", "pettingzoo", "textarena", "open_spiel", "rlcard", "pyga
     ("name", "nearest"),
     [
         ("openspiel:tic_tac_to", "tic_tac_toe"),
-        ("pettingzoo:tictactoe", "tictactoe_v3"),
+        ("pettingzoo:tictactoe", "tictactoe-v3"),
         ("textarena:TicTacToe-v9", "TicTacToe-v0"),
     ],
 )
@@ -74,7 +74,7 @@ def read(game: str, algo: str = "grpo") -> Any:
 def test_a_configuration_names_a_game_and_its_roles() -> None:
     config = read("openspiel:tic_tac_toe", "at_grpo")
     assert config.roles == {"player_0": "shared", "player_1": "shared"}
-    assert read("pettingzoo:go_v5").roles.keys() == {"black_0", "white_0"}
+    assert read("pettingzoo:go-v5").roles.keys() == {"black_0", "white_0"}
     assert len(read("textarena:SecretMafia-v0").roles) == 6
 
 

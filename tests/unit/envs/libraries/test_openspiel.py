@@ -100,7 +100,9 @@ def test_chance_follows_from_the_seed() -> None:
         env = make_env(f"openspiel:{name}")
         first, again, other = (play(env, seed)[0][0] for seed in (1, 1, 2))
         assert first == again
-        starts = {env.observe(env.reset(task, 0), "player_0")[-1] for task in env.tasks("train")[:9]}
+        starts = {
+            env.observe(env.reset(task, 0), "player_0")[-1] for task in env.tasks("train")[:9]
+        }
         assert len(starts) > 3
         assert env.observe(first, "player_0") != env.observe(other, "player_0") or name == "tarok"
 
