@@ -4,8 +4,8 @@ Moves are free text, which the game itself reads, so there are none to list: its
 they are written. What it does not accept it says, and prices, itself. Older drawings of the board
 are left out of what a role is shown; everything that was said stays.
 
-Some of the games fetch word lists, or ask a model over the network to judge. A run must not do
-either, so they are refused before their code is imported.
+Some of the games fetch word lists, or ask a model over the network to judge, or hand replies to
+Python's parser. A run must not do any of it, so they are refused before their code is imported.
 """
 
 import re
@@ -27,10 +27,12 @@ from pettingllms.envs.libraries.textarena_moves import play_random
 from pettingllms.errors import LibraryError
 from pettingllms.types import Message, system, user
 
-NETWORK = {
-    r"nltk\.download|EnglishDictionary": "it downloads word lists",
-    r"OpenRouter": "it asks a model over the network",
+REFUSED = {
+    r"nltk\.download|EnglishDictionary": "needs the network: it downloads word lists",
+    r"OpenRouter": "needs the network: it asks a model there",
+    r"\b(literal_eval|eval|exec)\(": "hands what a player wrote to Python's own parser",
 }
+"""What is looked for in the text of a game, and what is said of a game that has it."""
 SEATS = (2, 1, *range(3, 16))
 """Numbers of players, in the order in which a game is asked whether it can be played by so many."""
 VARIANTS = ("-raw", "-train")
@@ -56,7 +58,7 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         self.check_name(self.games())
         self.players: Mapping[str, Player] = {"random": play_random}
         spec = _registry()[self.name]
-        self._refuse_network(spec.entry_point.partition(":")[0])
+        self._refuse_unsafe(spec.entry_point.partition(":")[0])
         wrappers = [wrapper.__name__ for wrapper in spec.default_wrappers or ()]
         self._bracketed = "ActionFormattingWrapper" in wrappers
         if config.num_players is not None:
@@ -110,18 +112,22 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         rules = f"{prompt}\n\n{HOW_TO_ANSWER} Between the tags stands what the game is to read."
         return [system(rules), user(seen)]
 
+    def silence(self, state: Line, role: str) -> str:
+        """A word that means nothing: it is harmless in talk, and elsewhere the game prices it."""
+        return self.reply_of("...")
+
     def hint(self, state: Line, role: str) -> str:
         return "a move as the game asks for it; ? shows its prompt"
 
-    def _refuse_network(self, module: str) -> None:
+    def _refuse_unsafe(self, module: str) -> None:
         with asked_of_library(f"TextArena cannot find '{self.id}'"):
             spec = find_spec(module)
         if spec is None or spec.origin is None:
             raise LibraryError(f"TextArena names '{self.id}' and does not ship it")
         source = Path(spec.origin).read_text(encoding="utf-8")
-        for pattern, what in NETWORK.items():
+        for pattern, what in REFUSED.items():
             if re.search(pattern, source):
-                raise LibraryError(f"'{self.id}' needs the network: {what}, and runs have none")
+                raise LibraryError(f"'{self.id}' {what}, which no run may do")
 
     def _fewest(self) -> int:
         """Two players, or the fewest that the game starts with; the last refusal if none."""

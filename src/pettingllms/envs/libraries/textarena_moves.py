@@ -18,7 +18,7 @@ from pettingllms.envs.libraries.chance import seeded
 from pettingllms.envs.libraries.library import asked_of_library
 from pettingllms.errors import LibraryError
 
-NUM_TRIES = 800
+NUM_TRIES = 300
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,60}\]")
 QUOTED = re.compile(r"(?<!\w)['\"`]([^'\"`\n\[\]]{1,30})['\"`](?!\w)")
 NUMBER = re.compile(r"\d+")
