@@ -33,7 +33,7 @@ REFUSED = {
     r"\b(literal_eval|eval|exec)\(": "hands what a player wrote to Python's own parser",
 }
 """What is looked for in the text of a game, and what is said of a game that has it."""
-SEATS = (2, 1, *range(3, 16))
+SEATS: tuple[int, ...] = (2, 1, *range(3, 16))
 """Numbers of players, in the order in which a game is asked whether it can be played by so many."""
 VARIANTS = ("-raw", "-train")
 """Endings of names that differ only in how the library shows a game; this adapter shows its own."""
