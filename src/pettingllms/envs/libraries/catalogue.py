@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.envs.base import StepResult
-from pettingllms.envs.libraries.library import LibraryGame, asked_of_library
-from pettingllms.envs.libraries.lines import BROKE_OFF
+from pettingllms.envs.libraries.library import BROKE_OFF, LibraryGame, asked_of_library
 from pettingllms.errors import LibraryError, PettingError
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed

@@ -14,6 +14,8 @@ from pettingllms.envs.seeded import SeededTasks
 from pettingllms.errors import LibraryError, PettingError, UnknownNameError, describe, nearest
 from pettingllms.types import Task
 
+BROKE_OFF = "the game broke off"
+"""How a reason begins where a library raised in the middle of a game."""
 StateT = TypeVar("StateT")
 Parameter = bool | int | float | str
 
@@ -53,18 +55,18 @@ class LibraryGame(Environment[StateT, ConfigT]):
 
     @classmethod
     def create(cls, config: ConfigT) -> Environment[Any, Any]:
-        """The game, unless playing it with random players has shown that it cannot be played."""
+        """The game, unless it is known from the catalogue to break off when it is played."""
         from pettingllms.envs.libraries.catalogue import entry_of
 
-        entry = entry_of(config.id)
-        if entry is not None and entry.refused and not config.parameters:
+        env, entry = super().create(config), entry_of(config.id)
+        if entry is None:
+            return env
+        if (entry.reason or "").startswith(BROKE_OFF) and not config.parameters:
             raise LibraryError(
-                f"'{config.id}' cannot be played: {entry.reason}; `pettingllms envs --all` lists "
+                f"'{config.id}' cannot be played: {entry.reason} `pettingllms envs --all` lists "
                 "the games that can"
             )
-        env = super().create(config)
-        if entry is not None and not entry.refused:
-            env.can_fork = entry.forks
+        env.can_fork = entry.forks
         return env
 
     @classmethod

@@ -15,6 +15,7 @@ from pettingllms.envs.answers import BadReply, answer_in
 from pettingllms.envs.base import StepResult
 from pettingllms.envs.libraries.chance import seeded
 from pettingllms.envs.libraries.library import (
+    BROKE_OFF,
     LibraryConfig,
     LibraryGame,
     asked_of_library,
@@ -25,10 +26,6 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Rewards, Scored, Task
 
 ConfigT = TypeVar("ConfigT", bound=LibraryConfig)
-
-
-BROKE_OFF = "the game broke off"
-"""How a forfeit begins where the library raised on a reply, as some do on numbers without end."""
 
 
 class Baton:
@@ -121,7 +118,7 @@ class LineGame(LibraryGame[Line, ConfigT]):
         try:
             with asked_of_library(BROKE_OFF):
                 view = self._played(live, state.seed, len(state.moves), move, state.view)
-        except LibraryError as error:
+        except LibraryError as error:  # some raise on a number without end
             return self._forfeited(state, mover, str(error))
         after = Line(state.seed, (*state.moves, move), view, baton=Baton(live))
         agent = self._paid(state.view, view)

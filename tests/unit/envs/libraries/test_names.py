@@ -83,6 +83,8 @@ def test_a_configuration_with_a_game_that_cannot_be_played_says_why() -> None:
         read("openspiel:mfg_garnet")
     with pytest.raises(ConfigError, match="needs the network: it downloads word lists"):
         read("textarena:Wordle-v0")
+    with pytest.raises(ConfigError, match="cannot be played: the game broke off: SpielError"):
+        read("openspiel:crossword")
 
 
 def test_a_file_and_a_module_are_still_found_by_their_names() -> None:

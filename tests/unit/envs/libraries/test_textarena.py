@@ -11,7 +11,7 @@ import pytest
 from pettingllms.envs import check_env, make_env
 from pettingllms.envs.libraries import lines
 from pettingllms.envs.libraries.chance import seeded
-from pettingllms.envs.libraries.lines import BROKE_OFF
+from pettingllms.envs.libraries.library import BROKE_OFF
 from pettingllms.errors import ForkError, LibraryError
 from pettingllms.types import Failed, Scored
 
