@@ -85,9 +85,13 @@ class FakeEngines:
     async def wake(self) -> None: ...
 
     async def publish(self, policy: str, new: Any) -> None:
-        self.weights[policy] = int((await new.files)["weights"])
+        files = new.files if isinstance(new.files, dict) else await new.files
+        self.weights[policy] = int(files["weights"])
         self.at[policy] = new.version
         self.published.append(policy)
+
+    async def drop(self, policy: str) -> None:
+        del self.weights[policy], self.at[policy]
 
     async def versions(self) -> list[dict[str, int]]:
         return [dict(self.at)]

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.evaluate import evaluate_team, start_weights
+from pettingllms.league import Snapshot, make_league, rotations
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
@@ -61,6 +62,7 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
             run.credit(episodes)
             learnt = await run.learn(episodes)
             await run.publish(learnt)
+            await run.enrol(episodes)
             await run.evaluate()
             run.record(episodes)
             if stop.is_set():
@@ -109,6 +111,18 @@ class Run:
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
+        await self._meet(saved)
+
+    async def _meet(self, saved: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Make the league, or take it up, with every snapshot at its table."""
+        self._league = make_league(self._config, self.state.league)
+        for snapshot in self._league.pool:
+            name, marks = snapshot.name, self._team.marks
+            source = (snapshot.policy, snapshot.version)
+            await self._team.opponents.load(name, *source, saved.get(name))
+            marks[name] = snapshot.mark
+        if not self.state.step:
+            await self._take_snapshots(0)
 
     async def stop(self) -> None:
         """End every process and close every file."""
@@ -123,6 +137,10 @@ class Run:
         self._learning = self._config.learning(step)
         self._algorithm.policies = self._learning
         self._tasks = self._ledger.take(self._config.rollout.num_tasks)
+        self._lineups = self._league.lineups(step, self._tasks)
+        if self._config.rollout.rotate and not self._config.league.is_on:
+            done = self._ledger.num_done
+            self._lineups = rotations(self._config.roles, self._tasks, done)
         self._seconds: dict[str, float] = {}
 
     async def sample(self) -> list[Episode]:
@@ -134,6 +152,7 @@ class Run:
                 derive_seed(self._config.seed, "step", self._step),
                 deliver=lambda done: self._watcher.progress(done, total),
                 learning=self._learning,
+                lineups=self._lineups,
             )
 
     async def value(self, episodes: list[Episode]) -> None:
@@ -182,6 +201,25 @@ class Run:
         for policy, version in self._team.versions.items():
             self._metrics["policies"][policy]["version"] = float(version)
 
+    async def enrol(self, episodes: list[Episode]) -> None:
+        """Let the league know how its games ended, and take snapshots when it is time."""
+        if not self._config.league.is_on:
+            return
+        reward = self._config.reward
+        scores = self._league.record(self._tasks, self._lineups, episodes, reward)
+        await self._take_snapshots(self._step)
+        self._metrics["league"] = {**scores, **self._league.metrics()}
+
+    async def _take_snapshots(self, step: int) -> None:
+        for policy in self._league.members if self._league.is_due(step) else ():
+            version = self._team.versions[policy]
+            name = Snapshot(policy, step, version).name
+            mark = await self._team.opponents.take(name, policy, version)
+            self._team.marks[name] = mark
+            for gone in self._league.enrol(Snapshot(policy, step, version, mark)):
+                await self._team.opponents.drop(gone.name)
+                del self._team.marks[gone.name]
+
     async def evaluate(self) -> None:
         """Measure success on tasks that are never trained on, every so often."""
         every = self._config.train.eval_every
@@ -207,6 +245,7 @@ class Run:
             algorithm=self._algorithm.state(),
             level=self._curriculum.level,
             recent=list(self._curriculum.recent),
+            league=self._league.to_json() if self._config.league.is_on else {},
             num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
         )
         rate = self._metrics["rollout"]["tokens"] / max(1e-9, self._seconds["sampling"])
@@ -245,6 +284,9 @@ class Run:
                 return
             for name in self._team.names():
                 writer.add(name, await self._team.saved(name))
+            for snapshot in self._league.pool:
+                if not writer.carry(snapshot.name):
+                    writer.add(snapshot.name, await self._team.opponents.files(snapshot.name))
             writer.finish(self._config.train.keep_checkpoints)
 
     @contextmanager

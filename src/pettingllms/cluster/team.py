@@ -9,6 +9,7 @@ from typing import Any
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.opponents import Opponents
 from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
@@ -26,6 +27,7 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.batches import Item, items_of, joints_of
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
@@ -34,6 +36,7 @@ from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, Renderer, Sampler, Task, Turn
 
 Files = Mapping[str, bytes]
+NO_LINEUPS: Mapping[str, Lineup] = {}
 
 
 class Team:
@@ -62,6 +65,8 @@ class Team:
         self._publishers: dict[str, Publisher] = {}
         self._samplers: dict[str, Sampler] = {}
         self._renderers: dict[str, Renderer] = {}
+        self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
+        """Frozen snapshots, beside the policies of the configuration."""
 
     @classmethod
     async def start(
@@ -141,10 +146,12 @@ class Team:
         deliver: Callable[[int], None] = lambda _: None,
         learning: frozenset[str] | None = None,
         env: Environment[Any, Any] | None = None,
+        lineups: Mapping[str, Lineup] = NO_LINEUPS,
     ) -> list[Episode]:
         """Episodes of the tasks, in their order. `deliver` is told how many have ended.
 
-        The policies in `learning`, or all that ever learn, give siblings in a tree.
+        The policies in `learning`, or all that ever learn, give siblings in a tree. `lineups` say
+        who plays a task, by its id, where that is not whom [roles] names.
         """
         episodes: list[Episode] = []
 
@@ -154,8 +161,18 @@ class Team:
 
         config = rollout or self.config.rollout
         env = env or self.env
-        seats = self._seats(env, temperature, learning)
-        worker = Worker(env, seats, config, self.config.reward)
+        trained = self.config.trained_policies() if learning is None else learning
+        names = {
+            *self.config.roles.values(),
+            *(p for some in lineups.values() for p in some.values()),
+        }
+        seats = {name: self._seat(env, name, temperature, trained) for name in names}
+        own, *others = (
+            {role: seats[name] for role, name in lineup.items()}
+            for lineup in (self.config.roles, *lineups.values())
+        )
+        by_task = dict(zip(lineups, others, strict=True))
+        worker = Worker(env, own, config, self.config.reward, by_task)
         try:
             await worker.run(tasks, seed, end)
         except* ClusterError as dead:
@@ -279,47 +296,42 @@ class Team:
                     self.config.gap_bound(),
                     whole_model=group.full is not None,
                 )
-        for name in set(self.config.roles.values()):
+        for name in sorted(self.config.played_policies()):
             match self.config.policies[name]:
                 case ApiPolicy() as api:
                     self._samplers[name] = HttpSampler(api)
                     self._renderers[name] = JsonRenderer()
-                case ScriptedPolicy():
-                    self._renderers[name] = ByteRenderer()  # its sampler goes with the environment
                 case _:
-                    pass  # through a model of this run, above
+                    pass  # through a model of this run, above, or a script of the environment
 
     def _first_prompt(self) -> Any:
         task = self.env.tasks("train")[0]
         state = self.env.reset(task, 0)
         return self.env.observe(state, self.env.acting(state)[0])
 
-    def _seats(
+    def _seat(
         self,
         env: Environment[Any, Any],
+        name: str,
         temperature: float | None,
-        learning: frozenset[str] | None,
-    ) -> dict[str, Seat]:
-        trained = self.config.trained_policies() if learning is None else learning
-        seats = {}
-        for role, name in self.config.roles.items():
-            policy = self.config.policies[name]
-            sampler: Sampler
-            if isinstance(policy, ScriptedPolicy):
-                sampler, own = ScriptedSampler(env, policy.player), 1.0
-            else:
-                sampler, own = self._samplers[name], policy.temperature
-            seats[role] = Seat(
-                name,
-                sampler,
-                self._renderers[name],
-                trained=name in trained,
-                sees_state=isinstance(policy, ScriptedPolicy),
-                in_bytes=isinstance(policy, ApiPolicy),
-                temperature=own if temperature is None else temperature,
-                central=self.critics.central and name in trained,
-            )
-        return seats
+        trained: frozenset[str],
+    ) -> Seat:
+        """The seat of a policy, of a snapshot of one, or of a scripted player."""
+        source = self.opponents.sources.get(name, name)
+        policy = self.config.policies.get(source)
+        if isinstance(policy, ScriptedPolicy) or policy is None:
+            player = name.removeprefix(SCRIPT) if policy is None else policy.player
+            sampler = ScriptedSampler(env, player)
+            return Seat(name, sampler, ByteRenderer(), trained=False, sees_state=True)
+        return Seat(
+            name,
+            self._samplers[source],
+            self._renderers[source],
+            trained=name in trained,
+            in_bytes=isinstance(policy, ApiPolicy),
+            temperature=policy.temperature if temperature is None else temperature,
+            central=self.critics.central and name in trained,
+        )
 
     def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
         """Refuse to learn from what other weights wrote than those that would learn."""

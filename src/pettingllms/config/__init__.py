@@ -3,6 +3,7 @@
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config.league import LeagueConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.policies import PolicyConfig
@@ -18,6 +19,7 @@ __all__ = [
     "EnvConfig",
     "EvalConfig",
     "InferenceConfig",
+    "LeagueConfig",
     "LearnerConfig",
     "LogConfig",
     "LossConfig",

@@ -12,10 +12,18 @@ from typing import Any
 from pettingllms.envs.base import Player
 
 
-def careless(strong: Player, weak: Player) -> Player:
-    """A player that plays as one of two, by the toss of a coin for every reply."""
-    return partial(_play, strong, weak)
+def careless(strong: Player, weak: Player, share: float = 0.5) -> Player:
+    """A player that plays as the first of two in this share of its replies, by chance."""
+    return partial(_play, strong, weak, share)
 
 
-def _play(strong: Player, weak: Player, env: Any, state: Any, role: str, rng: random.Random) -> str:
-    return (strong if rng.random() < 0.5 else weak)(env, state, role, rng)
+def _play(
+    strong: Player,
+    weak: Player,
+    share: float,
+    env: Any,
+    state: Any,
+    role: str,
+    rng: random.Random,
+) -> str:
+    return (strong if rng.random() < share else weak)(env, state, role, rng)
