@@ -123,7 +123,9 @@ class TorchEngine:
         """Forget a frozen policy."""
         del self._versions[policy]
         if self._copies.pop(policy, None) is None:
-            self._peft.delete_adapter(self._adapters.pop(policy))
+            old = self._adapters.pop(policy)
+            self._peft.set_adapter(next(iter(self._adapters.values())))  # not the one that goes
+            self._peft.delete_adapter(old)
 
     def _fill(self, lm: Any, policy: str, files: Files) -> None:
         from safetensors.torch import load
