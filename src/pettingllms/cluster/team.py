@@ -166,7 +166,7 @@ class Team:
             *self.config.roles.values(),
             *(p for some in lineups.values() for p in some.values()),
         }
-        seats = {name: self._seat(env, name, temperature, trained) for name in names}
+        seats = {name: self.seat(env, name, temperature, trained) for name in names}
         own, *others = (
             {role: seats[name] for role, name in lineup.items()}
             for lineup in (self.config.roles, *lineups.values())
@@ -180,6 +180,30 @@ class Team:
         place = {task.id: at for at, task in enumerate(tasks)}
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes
+
+    def seat(
+        self,
+        env: Environment[Any, Any],
+        name: str,
+        temperature: float | None,
+        trained: frozenset[str],
+    ) -> Seat:
+        """The seat of a policy, of a snapshot of one, or of a scripted player."""
+        source = self.opponents.sources.get(name, name)
+        policy = self.config.policies.get(source)
+        if isinstance(policy, ScriptedPolicy) or policy is None:
+            player = name.removeprefix(SCRIPT) if policy is None else policy.player
+            sampler = ScriptedSampler(env, player)
+            return Seat(name, sampler, ByteRenderer(), trained=False, sees_state=True)
+        return Seat(
+            name,
+            self._samplers[source],
+            self._renderers[source],
+            trained=name in trained,
+            in_bytes=isinstance(policy, ApiPolicy),
+            temperature=policy.temperature if temperature is None else temperature,
+            central=self.critics.central and name in trained,
+        )
 
     async def value(self, joints: Sequence[Sequence[Turn]]) -> None:
         """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
@@ -308,30 +332,6 @@ class Team:
         task = self.env.tasks("train")[0]
         state = self.env.reset(task, 0)
         return self.env.observe(state, self.env.acting(state)[0])
-
-    def _seat(
-        self,
-        env: Environment[Any, Any],
-        name: str,
-        temperature: float | None,
-        trained: frozenset[str],
-    ) -> Seat:
-        """The seat of a policy, of a snapshot of one, or of a scripted player."""
-        source = self.opponents.sources.get(name, name)
-        policy = self.config.policies.get(source)
-        if isinstance(policy, ScriptedPolicy) or policy is None:
-            player = name.removeprefix(SCRIPT) if policy is None else policy.player
-            sampler = ScriptedSampler(env, player)
-            return Seat(name, sampler, ByteRenderer(), trained=False, sees_state=True)
-        return Seat(
-            name,
-            self._samplers[source],
-            self._renderers[source],
-            trained=name in trained,
-            in_bytes=isinstance(policy, ApiPolicy),
-            temperature=policy.temperature if temperature is None else temperature,
-            central=self.critics.central and name in trained,
-        )
 
     def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
         """Refuse to learn from what other weights wrote than those that would learn."""
