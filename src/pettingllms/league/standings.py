@@ -39,6 +39,13 @@ class Standings:
     settled_after: int = 0
     """Games after which the order of players changed no more."""
 
+    @property
+    def verdict(self) -> str:
+        """How far the order can be trusted, in words."""
+        if self.settled_after == self.num_games:
+            return "The order still changed in the last round: play more."
+        return f"The order has stood since game {self.settled_after:,}."
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """A line for each player, as plain data."""
         for name in self.players:

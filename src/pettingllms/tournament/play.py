@@ -18,7 +18,7 @@ from pettingllms.config import (
 )
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
-from pettingllms.errors import ConfigError
+from pettingllms.errors import ClusterError, ConfigError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.league.payoff import result_of
@@ -29,6 +29,16 @@ from pettingllms.tournament.entrants import Entrant
 from pettingllms.types import Episode, Task
 
 Seats = Mapping[str, Seat]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Two players and a task of their own, which they play in every seating."""
+
+    task: Task
+    round: int
+    player: str
+    opponent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +59,14 @@ class Tournament:
         num_pairs = len(self.entrants) * (len(self.entrants) - 1) // 2
         return num_pairs * self.num_rounds * len(self.env.roles)
 
-    def matches(self) -> Iterator[tuple[Task, int, str, str]]:
-        """A task of its own for each pair and round, with the round and the two players."""
+    def matches(self) -> Iterator[Match]:
+        """One for each pair and round."""
         tasks = self.env.tasks("test")
         pairs = list(itertools.combinations([entrant.name for entrant in self.entrants], 2))
         for number in range(self.num_rounds):
             task = tasks[number % len(tasks)]
             for at, (one, other) in enumerate(pairs):
-                yield replace(task, id=f"{number}/{at}"), number, one, other
+                yield Match(replace(task, id=f"{number}/{at}"), number, one, other)
 
 
 def hold(
@@ -91,29 +101,31 @@ async def _games(
 ) -> list[Game]:
     """All seatings at once. Games of one task with other seats have the same chance in them."""
     env, roles = tournament.env, tournament.env.roles
-    matches = {task.id: (task, *rest) for task, *rest in tournament.matches()}
-    tasks = [match[0] for match in matches.values()]
+    matches = {match.task.id: match for match in tournament.matches()}
+    tasks = [match.task for match in matches.values()]
     games: list[Game] = []
 
     async def play(turn: int) -> None:
         lineups: dict[str, Lineup] = {
-            id_: duel(roles, one, other, turn) for id_, (_, _, one, other) in matches.items()
+            id_: duel(roles, match.player, match.opponent, turn) for id_, match in matches.items()
         }
 
         def end(episode: Episode) -> None:
-            _, number, one, other = matches[episode.task.id]
-            result = result_of(episode, lineups[episode.task.id], one, other, RewardConfig())
-            games.append(Game(number, one, other, roles[turn], result))
+            match = matches[episode.task.id]
+            two = (match.player, match.opponent)
+            result = result_of(episode, lineups[episode.task.id], *two, RewardConfig())
+            games.append(Game(match.round, *two, roles[turn], result))
             progress(len(games))
 
         others = {id_: {r: seats[n] for r, n in some.items()} for id_, some in lineups.items()}
         worker = Worker(env, dict.fromkeys(roles, next(iter(seats.values()))), rollout,
                         RewardConfig(), others)  # fmt: skip
-        await worker.run(tasks, tournament.seed, end)
+        try:
+            await worker.run(tasks, tournament.seed, end)
+        except* ClusterError as dead:
+            raise dead.exceptions[0] from None
 
-    async with asyncio.TaskGroup() as group:
-        for turn in range(len(roles)):
-            group.create_task(play(turn))
+    await asyncio.gather(*(play(turn) for turn in range(len(roles))))
     return games
 
 
