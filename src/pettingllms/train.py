@@ -117,10 +117,9 @@ class Run:
         """Make the league, or take it up, with every snapshot at its table."""
         self._league = make_league(self._config, self.state.league)
         for snapshot in self._league.pool:
-            name, marks = snapshot.name, self._team.marks
-            source = (snapshot.policy, snapshot.version)
-            await self._team.opponents.load(name, *source, saved.get(name))
-            marks[name] = snapshot.mark
+            name, policy, version = snapshot.name, snapshot.policy, snapshot.version
+            await self._team.opponents.load(name, policy, version, saved.get(name))
+            self._team.marks[name] = snapshot.mark
         if not self.state.step:
             await self._take_snapshots(0)
 
