@@ -98,6 +98,9 @@ class FakeEngines:
         self.at[policy] = new.version
         self.published.append(policy)
 
+    async def drop(self, policy: str) -> None:
+        del self.weights[policy], self.at[policy]
+
     async def versions(self) -> list[dict[str, int]]:
         return [dict(self.at)]
 

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.league import rotations
 from pettingllms.rollout import Seat, Worker
 from pettingllms.runs.summary import Summary, summarize
-from pettingllms.types import Episode, write_episodes
+from pettingllms.types import Episode, Task, write_episodes
 
 CONFIG_FILE = "config.toml"
 EPISODES_FILE = "episodes.jsonl"
@@ -34,6 +35,16 @@ def scripted_seats(
     return seats
 
 
+def _rotated_seats(
+    config: RunConfig, seats: Mapping[str, Seat], tasks: Sequence[Task]
+) -> dict[str, Mapping[str, Seat]]:
+    by_policy = {seat.policy: seat for seat in seats.values()}
+    return {
+        task: {role: by_policy[name] for role, name in lineup.items()}
+        for task, lineup in rotations(config.roles, tasks, 0).items()
+    }
+
+
 def collect(
     config: RunConfig,
     folder: Path,
@@ -46,14 +57,16 @@ def collect(
     Episodes are written in the order of tasks, whatever order they end in.
     """
     env = make_env_for(config.env)
-    worker = Worker(env, scripted_seats(config, env, stand_in), config.rollout, config.reward)
+    tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
+    seats = scripted_seats(config, env, stand_in)
+    others = _rotated_seats(config, seats, tasks) if config.rollout.rotate else {}
+    worker = Worker(env, seats, config.rollout, config.reward, others)
     episodes: list[Episode] = []
 
     def deliver(episode: Episode) -> None:
         episodes.append(episode)
         on_episode(episode)
 
-    tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
     asyncio.run(worker.run(tasks, config.seed, deliver))
     place = {task.id: at for at, task in enumerate(tasks)}
     episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))

@@ -13,6 +13,7 @@ from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import CheckpointError
+from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
@@ -94,8 +95,8 @@ async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
         if policy not in config.trained_policies():
             continue
         for anchor in config.guard.anchors:
-            others = {other: anchor for other in config.roles if other != role}
-            score = (await evaluate_team(team, players=others))[role]
+            against = {**dict.fromkeys(config.roles, SCRIPT + anchor), role: policy}
+            score = (await evaluate_team(team, lineup=against))[role]
             found[policy][f"anchor_{anchor}"].append(score.avg.value)
             if score.reward is not None:
                 found[policy][f"anchor_{anchor}_reward"].append(score.reward)
@@ -109,10 +110,10 @@ async def evaluate_team(
     team: "Team",
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
-    players: Mapping[str, str] | None = None,
+    lineup: Lineup | None = None,
 ) -> dict[str, RoleScore]:
-    """Play test tasks with the weights that the team has now; some roles may be given to scripted
-    players."""
+    """Play test tasks with the weights that the team has now, by whom [roles] or the lineup
+    names."""
     config = team.config
     tasks = list(itertools.islice(team.test_env.tasks("test"), config.eval.num_tasks))
     rollout = config.rollout.model_copy(
@@ -125,7 +126,7 @@ async def evaluate_team(
         config.eval.temperature,
         progress,
         env=team.test_env,
-        players=players,
+        lineups={task.id: lineup for task in tasks} if lineup else {},
     )
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -121,7 +121,9 @@ async def seated(
                     if entrant.name not in teams:
                         teams[entrant.name] = await _start_run(stack, env, entrant.name, say)
                     team = teams[entrant.name]
-                    seats[role] = team.seat(_policy_of(team.config, entrant.name, role))
+                    seats[role] = team.seat(
+                        env, _policy_of(team.config, entrant.name, role), None, frozenset()
+                    )
                 case "human":
                     pass
         yield seats

@@ -34,7 +34,7 @@ def sft(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
     """Train every policy that learns on what its roles said, and leave a checkpoint."""
     watcher.phase("collecting")
     items = items_by_policy(config, source_episodes(config))
-    for policy in config.trained_policies():
+    for policy in config.trained_policies() - set(config.league.exploiters):
         if not items.get(policy):
             raise ConfigError(
                 "sft",

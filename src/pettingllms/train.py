@@ -4,7 +4,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
 from pettingllms.evaluate import evaluate_anchors, evaluate_team, start_weights
+from pettingllms.league import Snapshot, make_league, rotations
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.collapse import Guards, what_to_do
 from pettingllms.runs.curriculum import Curriculum, success_share
@@ -63,6 +64,7 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
             run.credit(episodes)
             learnt = await run.learn(episodes)
             await run.publish(learnt)
+            await run.enrol(episodes)
             await run.evaluate()
             run.record(episodes)
             if stop.is_set() or run.collapse:
@@ -118,6 +120,17 @@ class Run:
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
+        await self._meet(saved)
+
+    async def _meet(self, saved: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Make the league, or take it up, with every snapshot at its table."""
+        self._league = make_league(self._config, self.state.league)
+        for snapshot in self._league.pool:
+            name, policy, version = snapshot.name, snapshot.policy, snapshot.version
+            await self._team.opponents.load(name, policy, version, saved.get(name))
+            self._team.marks[name] = snapshot.mark
+        if not self.state.step:
+            await self._take_snapshots(0)
 
     async def stop(self) -> None:
         """End every process and close every file."""
@@ -132,6 +145,10 @@ class Run:
         self._learning = self._config.learning(step)
         self._algorithm.policies = self._learning
         self._tasks = self._ledger.take(self._config.rollout.num_tasks)
+        self._lineups = self._league.lineups(step, self._tasks)
+        if self._config.rollout.rotate and not self._config.league.is_on:
+            done = self._ledger.num_done
+            self._lineups = rotations(self._config.roles, self._tasks, done)
         self._seconds: dict[str, float] = {}
 
     async def sample(self) -> list[Episode]:
@@ -143,6 +160,7 @@ class Run:
                 derive_seed(self._config.seed, "step", self._step),
                 deliver=lambda done: self._watcher.progress(done, total),
                 learning=self._learning,
+                lineups=self._lineups,
             )
 
     async def value(self, episodes: list[Episode]) -> None:
@@ -191,6 +209,25 @@ class Run:
         for policy, version in self._team.versions.items():
             self._metrics["policies"][policy]["version"] = float(version)
 
+    async def enrol(self, episodes: list[Episode]) -> None:
+        """Let the league know how its games ended, and take snapshots when it is time."""
+        if not self._config.league.is_on:
+            return
+        reward = self._config.reward
+        scores = self._league.record(self._tasks, self._lineups, episodes, reward)
+        await self._take_snapshots(self._step)
+        self._metrics["league"] = {**scores, **self._league.metrics()}
+
+    async def _take_snapshots(self, step: int) -> None:
+        for policy in self._league.members if self._league.is_due(step) else ():
+            version = self._team.versions[policy]
+            name = Snapshot(policy, step, version).name
+            mark = await self._team.opponents.take(name, policy, version)
+            self._team.marks[name] = mark
+            for gone in self._league.enrol(Snapshot(policy, step, version, mark)):
+                await self._team.opponents.drop(gone.name)
+                del self._team.marks[gone.name]
+
     async def evaluate(self) -> None:
         """Measure success on tasks that are never trained on, every so often."""
         every = self._config.train.eval_every
@@ -222,6 +259,7 @@ class Run:
             algorithm=self._algorithm.state(),
             level=self._curriculum.level,
             recent=list(self._curriculum.recent),
+            league=self._league.to_json() if self._config.league.is_on else {},
             num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
             guard=self._guards.state(),
             good=self._saved if self._guards.is_well and not signs else self.state.good,
@@ -272,6 +310,9 @@ class Run:
                 return
             for name in self._team.names():
                 writer.add(name, await self._team.saved(name))
+            for snapshot in self._league.pool:
+                if not writer.carry(snapshot.name):
+                    writer.add(snapshot.name, await self._team.opponents.files(snapshot.name))
             writer.finish(self._config.train.keep_checkpoints)
             self._saved = self.state.step
 

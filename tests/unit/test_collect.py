@@ -125,3 +125,10 @@ def test_tokens_of_replays_are_counted_once(tmp_path: Path) -> None:
     played = sum(turn.num_tokens for episode in episodes for turn in episode.trunk_turns())
     assert summary.num_tokens == held
     assert summary.num_extra_tokens == held - played > 0
+
+
+def test_policies_that_rotate_change_seats_from_task_to_task(tmp_path: Path) -> None:
+    config = mixed_team(rollout={"num_tasks": 6, "num_samples": 2, "rotate": True})
+    collect(config, tmp_path)
+    first = {e.task.id: e.turns[0].policy for e in read_episodes(tmp_path / EPISODES_FILE)}
+    assert list(first.values()) == ["learner", "rival"] * 3

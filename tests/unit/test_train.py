@@ -41,7 +41,7 @@ class FakeTeam:
 
     def enter(self, level: int) -> None: ...
 
-    async def play(self, tasks: Any, seed: int, deliver: Any, learning: Any) -> list[Any]:
+    async def play(self, tasks: Any, seed: int, **options: Any) -> list[Any]:
         FakeTeam.num_plays += 1
         episode = linear(tasks[0].id, 0, ("a", rewards({"a": 1.0})), ("b", rewards(team=1.0)))
         for turn, number in zip(episode.turns, (TOKENS_OF_A, 90), strict=True):

@@ -180,6 +180,38 @@ def play_match(
 
 
 @app.command()
+def tournament(
+    env: EnvName,
+    options: EnvOptions = None,
+    player: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Who takes part, once for each: a scripted player (minimax, minimax~0.3), a run's "
+            "FOLDER, a snapshot FOLDER@20, all of them FOLDER@all, a server http://HOST/v1#MODEL. "
+            "NAME= before it renames it."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="In a round all pairs meet, in every seat.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of chance.")] = 0,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="In place of every policy's own; 0 is greedy.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option(help="Environment variable that holds the servers' key.")
+    ] = "",
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Let runs, snapshots, servers and scripts play each other: ratings and a heat map."""
+    from pettingllms.cli.tournaments import Wishes, hold_tournament
+
+    wishes = Wishes(rounds, seed, temperature, key, out, as_json)
+    hold_tournament(env, options or [], player or [], wishes)
+
+
+@app.command()
 def train(config: Config, overrides: Overrides = None, out: Out = None) -> None:
     """Train the policies of a configuration."""
     from pettingllms.cli.training import train_config

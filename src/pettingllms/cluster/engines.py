@@ -157,6 +157,11 @@ class Engines:
         )
         await asyncio.gather(*calls)
 
+    async def drop(self, policy: str) -> None:
+        """Let every replica forget a policy."""
+        del self._published[policy]
+        await asyncio.gather(*(self._call(at, "drop", policy) for at in range(len(self.replicas))))
+
     async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> list[LogProbs]:
         """Each replica's log-probs of a fixed reply."""
         calls = (

@@ -58,6 +58,8 @@ def engine_specs(
 ) -> list[EngineSpec]:
     """One engine for each replica of a model."""
     num_replicas = config.inference.num_replicas
+    league = config.league
+    num_snapshots = league.max_snapshots if league.snapshot_every and group.adapters else 0
     return [
         EngineSpec(
             model=model,
@@ -65,6 +67,8 @@ def engine_specs(
             policies=tuple(group.policies),
             max_rank=max((policy.rank for policy in group.adapters.values()), default=0),
             num_adapters=len(group.adapters),
+            num_snapshots=num_snapshots,
+            num_opponents=min(league.num_opponents, num_snapshots),
             device=device,
             cores=cores_of(at * num_replicas + number, num_groups * num_replicas),
             num_threads=max(1, usable_cores() // (num_groups * num_replicas)),

@@ -9,6 +9,7 @@ from typing import Any
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.opponents import Opponents
 from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
@@ -26,6 +27,7 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.batches import Item, items_of, joints_of
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
@@ -34,6 +36,7 @@ from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, Renderer, Sampler, Task, Turn
 
 Files = Mapping[str, bytes]
+NO_LINEUPS: Mapping[str, Lineup] = {}
 
 
 class Team:
@@ -62,6 +65,8 @@ class Team:
         self._publishers: dict[str, Publisher] = {}
         self._samplers: dict[str, Sampler] = {}
         self._renderers: dict[str, Renderer] = {}
+        self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
+        """Frozen snapshots, beside the policies of the configuration."""
 
     @classmethod
     async def start(
@@ -141,12 +146,12 @@ class Team:
         deliver: Callable[[int], None] = lambda _: None,
         learning: frozenset[str] | None = None,
         env: Environment[Any, Any] | None = None,
-        players: Mapping[str, str] | None = None,
+        lineups: Mapping[str, Lineup] = NO_LINEUPS,
     ) -> list[Episode]:
         """Episodes of the tasks, in their order. `deliver` is told how many have ended.
 
-        The policies in `learning`, or all that ever learn, give siblings in a tree. `players` are
-        scripted ones that take the place of policies, by role.
+        The policies in `learning`, or all that ever learn, give siblings in a tree. `lineups` say
+        who plays a task, by its id, where that is not whom [roles] names.
         """
         episodes: list[Episode] = []
 
@@ -156,11 +161,18 @@ class Team:
 
         config = rollout or self.config.rollout
         env = env or self.env
-        seats = self._seats(env, temperature, learning)
-        for role, player in (players or {}).items():
-            script = ScriptedSampler(env, player)
-            seats[role] = Seat(player, script, ByteRenderer(), trained=False, sees_state=True)
-        worker = Worker(env, seats, config, self.config.reward)
+        trained = self.config.trained_policies() if learning is None else learning
+        names = {
+            *self.config.roles.values(),
+            *(p for some in lineups.values() for p in some.values()),
+        }
+        seats = {name: self.seat(env, name, temperature, trained) for name in names}
+        own, *others = (
+            {role: seats[name] for role, name in lineup.items()}
+            for lineup in (self.config.roles, *lineups.values())
+        )
+        by_task = dict(zip(lineups, others, strict=True))
+        worker = Worker(env, own, config, self.config.reward, by_task)
         try:
             await worker.run(tasks, seed, end)
         except* ClusterError as dead:
@@ -168,6 +180,30 @@ class Team:
         place = {task.id: at for at, task in enumerate(tasks)}
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes
+
+    def seat(
+        self,
+        env: Environment[Any, Any],
+        name: str,
+        temperature: float | None,
+        trained: frozenset[str],
+    ) -> Seat:
+        """The seat of a policy, of a snapshot of one, or of a scripted player."""
+        source = self.opponents.sources.get(name, name)
+        policy = self.config.policies.get(source)
+        if isinstance(policy, ScriptedPolicy) or policy is None:
+            player = name.removeprefix(SCRIPT) if policy is None else policy.player
+            sampler = ScriptedSampler(env, player)
+            return Seat(name, sampler, ByteRenderer(), trained=False, sees_state=True)
+        return Seat(
+            name,
+            self._samplers[source],
+            self._renderers[source],
+            trained=name in trained,
+            in_bytes=isinstance(policy, ApiPolicy),
+            temperature=policy.temperature if temperature is None else temperature,
+            central=self.critics.central and name in trained,
+        )
 
     async def value(self, joints: Sequence[Sequence[Turn]]) -> None:
         """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
@@ -218,13 +254,6 @@ class Team:
                 self.versions[policy] += 1
                 gaps[policy] = await self._publish(policy, group)
         return gaps
-
-    def seat(self, policy: str) -> Seat:
-        """The seat of a policy with an engine, at any table."""
-        section = self.config.policies[policy]
-        assert not isinstance(section, ApiPolicy | ScriptedPolicy)  # noqa: S101 - seated elsewhere
-        sampler, renderer = self._samplers[policy], self._renderers[policy]
-        return Seat(policy, sampler, renderer, trained=False, temperature=section.temperature)
 
     def names(self) -> list[str]:
         """All that learns: policies, and critics that are models of their own."""
@@ -291,47 +320,18 @@ class Team:
                     self.config.gap_bound(),
                     whole_model=group.full is not None,
                 )
-        for name in set(self.config.roles.values()):
+        for name in sorted(self.config.played_policies()):
             match self.config.policies[name]:
                 case ApiPolicy() as api:
                     self._samplers[name] = HttpSampler(api)
                     self._renderers[name] = JsonRenderer()
-                case ScriptedPolicy():
-                    self._renderers[name] = ByteRenderer()  # its sampler goes with the environment
                 case _:
-                    pass  # through a model of this run, above
+                    pass  # through a model of this run, above, or a script of the environment
 
     def _first_prompt(self) -> Any:
         task = self.env.tasks("train")[0]
         state = self.env.reset(task, 0)
         return self.env.observe(state, self.env.acting(state)[0])
-
-    def _seats(
-        self,
-        env: Environment[Any, Any],
-        temperature: float | None,
-        learning: frozenset[str] | None,
-    ) -> dict[str, Seat]:
-        trained = self.config.trained_policies() if learning is None else learning
-        seats = {}
-        for role, name in self.config.roles.items():
-            policy = self.config.policies[name]
-            sampler: Sampler
-            if isinstance(policy, ScriptedPolicy):
-                sampler, own = ScriptedSampler(env, policy.player), 1.0
-            else:
-                sampler, own = self._samplers[name], policy.temperature
-            seats[role] = Seat(
-                name,
-                sampler,
-                self._renderers[name],
-                trained=name in trained,
-                sees_state=isinstance(policy, ScriptedPolicy),
-                in_bytes=isinstance(policy, ApiPolicy),
-                temperature=own if temperature is None else temperature,
-                central=self.critics.central and name in trained,
-            )
-        return seats
 
     def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
         """Refuse to learn from what other weights wrote than those that would learn."""

@@ -4,6 +4,7 @@ from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.guard import GuardConfig
+from pettingllms.config.league import LeagueConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.policies import PolicyConfig
@@ -20,6 +21,7 @@ __all__ = [
     "EvalConfig",
     "GuardConfig",
     "InferenceConfig",
+    "LeagueConfig",
     "LearnerConfig",
     "LogConfig",
     "LossConfig",

@@ -1,17 +1,18 @@
 """What only shows when sections are read together: roles, players, and what an algorithm needs."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
+from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
-from pettingllms.errors import describe, nearest
+from pettingllms.errors import UnknownNameError, describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -32,13 +33,15 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems: list[str] = []
     both = {"roles", "policies"} <= sections.keys()
     if both:
-        problems += _check_policies(sections["roles"], sections["policies"])
+        league: LeagueConfig = sections.get("league", LeagueConfig())
+        problems += _check_policies(sections["roles"], sections["policies"], league.exploiters)
     if {"policies", "train"} <= sections.keys():
         problems += schedule_problems(sections["policies"], sections["train"])
     if {"curriculum", "eval"} <= sections.keys():
         problems += _check_eval_level(sections["curriculum"], sections["eval"].level)
     if {"algo", "critic", "reward"} <= sections.keys():
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
+    problems += _check_league(sections, env)
     problems += _check_reference(sections)
     if env is None:
         return problems
@@ -69,7 +72,9 @@ def resolve(config: RunConfig, env: Any) -> RunConfig:
     return config.resolved(env.roles, rollout, critic)
 
 
-def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
+def _check_policies(
+    roles: Mapping[str, str], policies: Mapping[str, Any], exploiters: Sequence[str]
+) -> Iterator[str]:
     for role, policy in roles.items():
         if policy not in policies:
             yield f"roles.{role}: no policy is called '{policy}'; {nearest(policy, policies)}"
@@ -79,7 +84,7 @@ def _check_policies(roles: Mapping[str, str], policies: Mapping[str, Any]) -> It
                 f"policies.{name}: a policy is also a folder, so its name is made of letters, "
                 "digits, '_', '-' and '.', and begins with none of the last two"
             )
-        if len(policies) > 1 and name not in roles.values():
+        if len(policies) > 1 and name not in roles.values() and name not in exploiters:
             yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
 
 
@@ -97,11 +102,11 @@ def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]
 
 def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
     for name, policy in policies.items():
-        if policy.kind == "scripted" and policy.player not in env.players:
-            yield (
-                f"policies.{name}.player: '{env.id}' has no player called '{policy.player}'; "
-                f"{nearest(policy.player, env.players)}"
-            )
+        if policy.kind == "scripted":
+            try:
+                env.player(policy.player)
+            except UnknownNameError as error:
+                yield f"policies.{name}.player: {error}"
 
 
 def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
@@ -194,6 +199,15 @@ def _refusal(env: Any, section: EnvConfig, key: str, value: Level) -> str | None
     if made.roles != env.roles:
         return f"its roles would be {', '.join(made.roles)}, and a run has the same ones throughout"
     return None
+
+
+def _check_league(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
+    needed = ("league", "roles", "policies", "inference")
+    if sections.keys() >= set(needed):
+        league, roles, policies, inference = (sections[name] for name in needed)
+        yield from league_problems(league, roles, policies, inference.engine)
+    if "league" in sections and env is not None:
+        yield from anchor_problems(sections["league"], env)
 
 
 def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:

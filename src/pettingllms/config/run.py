@@ -14,6 +14,7 @@ from pettingllms.config.engines import (
     LossConfig,
 )
 from pettingllms.config.guard import GuardConfig
+from pettingllms.config.league import LeagueConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
@@ -67,6 +68,9 @@ class RolloutConfig(Section):
     `resampled`: it is asked again. `silent`: no reply is exchanged, the role says nothing in the
     whole replay. `auto`: `kept`, or `silent` for an algorithm that needs it. All other roles say
     what they said."""
+    rotate: bool = False
+    """Policies move on by one seat from task to task while training, so that each is in every seat
+    equally often: for symmetric games with an opponent. A league does so by itself."""
     max_steps: int = Field(default=200, ge=1)
     """Steps of the environment before an episode is cut."""
     max_reply_tokens: int = Field(default=512, ge=1)
@@ -134,6 +138,8 @@ class RunConfig(Section):
     """Where all of it runs."""
     train: TrainConfig = TrainConfig()
     """How long a run goes on."""
+    league: LeagueConfig = LeagueConfig()
+    """Whom a policy meets that plays itself."""
     curriculum: CurriculumConfig = CurriculumConfig()
     """How tasks get harder."""
     eval: EvalConfig = EvalConfig()
@@ -170,6 +176,10 @@ class RunConfig(Section):
     def trained_policies(self) -> frozenset[str]:
         """Names of the policies that learn."""
         return frozenset(n for n, policy in self.policies.items() if policy.kind in TRAINED_KINDS)
+
+    def played_policies(self) -> frozenset[str]:
+        """Names of the policies that are met in some game: in a role, or as an exploiter."""
+        return frozenset([*self.roles.values(), *self.league.exploiters])
 
     def learning(self, step: int) -> frozenset[str]:
         """Names of the policies that learn in this very step."""

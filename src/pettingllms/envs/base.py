@@ -6,6 +6,7 @@ no tokens, no model, no engine.
 """
 
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pettingllms.types import NO_REWARDS, Message, Rewards, Task, system, user
 StateT = TypeVar("StateT")
 ConfigT = TypeVar("ConfigT", bound=EnvConfig)
 Split = Literal["train", "test"]
+SHARE = re.compile(r"0(\.[0-9]+)?|1(\.0+)?")
 Player = Callable[[Any, Any, str, random.Random], str]
 """A scripted player: environment, state, role and a source of chance in; a reply out."""
 
@@ -110,11 +112,19 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         return OneSeat(self, "random")
 
     def player(self, name: str) -> Player:
-        """The scripted player of that name."""
-        if name not in self.players:
-            known = nearest(name, self.players)
-            raise UnknownNameError(f"'{self.id}' has no player called '{name}'; {known}")
-        return self.players[name]
+        """The scripted player of that name. `minimax~0.3` is minimax in three replies of ten, and
+        `random` in the others: strength by degrees."""
+        known, tilde, share = name.partition("~")
+        if known not in self.players:
+            what = nearest(known, self.players)
+            raise UnknownNameError(f"'{self.id}' has no player called '{known}'; {what}")
+        if not tilde:
+            return self.players[name]
+        from pettingllms.envs.careless import careless
+
+        if not SHARE.fullmatch(share):
+            raise UnknownNameError(f"player '{name}': after ~ comes a share from 0 to 1")
+        return careless(self.players[known], self.players["random"], float(share))
 
     def redeal(self, state: StateT, role: str, rng: random.Random) -> StateT:
         """Another state that the role cannot tell from this one: what it must not know, changed.

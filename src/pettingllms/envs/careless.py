@@ -12,18 +12,18 @@ from typing import Any
 from pettingllms.envs.base import Player
 
 
-def careless(strong: Player, weak: Player, strong_share: float = 0.5) -> Player:
-    """A player that plays as one of two, by chance for every reply."""
-    return partial(_play, strong, weak, strong_share)
+def careless(strong: Player, weak: Player, share: float = 0.5) -> Player:
+    """A player that plays as the first of two in this share of its replies, by chance."""
+    return partial(_play, strong, weak, share)
 
 
 def _play(
     strong: Player,
     weak: Player,
-    strong_share: float,
+    share: float,
     env: Any,
     state: Any,
     role: str,
     rng: random.Random,
 ) -> str:
-    return (strong if rng.random() < strong_share else weak)(env, state, role, rng)
+    return (strong if rng.random() < share else weak)(env, state, role, rng)

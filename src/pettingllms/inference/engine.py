@@ -38,6 +38,10 @@ class EngineSpec:
     max_rank: int = 0
     """Largest rank of an adapter; 0: there are none."""
     num_adapters: int = 0
+    num_snapshots: int = 0
+    """Frozen adapters that are kept ready beside those."""
+    num_opponents: int = 0
+    """How many of them answer in one batch."""
     device: str = "cpu"
     cores: str = "auto"
     """CPU: cores of the engine's threads, as in "0-3"."""
@@ -87,8 +91,8 @@ class EngineSpec:
         if self.num_adapters:
             options |= {
                 "enable_lora": True,
-                "max_loras": self.num_adapters,
-                "max_cpu_loras": 2 * self.num_adapters,
+                "max_loras": self.num_adapters + self.num_opponents,
+                "max_cpu_loras": 2 * self.num_adapters + self.num_snapshots,
                 "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
             }
         if self.device == "cpu":
@@ -186,6 +190,14 @@ class Engine:
             self._versions[policy] = version
             shutil.rmtree(folder)
             await self._drop_cache()
+
+    async def drop(self, policy: str) -> None:
+        """Forget a frozen adapter."""
+        old = self._adapters.pop(policy)
+        del self._versions[policy]
+        with self._alive():
+            await self._vllm.remove_lora(old.lora_int_id)
+        shutil.rmtree(old.lora_path, ignore_errors=True)
 
     async def versions(self) -> dict[str, int]:
         """The version under which each policy answers."""

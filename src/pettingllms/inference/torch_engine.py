@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class TorchEngine:
         self._spec = spec
         self._versions = dict.fromkeys(spec.policies, 0)
         self._adapters: dict[str, str] = {}
+        self._copies: dict[str, Any] = {}
+        """Whole models that are frozen, by policy."""
         self._adapter_ids = itertools.count()
         self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
 
@@ -80,8 +83,8 @@ class TorchEngine:
         """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
         from pettingllms.inference.generate import logprobs_of
 
-        with self._speaking(policy):
-            return logprobs_of(self._lm, prompt_ids, response_ids)
+        with self._speaking(policy) as lm:
+            return logprobs_of(lm, prompt_ids, response_ids)
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter."""
@@ -106,14 +109,32 @@ class TorchEngine:
 
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of the whole model."""
+        self._fill(self._lm, policy, files)
+        self._versions[policy] = version
+
+    async def publish_copy(self, policy: str, version: int, files: Files) -> None:
+        """Take the weights of a whole model that answers beside this engine's own."""
+        copy = deepcopy(self._lm)
+        self._fill(copy, policy, files)
+        self._copies[policy] = copy
+        self._versions[policy] = version
+
+    async def drop(self, policy: str) -> None:
+        """Forget a frozen policy."""
+        del self._versions[policy]
+        if self._copies.pop(policy, None) is None:
+            old = self._adapters.pop(policy)
+            self._peft.set_adapter(next(iter(self._adapters.values())))  # not the one that goes
+            self._peft.delete_adapter(old)
+
+    def _fill(self, lm: Any, policy: str, files: Files) -> None:
         from safetensors.torch import load
 
         (content,) = files.values()
-        odd = self._lm.load_state_dict(load(content), strict=False)
-        tied = set(getattr(self._lm, "all_tied_weights_keys", {}))
+        odd = lm.load_state_dict(load(content), strict=False)
+        tied = set(getattr(lm, "all_tied_weights_keys", {}))
         if odd.unexpected_keys or set(odd.missing_keys) - tied:
             raise SamplerError(f"the new weights of '{policy}' are of another model: {odd}")
-        self._versions[policy] = version
 
     async def versions(self) -> dict[str, int]:
         """The version under which each policy answers."""
@@ -135,24 +156,25 @@ class TorchEngine:
         if policy not in self._versions:
             raise SamplerError(f"this engine does not serve '{policy}'")
         version = self._versions[policy]
-        with self._speaking(policy):
-            replies = generate(self._lm, requests, self._stop_ids)
+        with self._speaking(policy) as lm:
+            replies = generate(lm, requests, self._stop_ids)
         return [
             [Sample(ids, logprobs, version, finish) for ids, logprobs, finish in some]
             for some in replies
         ]
 
     @contextmanager
-    def _speaking(self, policy: str) -> Iterator[None]:
-        """Let the policy's adapter speak, or the base alone if it has none."""
-        if self._peft is None:
-            yield
+    def _speaking(self, policy: str) -> Iterator[Any]:
+        """The model that answers for the policy, its adapter on, or the base alone if it has
+        none."""
+        if policy in self._copies or self._peft is None:
+            yield self._copies.get(policy, self._lm)
         elif policy in self._adapters:
             self._peft.set_adapter(self._adapters[policy])
-            yield
+            yield self._lm
         else:
             with self._peft.disable_adapter():
-                yield
+                yield self._lm
 
 
 def _fitting(request: SampleRequest, limit: int) -> SampleRequest:

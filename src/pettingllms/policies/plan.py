@@ -37,7 +37,7 @@ class ModelGroup:
 
 def plan_models(config: RunConfig) -> list[ModelGroup]:
     """The models of a run, in the order of the file. Policies that play no role need none."""
-    played = set(config.roles.values())
+    played = config.played_policies()
     adapters: dict[str, dict[str, LoraPolicy]] = {}
     frozen: dict[str, dict[str, FrozenPolicy]] = {}
     groups: dict[str, ModelGroup] = {}

@@ -5,7 +5,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
@@ -48,6 +48,8 @@ class Worker:
     seats: Mapping[str, Seat]
     config: RolloutConfig
     reward: RewardConfig
+    others: Mapping[str, Mapping[str, Seat]] = field(default_factory=dict)
+    """Seats of tasks that are played by others than the rest, by the task's id."""
 
     def __post_init__(self) -> None:
         if self.config.type not in ROLLOUTS:
@@ -71,6 +73,8 @@ class Worker:
             """Play one episode, then whichever is next, until none is left."""
             while True:
                 under_way.add(episode.id)
+                seats = self.others.get(episode.task.id, self.seats)
+                table = Table(self.env, seats, self.config, self.reward, guard)
                 await ROLLOUTS[self.config.type](table, episode, path)
                 under_way.remove(episode.id)
                 deliver(episode)
@@ -79,7 +83,6 @@ class Worker:
                 episode, path = play
 
         with rare_collections(), Guard(self.config.env_seconds, self.env.blocking) as guard:
-            table = Table(self.env, self.seats, self.config, self.reward, guard)
             async with asyncio.TaskGroup() as group:
                 for episode, path in itertools.islice(plays, self.config.max_concurrent):
                     group.create_task(play_all(episode, path))

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pettingllms.errors import CheckpointError
 
@@ -40,6 +41,8 @@ class State:
     """Of the curriculum."""
     recent: list[float] = field(default_factory=list)
     """Success in the last steps at this level."""
+    league: dict[str, Any] = field(default_factory=dict)
+    """Pool, payoff matrix, ratings and counts, if there is a league."""
     num_tokens: int = 0
     """Tokens that were sampled by policies that learn, in all steps."""
     guard: dict[str, float] = field(default_factory=dict)
@@ -68,6 +71,25 @@ class Writer:
             _write(folder / name, content)
             self._hashes[f"{policy}/{name}"] = hashlib.sha256(content).hexdigest()
         _sync(folder)
+
+    def carry(self, policy: str) -> bool:
+        """Take over files of a policy that never change from the last checkpoint, as other names
+        of the same bytes on disk; False if it has none, and they must be added."""
+        last = next(checkpoints(self._root), None)
+        source = last / POLICIES / policy if last else None
+        if last is None or source is None or not source.is_dir():
+            return False
+        hashes = json.loads((last / MANIFEST).read_bytes())["files"]
+        folder = self._work / POLICIES / policy
+        folder.mkdir(parents=True)
+        for path in sorted(source.iterdir()):
+            try:
+                (folder / path.name).hardlink_to(path)
+            except OSError:  # not every file system has links
+                _write(folder / path.name, path.read_bytes())
+            self._hashes[f"{policy}/{path.name}"] = hashes[f"{policy}/{path.name}"]
+        _sync(folder)
+        return True
 
     def finish(self, keep: int) -> Path:
         """Give the checkpoint its name, then delete the oldest ones beyond `keep`, but never the

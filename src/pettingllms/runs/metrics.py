@@ -29,6 +29,8 @@ class Metrics(TypedDict):
     rollout: dict[str, float]
     curriculum: NotRequired[dict[str, float]]
     """The level that was played, and the success that moves it."""
+    league: NotRequired[dict[str, float]]
+    """The learner's rating, and its score against snapshots and each other opponent."""
     critics: NotRequired[dict[str, dict[str, float]]]
     """Of critics that are models of their own; a value head is measured with its policy."""
     time: NotRequired[dict[str, float]]

@@ -1,0 +1,72 @@
+"""Frozen snapshots on the engines of a run: other names under which a model answers.
+
+A snapshot of an adapter is one more adapter over the base that is there already. A snapshot of a
+whole model is a copy of it, which only the small engine holds beside the one that is trained.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pettingllms.cluster.engines import Engines, Published
+from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.publishing import Publisher
+from pettingllms.errors import CheckpointError, StaleWeightsError
+from pettingllms.policies import ModelGroup
+
+Files = Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class Opponents:
+    """The snapshots that a team can sit down, by name."""
+
+    group_of: Callable[[str], ModelGroup]
+    engines: Mapping[str, Engines]
+    learners: Mapping[str, Learners]
+    publishers: Mapping[str, Publisher]
+    sources: dict[str, str] = field(default_factory=dict)
+    """The policy that each is a snapshot of."""
+    _files: dict[str, Any] = field(default_factory=dict)
+    """Their weights, in memory or in Ray's store."""
+
+    async def take(self, name: str, policy: str, version: int) -> str:
+        """Freeze a policy as it is now; the hash of its weights."""
+        group = self.group_of(policy)
+        files, mark = await self.learners[group.name].files(policy)
+        await self._serve(name, policy, version, files)
+        publisher = self.publishers[group.name]
+        canary = publisher.canary
+        said = await self.engines[group.name].score(name, canary.prompt_ids, canary.response_ids)
+        for one, other in zip(said, publisher.answers[policy], strict=True):
+            gap = float(np.abs(one - other).mean())
+            if not gap <= publisher.max_gap:
+                raise StaleWeightsError(
+                    f"snapshot {name} differs from '{policy}', of which it was taken, by {gap:.2g} "
+                    "a token: the engine answers for it with other weights"
+                )
+        return mark
+
+    async def load(self, name: str, policy: str, version: int, files: Files | None) -> None:
+        """Serve a snapshot of a checkpoint."""
+        if files is None:
+            raise CheckpointError(f"the checkpoint's league names {name} and has no weights for it")
+        await self._serve(name, policy, version, dict(files))
+
+    async def drop(self, name: str) -> None:
+        """Let go of a snapshot."""
+        await self.engines[self.group_of(self.sources.pop(name)).name].drop(name)
+        del self._files[name]
+
+    async def files(self, name: str) -> dict[str, bytes]:
+        """The weights of a snapshot, as files."""
+        files = self._files[name]
+        return files if isinstance(files, dict) else dict(await files)
+
+    async def _serve(self, name: str, policy: str, version: int, files: Any) -> None:
+        group = self.group_of(policy)
+        method = "publish_copy" if group.full else "publish_adapter"
+        await self.engines[group.name].publish(name, Published(method, version, files))
+        self.sources[name], self._files[name] = policy, files

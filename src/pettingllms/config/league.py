@@ -1,0 +1,106 @@
+"""A league: whom a policy meets when it would else meet only itself."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pettingllms.config.policies import TRAINED_KINDS
+from pettingllms.config.section import Section
+from pettingllms.errors import UnknownNameError, nearest
+
+Rule = Literal["latest", "uniform", "prioritised"]
+
+
+class LeagueConfig(Section):
+    """Opponents for a policy that plays itself: frozen snapshots of it, scripts, exploiters. The
+    policy is in each seat equally often. What the shares leave over is plain self-play."""
+
+    snapshot_every: int = Field(default=0, ge=0)
+    """Steps between snapshots; the first is of the weights that the run begins with. 0: none."""
+    max_snapshots: int = Field(default=32, ge=1)
+    """Snapshots that are kept. Beyond it the pool is thinned, so that it still spans the run."""
+    rule: Rule = "prioritised"
+    """Which snapshot is met. `latest`: the newest. `uniform`: any. `prioritised`: one that beats
+    the policy is met more often than one that does not."""
+    share: float = Field(default=0.5, ge=0, le=1)
+    """Share of tasks that are played against snapshots."""
+    num_opponents: int = Field(default=4, ge=1)
+    """Snapshots that are drawn for one step. Each is a batch of its own for the engine."""
+    anchors: list[str] = Field(default_factory=list)
+    """Scripted players that are met by turns, such as minimax: they do not move with the policy."""
+    anchor_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of tasks that are played against anchors, if there are any."""
+    exploiters: list[str] = Field(default_factory=list)
+    """Policies that learn against the policy alone, to find what it does wrong. Their snapshots are
+    in the pool too."""
+    exploiter_share: float = Field(default=0.25, ge=0, le=1)
+    """Share of tasks that are played against exploiters, if there are any. Both sides learn."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a league at all."""
+        return bool(self.snapshot_every or self.anchors or self.exploiters)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each kind of game. They add up to 1."""
+        shares = {
+            "snapshots": self.share if self.snapshot_every else 0.0,
+            "anchors": self.anchor_share if self.anchors else 0.0,
+            "exploiters": self.exploiter_share if self.exploiters else 0.0,
+        }
+        return {**shares, "self": max(0.0, 1 - sum(shares.values()))}
+
+    @model_validator(mode="after")
+    def _at_most_all(self) -> Self:
+        total = sum(share for kind, share in self.shares.items() if kind != "self")
+        if total > 1 + 1e-9:
+            raise ValueError(
+                f"share, anchor_share and exploiter_share add up to {total:g}, more than all games"
+            )
+        return self
+
+
+def league_problems(
+    league: LeagueConfig, roles: Mapping[str, str], policies: Mapping[str, Any], engine: str
+) -> Iterator[str]:
+    """Why this league cannot be held between these policies."""
+    if not league.is_on:
+        return
+    main = set(roles.values()) or {next(iter(policies))}
+    learns = [name for name in main if name in policies and policies[name].kind in TRAINED_KINDS]
+    if len(main) > 1 or not learns:
+        yield (
+            f"league: a league is of one policy that learns and plays every role, and this run's "
+            f"roles are on {', '.join(sorted(main))}; name one full or lora policy for all roles"
+        )
+    for name in league.exploiters:
+        if name not in policies or policies[name].kind not in TRAINED_KINDS:
+            known = [n for n, policy in policies.items() if policy.kind in TRAINED_KINDS]
+            yield f"league.exploiters: no policy that learns is called '{name}'; " + nearest(
+                name, known
+            )
+        elif name in main:
+            yield f"league.exploiters: '{name}' plays the roles; an exploiter is a policy beside it"
+    whole = [name for name in [*learns, *league.exploiters] if _is_full(policies, name)]
+    if league.snapshot_every and whole and engine != "torch":
+        yield (
+            f"league.snapshot_every: '{whole[0]}' is a whole model, and a vLLM engine serves one; "
+            f'set policies.{whole[0]}.kind = "lora", or inference.engine = "torch"'
+        )
+
+
+def anchor_problems(league: LeagueConfig, env: Any) -> Iterator[str]:
+    """Anchors that the environment has no player for, and games that have no opponents."""
+    for name in league.anchors:
+        try:
+            env.player(name)
+        except UnknownNameError as error:
+            yield f"league.anchors: {error}"
+    if league.is_on and len(env.roles) < 2:
+        yield f"league: '{env.id}' has one role, so there is nobody to meet; remove the section"
+
+
+def _is_full(policies: Mapping[str, Any], name: str) -> bool:
+    return name in policies and policies[name].kind == "full"

@@ -1,0 +1,158 @@
+"""The league of a run: a pool, a payoff matrix and ratings, which decide who meets whom.
+
+Self-play alone lets a policy go in circles: it beats what it was a moment ago and forgets what beat
+it before. So part of its games are against its frozen past, and against scripts that do not move.
+Everything here is plain data and follows from the run's seed, so a run that goes on meets whom it
+would have met.
+
+The learner is a moving target. Its row of the matrix has the games since its last snapshot; with
+each snapshot the row is handed over, so that `shared@20` stands for the games of steps 11 to 20.
+"""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pettingllms.algos.credit import mean
+from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config.league import LeagueConfig
+from pettingllms.league.payoff import Payoff, result_of
+from pettingllms.league.pool import Snapshot, draw, thinned
+from pettingllms.league.ratings import Ratings
+from pettingllms.league.seating import Lineup, duel
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, Task
+
+SCRIPT = "script:"
+"""Before the name of a scripted player; no policy's name has a colon."""
+KINDS = ("snapshots", "anchors", "exploiters", "self")
+
+
+@dataclass(slots=True)
+class League:
+    """All that a league remembers, and what follows from it."""
+
+    config: LeagueConfig
+    learner: str
+    """The policy that plays every role."""
+    roles: tuple[str, ...]
+    seed: int
+    pool: list[Snapshot] = field(default_factory=list)
+    """The oldest first."""
+    payoff: Payoff = field(default_factory=Payoff)
+    ratings: Ratings = field(default_factory=Ratings)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    """Tasks of each kind so far; they decide kinds and seats of the next ones."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Policies of which snapshots are taken."""
+        return (self.learner, *self.config.exploiters)
+
+    def lineups(self, step: int, tasks: Sequence[Task]) -> dict[str, Lineup]:
+        """Who plays each task of a step, by the task's id; self-play has no entry."""
+        opponents = self._drawn(step)
+        counts = dict(self.counts)
+        found: dict[str, Lineup] = {}
+        for task in tasks:
+            kind = self._kind(counts)
+            if kind != "self":
+                turn, seat = divmod(counts[kind], len(self.roles))
+                names = opponents[kind]
+                found[task.id] = duel(self.roles, self.learner, names[turn % len(names)], seat)
+            counts[kind] += 1
+        return found
+
+    def record(
+        self,
+        tasks: Iterable[Task],
+        lineups: Mapping[str, Lineup],
+        episodes: Iterable[Episode],
+        reward: RewardConfig,
+    ) -> dict[str, float]:
+        """Note that tasks were played and how; the learner's score against its opponents."""
+        for task in tasks:
+            self.counts[self._kind_of(lineups.get(task.id))] += 1
+        scores: dict[str, list[float]] = {}
+        for episode in episodes:
+            lineup = lineups.get(episode.task.id, {})
+            for opponent in set(lineup.values()) - {self.learner}:
+                result = result_of(episode, lineup, self.learner, opponent, reward)
+                if result is not None:
+                    self.payoff.add(self.learner, opponent, result)
+                    self.ratings.add(self.learner, opponent, result)
+                    kind = self._kind_of(lineup)
+                    label = kind if kind == "snapshots" else opponent.removeprefix(SCRIPT)
+                    scores.setdefault(label, []).append(result)
+        return {f"score_{name}": mean(some) for name, some in scores.items()}
+
+    def is_due(self, step: int) -> bool:
+        """Whether snapshots are taken after a step."""
+        every = self.config.snapshot_every
+        return bool(every) and step % every == 0
+
+    def enrol(self, new: Snapshot) -> list[Snapshot]:
+        """Take a snapshot into the pool; those that are let go for it."""
+        self.payoff.hand_over(new.policy, new.name)
+        self.ratings.copy(new.policy, new.name)
+        before = [*self.pool, new]
+        self.pool = thinned(before, self.config.max_snapshots)
+        return [snapshot for snapshot in before if snapshot not in self.pool]
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers worth a curve."""
+        rating = self.ratings.of(self.learner)
+        return {"size": float(len(self.pool)), "rating": rating.mu, "rating_sigma": rating.sigma}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for a checkpoint."""
+        return {
+            "pool": [asdict(snapshot) for snapshot in self.pool],
+            "payoff": self.payoff.to_json(),
+            "ratings": self.ratings.to_json(),
+            "counts": dict(self.counts),
+        }
+
+    def loaded(self, data: Mapping[str, Any]) -> "League":
+        """The same league where a checkpoint left it."""
+        return replace(
+            self,
+            pool=[Snapshot(**snapshot) for snapshot in data["pool"]],
+            payoff=Payoff.from_json(data["payoff"]),
+            ratings=Ratings.from_json(data["ratings"]),
+            counts=dict(data["counts"]),
+        )
+
+    def _drawn(self, step: int) -> dict[str, list[str]]:
+        """The opponents of a step, by kind."""
+        snapshots = []
+        for number in range(self.config.num_opponents if self.pool else 0):
+            rng = random.Random(derive_seed(self.seed, "league", step, number))
+            snapshots.append(draw(self.config.rule, self.pool, self.learner, self.payoff, rng).name)
+        return {
+            "snapshots": snapshots,
+            "anchors": [SCRIPT + name for name in self.config.anchors],
+            "exploiters": list(self.config.exploiters),
+        }
+
+    def _kind(self, counts: Mapping[str, int]) -> str:
+        """The kind of the next task: the one that is furthest behind its share."""
+        num_tasks = sum(counts.values()) + 1
+        behind = {k: share * num_tasks - counts[k] for k, share in self.config.shares.items()}
+        return max(KINDS, key=lambda kind: (behind[kind], -KINDS.index(kind)))
+
+    def _kind_of(self, lineup: Lineup | None) -> str:
+        if lineup is None:
+            return "self"
+        (opponent,) = set(lineup.values()) - {self.learner}
+        if opponent.startswith(SCRIPT):
+            return "anchors"
+        return "exploiters" if opponent in self.config.exploiters else "snapshots"
+
+
+def make_league(config: RunConfig, data: Mapping[str, Any]) -> League:
+    """The league of a run, where a checkpoint left it, if it did."""
+    learner = next(iter(config.roles.values()))
+    league = League(config.league, learner, tuple(config.roles), config.seed)
+    return league.loaded(data) if data else league

@@ -1,0 +1,193 @@
+"""Every pair of entrants meets, in all seats, all games at once on one event loop."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import (
+    CurriculumConfig,
+    LeagueConfig,
+    RewardConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainConfig,
+)
+from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
+from pettingllms.envs import Environment
+from pettingllms.errors import ClusterError, ConfigError
+from pettingllms.inference.http import HttpSampler, JsonRenderer
+from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.league.payoff import result_of
+from pettingllms.league.seating import Lineup, duel
+from pettingllms.league.standings import Game, Standings, standings
+from pettingllms.rollout import Seat, Worker
+from pettingllms.tournament.entrants import Entrant
+from pettingllms.types import Episode, Task
+
+Seats = Mapping[str, Seat]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Two players and a task of their own, which they play in every seating."""
+
+    task: Task
+    round: int
+    player: str
+    opponent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tournament:
+    """What is played, by whom, and how often."""
+
+    env: Environment[Any, Any]
+    entrants: Sequence[Entrant]
+    num_rounds: int = 10
+    """In a round every pair meets once in each seating, from one start."""
+    seed: int = 0
+    temperature: float | None = None
+    """In place of every policy's own; 0 is greedy."""
+
+    @property
+    def num_games(self) -> int:
+        """All games of all rounds."""
+        num_pairs = len(self.entrants) * (len(self.entrants) - 1) // 2
+        return num_pairs * self.num_rounds * len(self.env.roles)
+
+    def matches(self) -> Iterator[Match]:
+        """One for each pair and round."""
+        tasks = self.env.tasks("test")
+        pairs = list(itertools.combinations([entrant.name for entrant in self.entrants], 2))
+        for number in range(self.num_rounds):
+            task = tasks[number % len(tasks)]
+            for at, (one, other) in enumerate(pairs):
+                yield Match(replace(task, id=f"{number}/{at}"), number, one, other)
+
+
+def hold(
+    tournament: Tournament,
+    say: Callable[[str], None],
+    progress: Callable[[int], None] = lambda _: None,
+) -> Standings:
+    """Play all games and rate the players. Engines are started only for players that need one."""
+    if len(tournament.env.roles) < 2:
+        raise ConfigError(tournament.env.id, ["has one role, so there is nobody to play against"])
+    base = next((e.run for e in tournament.entrants if e.run), None)
+    with ray_running(base.cluster) if base else nullcontext():
+        games = asyncio.run(_play(tournament, base, say, progress))
+    return standings([e.name for e in tournament.entrants], games, tournament.seed)
+
+
+async def _play(
+    tournament: Tournament,
+    base: RunConfig | None,
+    say: Callable[[str], None],
+    progress: Callable[[int], None],
+) -> list[Game]:
+    rollout = RolloutConfig() if base is None else base.rollout
+    once = {"type": "linear", "num_samples": 1}
+    async with AsyncExitStack() as stack:
+        seats = await _seats(tournament, base, say, stack)
+        return await _games(tournament, seats, rollout.model_copy(update=once), progress)
+
+
+async def _games(
+    tournament: Tournament, seats: Seats, rollout: RolloutConfig, progress: Callable[[int], None]
+) -> list[Game]:
+    """All seatings at once. Games of one task with other seats have the same chance in them."""
+    env, roles = tournament.env, tournament.env.roles
+    matches = {match.task.id: match for match in tournament.matches()}
+    tasks = [match.task for match in matches.values()]
+    games: list[Game] = []
+
+    async def play(turn: int) -> None:
+        lineups: dict[str, Lineup] = {
+            id_: duel(roles, match.player, match.opponent, turn) for id_, match in matches.items()
+        }
+
+        def end(episode: Episode) -> None:
+            match = matches[episode.task.id]
+            two = (match.player, match.opponent)
+            result = result_of(episode, lineups[episode.task.id], *two, RewardConfig())
+            games.append(Game(match.round, *two, roles[turn], result))
+            progress(len(games))
+
+        others = {id_: {r: seats[n] for r, n in some.items()} for id_, some in lineups.items()}
+        worker = Worker(env, dict.fromkeys(roles, next(iter(seats.values()))), rollout,
+                        RewardConfig(), others)  # fmt: skip
+        try:
+            await worker.run(tasks, tournament.seed, end)
+        except* ClusterError as dead:
+            raise dead.exceptions[0] from None
+
+    await asyncio.gather(*(play(turn) for turn in range(len(roles))))
+    return games
+
+
+async def _seats(
+    tournament: Tournament,
+    base: RunConfig | None,
+    say: Callable[[str], None],
+    stack: AsyncExitStack,
+) -> dict[str, Seat]:
+    """A seat for each entrant; what must be closed goes on the stack."""
+    seats = {}
+    for entrant in tournament.entrants:
+        match entrant.policy:
+            case ScriptedPolicy() as script:
+                sampler = ScriptedSampler(tournament.env, script.player)
+                seats[entrant.name] = Seat(
+                    entrant.name, sampler, ByteRenderer(), trained=False, sees_state=True
+                )
+            case ApiPolicy() as api:
+                server = HttpSampler(api)
+                stack.push_async_callback(server.close)
+                heat = api.temperature if tournament.temperature is None else tournament.temperature
+                seats[entrant.name] = Seat(
+                    entrant.name, server, JsonRenderer(), trained=False, in_bytes=True,
+                    temperature=heat,
+                )  # fmt: skip
+            case _:
+                pass
+    if base is not None:
+        seats |= await _served(tournament, base, say, stack)
+    return {entrant.name: seats[entrant.name] for entrant in tournament.entrants}
+
+
+async def _served(
+    tournament: Tournament, base: RunConfig, say: Callable[[str], None], stack: AsyncExitStack
+) -> dict[str, Seat]:
+    """Seats of those that an engine answers for, under names that are folders too."""
+    from pettingllms.cluster.team import Team
+
+    served = {f"entrant{at}": e for at, e in enumerate(tournament.entrants) if e.files}
+    team = await Team.start(_config(base, tournament.env, served), say, learning=False)
+    stack.push_async_callback(team.stop)
+    await team.load_engines({name: entrant.files for name, entrant in served.items()})
+    return {
+        entrant.name: team.seat(tournament.env, name, tournament.temperature, frozenset())
+        for name, entrant in served.items()
+    }
+
+
+def _config(
+    base: RunConfig, env: Environment[Any, Any], served: Mapping[str, Entrant]
+) -> RunConfig:
+    """A run of all served entrants on the engines of the first one's run. Each is a role of its
+    own, so that it gets a model; the environment's roles are taken by turns."""
+    return base.model_copy(
+        update={
+            "env": env.config,
+            "policies": {name: entrant.policy for name, entrant in served.items()},
+            "roles": {name: name for name in served},
+            "critic": None,
+            "train": TrainConfig(),
+            "league": LeagueConfig(),
+            "curriculum": CurriculumConfig(),
+        }
+    )

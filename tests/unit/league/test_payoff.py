@@ -1,0 +1,68 @@
+"""The matrix: both sides agree, and games are neither lost nor made."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.config import RewardConfig
+from pettingllms.league.payoff import Payoff, Tally, result_of
+from plays import LOST, linear, rewards
+
+GAMES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from([0.0, 0.5, 1.0]))
+)
+
+
+@given(GAMES)
+def test_what_one_wins_the_other_loses(games: list) -> None:
+    payoff = Payoff()
+    for game in games:
+        payoff.add(*game)
+    for player, row in payoff.rows.items():
+        for opponent, tally in row.items():
+            assert payoff.between(opponent, player) == tally.turned()
+    assert sum(payoff.total(player).num_games for player in "abc") == len(games)
+    assert Payoff.from_json(json.loads(json.dumps(payoff.to_json()))) == payoff
+
+
+def test_a_score_counts_a_draw_half() -> None:
+    payoff = Payoff()
+    for result in (1.0, 1.0, 0.5, 0.0):
+        payoff.add("a", "x", result)
+    assert payoff.between("a", "x") == Tally(2, 1, 1)
+    assert payoff.between("a", "x").score == 0.625
+    assert payoff.between("x", "a").score == 0.375
+    assert payoff.between("a", "y").score == 0.5, "of those who never met nothing is known"
+
+
+def test_games_that_are_handed_over_are_the_others_alone() -> None:
+    payoff = Payoff()
+    payoff.add("p", "x", 1.0)
+    payoff.hand_over("p", "p@10")
+    assert payoff.between("p", "x").num_games == payoff.between("x", "p").num_games == 0
+    assert payoff.between("x", "p@10") == Tally(losses=1)
+    payoff.add("p", "x", 0.0)
+    assert payoff.between("p@10", "x") == Tally(wins=1)
+    payoff.hand_over("nobody", "nobody@10")
+
+
+@pytest.mark.parametrize(("paid", "result"), [(2.0, 1.0), (1.0, 0.5), (0.5, 0.0)])
+def test_who_was_paid_more_has_won(paid: float, result: float) -> None:
+    episode = linear("t", 0, ("a", rewards()), ("b", rewards(agent={"a": paid, "b": 1.0})))
+    lineup = {"a": "p", "b": "x"}
+    assert result_of(episode, lineup, "p", "x", RewardConfig()) == result
+    assert result_of(episode, lineup, "x", "p", RewardConfig()) == 1 - result
+
+
+def test_a_player_in_two_seats_counts_by_their_mean() -> None:
+    paid = rewards(agent={"a": 1.0, "b": 3.0, "c": 0.0})
+    episode = linear("t", 0, ("a", rewards()), ("b", rewards()), ("c", paid))
+    assert result_of(episode, {"a": "p", "b": "x", "c": "x"}, "p", "x", RewardConfig()) == 0.0
+    assert result_of(episode, {"a": "x", "b": "p", "c": "x"}, "p", "x", RewardConfig()) == 1.0
+
+
+def test_a_game_that_failed_has_no_result() -> None:
+    episode = linear("t", 0, ("a", rewards(agent={"a": 1.0, "b": 0.0})), failure=LOST)
+    assert result_of(episode, {"a": "p", "b": "x"}, "p", "x", RewardConfig()) is None
