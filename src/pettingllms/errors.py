@@ -51,6 +51,10 @@ class CheckpointError(PettingError):
     """A checkpoint that is not there, or not whole."""
 
 
+class SolveError(PettingError, ValueError):
+    """A game of which no distance from perfect play can be worked out."""
+
+
 class TaskError(PettingError, ValueError):
     """Tasks that cannot be played as one batch."""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
-from pettingllms.evaluate import evaluate_team, start_weights
+from pettingllms.evaluate import evaluate_team, start_weights, team_distances, written_out
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
@@ -83,6 +83,7 @@ class Run:
         self._watcher = watcher
         self._trackers: list[Tracker] = []
         self._algorithm = make_algorithm_for(config)
+        self._tree = written_out(config) if config.train.eval_every else None
         self.state = State()
         """All that is done."""
 
@@ -194,6 +195,12 @@ class Run:
             self._metrics["roles"][role] |= found
             if score.num_failed:
                 self._watcher.say(f"evaluation: {score.num_failed} plays of '{role}' failed")
+        if self._tree is None:
+            return
+        with self._phase("measuring"):
+            distances = await team_distances(self._team, self._tree)
+        for policy in self._metrics["policies"].keys() & distances:
+            self._metrics["policies"][policy] |= distances[policy]
 
     def record(self, episodes: list[Episode]) -> None:
         """The step is done: write what it came to."""
