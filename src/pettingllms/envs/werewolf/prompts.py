@@ -73,7 +73,7 @@ def _knows(event: Event, seat: int) -> bool:
 
 def _told(village: Village, event: Event, seat: int) -> str:
     own = village.names[seat] == event.who
-    who = "you" if own else called(event.who)
+    who, was = ("you", "were") if own else (called(event.who), "was")
     match event.kind:
         case "kill":
             text = f"{who} chose to kill {called(event.whom)}"
@@ -82,9 +82,9 @@ def _told(village: Village, event: Event, seat: int) -> str:
         case "found":
             text = f"{who} is {event.words}"
         case "died":
-            text = f"{who} was killed, a {event.words}" if event.who else "nobody was killed"
+            text = f"{who} {was} killed, a {event.words}" if event.who else "nobody was killed"
         case "hanged":
-            text = f"{who} was hanged, a {event.words}" if event.who else "nobody was hanged"
+            text = f"{who} {was} hanged, a {event.words}" if event.who else "nobody was hanged"
         case "said":
             text = f'{who} said "{event.words}"' if event.words else f"{who} said nothing"
         case "vote":
