@@ -1,6 +1,5 @@
 """Distance from perfect play of a real model: read by the small engine, before and after a step."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -53,38 +52,3 @@ def test_a_run_that_is_over_has_the_distance_of_its_last_step(root: Path) -> Non
     lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").open()]
     result = json.loads((root / "result.json").read_text())
     assert result["p"]["nash_conv"] == pytest.approx(lines[-1]["policies/p/nash_conv"], abs=1e-5)
-
-
-def test_it_is_what_the_plain_model_says(root: Path) -> None:
-    """The first model, read by the engine's own class without Ray, and by Transformers alone."""
-    import numpy as np
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from pettingllms.config import InferenceConfig
-    from pettingllms.envs import make_env
-    from pettingllms.inference.chat import ChatRenderer
-    from pettingllms.inference.engine import EngineSpec
-    from pettingllms.inference.readout import reply_logprobs
-    from pettingllms.inference.torch_engine import TorchEngine
-    from pettingllms.solve import Tree
-
-    model, tree = root / "tiny", Tree(make_env("kuhn_poker-v1", terse=True))
-    renderer = ChatRenderer(model)
-    engine = TorchEngine(EngineSpec(model, InferenceConfig(engine="torch"), ("p",)))
-
-    async def read() -> list[list[float]]:
-        await engine.start()
-        asked = [(info.messages, info.replies) for info in tree.infos]
-        return await reply_logprobs(lambda pairs: engine.score_many("p", pairs), renderer, asked)
-
-    found = asyncio.run(read())
-    lm = AutoModelForCausalLM.from_pretrained(model)
-    for info, some in zip(tree.infos, found, strict=True):
-        for reply, logprob in zip(info.replies, some, strict=True):
-            prompt, ids = renderer.render(info.messages), renderer.encode(reply)
-            whole = torch.tensor(np.concatenate([prompt, ids])).long()
-            with torch.no_grad():
-                logp = torch.log_softmax(lm(whole[None]).logits[0], -1)
-            plain = logp[len(prompt) - 1 : -1].gather(1, whole[len(prompt) :, None]).sum()
-            assert logprob == pytest.approx(float(plain), abs=1e-4)

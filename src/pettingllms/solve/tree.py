@@ -61,8 +61,9 @@ class Tree:
                 f"'{env.id}' cannot be written out: it has no starts() and legal(), which name its "
                 "first states and the legal replies; set eval.distance = false"
             )
-        self.env: Any = env
-        self.roles: tuple[str, ...] = self.env.roles
+        game: Any = env
+        self.env = game
+        self.roles: tuple[str, ...] = game.roles
         self.nodes: list[Node] = []
         """Each state once, those after it later in the list."""
         self.infos: list[InfoState] = []
