@@ -67,17 +67,19 @@ def test_it_is_left_out_unless_asked_for(tmp_path: Path) -> None:
 
 
 def test_each_of_two_policies_has_its_own_share_and_a_script_has_none(tmp_path: Path) -> None:
+    """The first seat joins late: at step 2 its policy has learnt nothing yet."""
     tree = Tree(make_env("kuhn_poker-v1", terse=True))
-    table = read(tree, said_by(2))
-    shares = {role: lost(tree, table, role) for role in tree.roles}
-    for other in (MODEL, {"kind": "scripted", "player": "nash"}):
+    late = MODEL | {"join_step": 3}
+    for other in (late, {"kind": "scripted", "player": "nash"}):
         two = config(policies={"p": MODEL, "q": other}, roles={"player_1": "q", "player_2": "p"})
-        run = train_with_fakes(two, tmp_path / other["kind"], answer)
+        run = train_with_fakes(two, tmp_path / str(other["kind"]), answer)
         found = run.watched.metrics[2]["policies"]
-        assert found["p"]["nash_conv"] == pytest.approx(shares["player_2"])
-        assert ("q" in found) == (other is MODEL)
-        if other is MODEL:
-            assert found["q"]["nash_conv"] == pytest.approx(shares["player_1"])
+        expected = lost(tree, read(tree, said_by(2)), "player_2")
+        assert found["p"]["nash_conv"] == pytest.approx(expected)
+        assert ("q" in found) == (other is late)
+        if other is late:
+            expected = lost(tree, read(tree, said_by(0)), "player_1")
+            assert found["q"]["nash_conv"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,19 @@ def test_a_best_reply_uses_what_it_sees_and_nothing_else() -> None:
     assert best_reply_value(tree, table, "player_2") == pytest.approx((2 - 1 + 0) / 3)
 
 
+def test_a_best_reply_reads_the_other_by_what_it_does() -> None:
+    """Who bets and calls with a king alone tells what it has: a queen folds to its bet, and a jack
+    bluffs when it checks. Two deals lose a chip, four win one."""
+    tree = Tree(kuhn)
+    table = read(tree, lambda infos: [_honest(info) for info in infos])
+    assert best_reply_value(tree, table, "player_2") == pytest.approx(2 / 6)
+
+
+def _honest(info):
+    king = info.messages[0].content.startswith("K")
+    return [0.0, 1.0] if king else [1.0, 0.0]
+
+
 def test_losses_of_both_seats_add_up_and_none_is_negative() -> None:
     tree = Tree(kuhn)
     table = read(tree, uniform)
