@@ -107,6 +107,9 @@ class FakeEngines:
     async def score(self, policy: str, prompt_ids: Any, response_ids: Any) -> list[Any]:
         return [logprobs(self.weights[policy], len(response_ids))]
 
+    async def score_many(self, policy: str, pairs: Any) -> list[Any]:
+        return [logprobs(self.weights[policy], len(reply)) for _, reply in pairs]
+
     async def sample(self, request: SampleRequest) -> list[Sample]:
         self.requests.append(request)
         await asyncio.sleep(0)

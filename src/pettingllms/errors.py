@@ -63,6 +63,10 @@ class PausedError(PettingError):
     """A run that paused itself: it is saved, and goes on when somebody has looked."""
 
 
+class SolveError(PettingError, ValueError):
+    """A game of which no distance from perfect play can be worked out."""
+
+
 class TaskError(PettingError, ValueError):
     """Tasks that cannot be played as one batch."""
 

@@ -1,23 +1,28 @@
-"""Evaluation: the same rollouts with no learner, on tasks that are never trained on."""
+"""Evaluation: the same rollouts with no learner, on tasks that are never trained on, and for games
+that can be written out the distance from perfect play."""
 
 import asyncio
 import itertools
 import json
+import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pettingllms.algos.credit import mean
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
-from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
+from pettingllms.envs import make_test_env
 from pettingllms.errors import CheckpointError
 from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
+from pettingllms.solve import Tree, measure, refuse_unread
 from pettingllms.types import Episode, write_episodes
 
 if TYPE_CHECKING:
@@ -26,29 +31,80 @@ if TYPE_CHECKING:
 Saved = Mapping[str, Mapping[str, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How good a team is."""
+
+    scores: dict[str, RoleScore]
+    """By role."""
+    distances: dict[str, dict[str, float]]
+    """By policy with an engine, if `eval.distance` asks for it; else empty."""
+
+
 def evaluate(
     config: RunConfig,
     saved: Saved,
     say: Callable[[str], None],
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
-) -> dict[str, RoleScore]:
+) -> Evaluation:
     """Start the engines alone, with the weights of a checkpoint, else of `train.start`; play."""
 
-    async def run() -> dict[str, RoleScore]:
+    async def run() -> Evaluation:
         from pettingllms.cluster.team import Team
 
         team = await Team.start(config, say, learning=False)
         try:
             if weights:
                 await team.load_engines(weights)
-            return await evaluate_team(team, progress, out)
+            scores = await evaluate_team(team, progress, out)
+            return Evaluation(scores, await team_distances(team, tree) if tree else {})
         finally:
             await team.stop()
 
-    weights = saved or start_weights(config)
+    weights, tree = saved or start_weights(config), written_out(config)
     with ray_running(config.cluster):
         return asyncio.run(run())
+
+
+def written_out(config: RunConfig) -> Tree | None:
+    """The whole game that is evaluated on, if distances are asked for."""
+    if not config.eval.distance:
+        return None
+    tree = Tree(make_test_env(config))
+    models = [role for role, name in config.roles.items() if _has_engine(config, name)]
+    refuse_unread(tree, models)
+    return tree
+
+
+def _has_engine(config: RunConfig, policy: str) -> bool:
+    return config.policies[policy].kind in (*TRAINED_KINDS, "frozen")
+
+
+async def team_distances(team: "Team", tree: Tree) -> dict[str, dict[str, float]]:
+    """How far each policy with an engine is from perfect play, in the seats that it has."""
+    seats: dict[str, list[str]] = {}
+    for role, name in team.config.roles.items():
+        if _has_engine(team.config, name):
+            seats.setdefault(name, []).append(role)
+    table: dict[int, list[float]] = {}
+    legal: dict[str, float] = {}
+    for name, roles in seats.items():
+        places = [at for at, info in enumerate(tree.infos) if info.role in roles]
+        asked = [(tree.infos[at].messages, tree.infos[at].replies) for at in places]
+        found = await team.reply_logprobs(name, asked)
+        table |= {at: _among(some) for at, some in zip(places, found, strict=True)}
+        legal[name] = mean([math.fsum(map(math.exp, some)) for some in found])
+    return {
+        name: {**measure(tree, table, roles), "legal_share": legal[name]}
+        for name, roles in seats.items()
+    }
+
+
+def _among(logprobs: Sequence[float]) -> list[float]:
+    """Probabilities among the replies that were asked about alone."""
+    weights = [math.exp(logprob - max(logprobs)) for logprob in logprobs]
+    return [weight / sum(weights) for weight in weights]
 
 
 def start_weights(config: RunConfig) -> Saved:

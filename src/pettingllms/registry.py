@@ -104,6 +104,11 @@ ENVIRONMENTS = Registry(
         "plan_path-v1": "pettingllms.envs.plan_path:PlanPath",
         "sokoban-v1": "pettingllms.envs.sokoban:Sokoban",
         "sudoku-v1": "pettingllms.envs.sudoku:Sudoku",
+        "kuhn_poker-v1": "pettingllms.envs.kuhn_poker:KuhnPoker",
+        "leduc_poker-v1": "pettingllms.envs.leduc_poker:LeducPoker",
+        "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",
+        "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
+        "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
     },
     libraries={
         "openspiel": "pettingllms.envs.libraries.openspiel:OpenSpielGame",

@@ -12,7 +12,13 @@ from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
-from pettingllms.evaluate import evaluate_anchors, evaluate_team, start_weights
+from pettingllms.evaluate import (
+    evaluate_anchors,
+    evaluate_team,
+    start_weights,
+    team_distances,
+    written_out,
+)
 from pettingllms.league import Snapshot, make_league, rotations
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.collapse import Guards, what_to_do
@@ -90,6 +96,7 @@ class Run:
         self._watcher = watcher
         self._trackers: list[Tracker] = []
         self._algorithm = make_algorithm_for(config)
+        self._tree = written_out(config) if config.train.eval_every else None
         self.state = State()
         """All that is done."""
         self.collapse = ""
@@ -245,6 +252,12 @@ class Run:
                 measured = await evaluate_anchors(self._team)
             for policy, numbers in measured.items():
                 self._metrics["policies"][policy] |= numbers
+        if self._tree is None:
+            return
+        with self._phase("measuring"):
+            distances = await team_distances(self._team, self._tree)
+        for policy in self._metrics["policies"].keys() & distances:
+            self._metrics["policies"][policy] |= distances[policy]
 
     def record(self, episodes: list[Episode]) -> None:
         """The step is done: write what it came to."""

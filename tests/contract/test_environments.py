@@ -20,6 +20,11 @@ VARIANTS = [
     ("hanabi-v1", {"num_players": 5}),
     ("hanabi-v1", {"num_players": 2, "num_colors": 2, "num_ranks": 3, "hand_size": 2}),
     ("sudoku-v1", {"size": 9}),
+    ("iterated_dilemma-v1", {"talk": True}),
+    ("iterated_dilemma-v1", {"talk": True, "terse": True, "shows_end": False}),
+    ("negotiation-v1", {"always_gain": False, "talk": False, "discount": 0.9}),
+    ("werewolf-v1", {"num_players": 8, "num_wolves": 2}),
+    ("werewolf-v1", {"num_players": 5, "num_talks": 0}),
 ]
 
 
@@ -49,17 +54,19 @@ def test_solo_is_one_role_and_one_line_of_configuration(name: str) -> None:
 def test_terse_prompts_are_short_and_answers_need_no_tags(name: str) -> None:
     usual, terse = make_env(name), make_env(name, terse=True)
     state = usual.reset(usual.tasks("train")[0], 0)
-    role = usual.acting(state)[0]
+    acting = usual.acting(state)
+    role = acting[0]
 
     def letters(env: Any) -> int:
         return sum(len(message.content) for message in env.observe(state, role))
 
     assert letters(terse) < letters(usual) / 4
     for player in terse.players.values():
-        reply = player(terse, state, role, random.Random(1))
-        assert "<" not in reply
-        assert terse.step(state, {role: reply}).metrics["illegal"] == 0
-        assert terse.step(state, {role: f"<answer>{reply}</answer>"}).metrics["illegal"] == 1
+        replies = {who: player(terse, state, who, random.Random(1)) for who in acting}
+        assert not any("<" in reply for reply in replies.values())
+        assert terse.step(state, replies).metrics["illegal"] == 0
+        tagged = {**replies, role: f"<answer>{replies[role]}</answer>"}
+        assert terse.step(state, tagged).metrics["illegal"] == 1
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS.names())

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 ENGINES = ("torch", "vllm", "ray", "transformers", "peft")
-CORE = ("types", "config", "envs", "algos", "rollout", "collect", "cli.main", "registry")
+CORE = ("types", "config", "envs", "algos", "rollout", "solve", "collect", "cli.main", "registry")
 
 
 def run(code: str) -> str:

@@ -247,12 +247,15 @@ def evaluate(
     overrides: Overrides = None,
     checkpoint: Checkpoint = None,
     out: Out = None,
+    distance: Annotated[
+        bool, typer.Option("--distance", help="Also say how far policies are from perfect play.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Play test tasks without learning: success, avg@k and pass@k, by role."""
     from pettingllms.cli.training import evaluate_policies
 
-    evaluate_policies(run, overrides or [], checkpoint, out, as_json)
+    evaluate_policies(run, overrides or [], checkpoint, out, as_json, distance)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -70,31 +71,41 @@ def _go_on(config: RunConfig, folder: RunFolder) -> None:
 
 
 def evaluate_policies(
-    path: Path, overrides: Sequence[str], checkpoint: Path | None, out: Path | None, as_json: bool
+    path: Path,
+    overrides: Sequence[str],
+    checkpoint: Path | None,
+    out: Path | None,
+    as_json: bool,
+    distance: bool = False,
 ) -> None:
     """Play a run's, or a configuration's, test tasks and say how good each role is."""
     from pettingllms.evaluate import evaluate
 
-    config, saved = _weights(path, overrides, checkpoint)
+    asked = [*overrides, *(["eval.distance=true"] if distance else [])]
+    config, saved = _weights(path, asked, checkpoint)
     total = config.eval.num_tasks * config.eval.num_samples
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=as_json) as progress:
         bar = progress.add_task("episodes", total=total)
         episodes = out / "episodes.jsonl" if out else None
-        scores = evaluate(
+        found = evaluate(
             config,
             saved,
             say=progress.console.print,
             progress=lambda done: progress.update(bar, completed=done),
             out=episodes,
         )
-    data = {role: score.to_json() for role, score in scores.items()}
+    data: dict[str, Any] = {role: score.to_json() for role, score in found.scores.items()}
+    if config.eval.distance:
+        data = {"roles": data, "policies": found.distances}
     if out is not None:
         (out / SCORES_FILE).write_text(json.dumps(data, indent=1), encoding="utf-8")
     if as_json:
         console.out(json.dumps(data), highlight=False)
         return
-    _print_scores(config, scores)
+    _print_scores(config, found.scores)
+    if config.eval.distance:
+        _print_distances(found.distances)
 
 
 def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: Path) -> None:
@@ -156,6 +167,15 @@ def _print_scores(config: RunConfig, scores: dict[str, RoleScore]) -> None:
         table.add_row(*cells, reward, str(score.num_failed))
     console.print(table)
     console.print("In brackets: 95% confidence intervals over tasks.")
+
+
+def _print_distances(distances: dict[str, dict[str, float]]) -> None:
+    names = list(dict.fromkeys(name for found in distances.values() for name in found))
+    table = Table("policy", *names, title="Distance from perfect play")
+    for policy, found in distances.items():
+        table.add_row(policy, *(f"{found[name]:.4f}" for name in names))
+    console.print(table)
+    console.print("0 is perfect play; legal_share: how likely its replies are legal moves as such.")
 
 
 def _text(estimate: Estimate) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
@@ -169,6 +170,15 @@ class Engines:
             for at in range(len(self.replicas))
         )
         return list(await asyncio.gather(*calls))
+
+    async def score_many(self, policy: str, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+        """Log-probs of many fixed replies, a share of them from each replica."""
+        num = len(self.replicas)
+        calls = (self._call(at, "score_many", policy, pairs[at::num]) for at in range(num))
+        found: list[LogProbs] = [np.empty(0, np.float32)] * len(pairs)
+        for at, some in enumerate(await asyncio.gather(*calls)):
+            found[at::num] = some
+        return found
 
     async def versions(self) -> list[dict[str, int]]:
         """Each replica's versions of its policies."""

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from pettingllms.cluster.publishing import Publisher, make_canary
 from pettingllms.cluster.start import find_device
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
-from pettingllms.envs import Environment, make_env_at
+from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
+from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.league import SCRIPT, Lineup
@@ -46,11 +48,8 @@ class Team:
         self.config = config
         self.env: Environment[Any, Any] = make_env_at(config, 1)
         """What is trained on."""
-        self.test_env = self.env
+        self.test_env = make_test_env(config)
         """What is evaluated on, the same in every step."""
-        if config.curriculum.key:
-            last = len(config.curriculum.levels)
-            self.test_env = make_env_at(config, config.eval.level or last)
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
@@ -254,6 +253,12 @@ class Team:
                 self.versions[policy] += 1
                 gaps[policy] = await self._publish(policy, group)
         return gaps
+
+    async def reply_logprobs(self, policy: str, questions: Sequence[Question]) -> list[list[float]]:
+        """How likely a policy with an engine is to give each of the replies asked about."""
+        score = partial(self._engines[self._group(policy).name].score_many, policy)
+        renderer: Any = self._renderers[policy]  # with an engine there is a tokenizer
+        return await reply_logprobs(score, renderer, questions)
 
     def names(self) -> list[str]:
         """All that learns: policies, and critics that are models of their own."""

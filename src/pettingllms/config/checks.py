@@ -52,6 +52,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
+    problems += _check_distance(env, sections)
     if "curriculum" in sections and sections["curriculum"].key:
         problems += _check_curriculum(env, sections["env"], sections["curriculum"])
     return problems
@@ -217,6 +218,13 @@ def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:
             "loss.kl: would hold policies to the models that [policies] names, not to what "
             "train.start gives them; export those policies and name them as models, or set it to 0"
         )
+
+
+def _check_distance(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
+    asked = "eval" in sections and sections["eval"].distance
+    if asked and not (hasattr(env, "starts") and hasattr(env, "legal")):
+        played = f"'{env.id}' by one role" if env.roles == ("solo",) else f"'{env.id}'"
+        yield f"eval.distance: {played} is no game that can be written out; leave the key out"
 
 
 def _check_eval_level(curriculum: CurriculumConfig, level: int | None) -> Iterator[str]:

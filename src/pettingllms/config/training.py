@@ -42,6 +42,10 @@ class EvalConfig(Section):
     """Plays of each task: the k of avg@k and pass@k."""
     temperature: float | None = Field(default=None, ge=0)
     """In place of every policy's own; 0 is greedy."""
+    distance: bool = False
+    """Also work out how far each policy is from perfect play, read at every information state. For
+    games small enough to be written out: kuhn_poker-v1, leduc_poker-v1, tic_tac_toe-v1, and
+    hanabi-v1 with a handful of cards."""
     level: int | None = Field(default=None, ge=1)
     """Level of the curriculum that is played, from 1. Left out: the last."""
 

@@ -17,6 +17,7 @@ __all__ = [
     "make_env",
     "make_env_at",
     "make_env_for",
+    "make_test_env",
 ]
 
 
@@ -29,6 +30,13 @@ def make_env_for(config: EnvConfig) -> Environment[Any, Any]:
     """The environment of a configuration's [env] section."""
     env: Environment[Any, Any] = ENVIRONMENTS.load(config.id).create(config)
     return env
+
+
+def make_test_env(config: RunConfig) -> Environment[Any, Any]:
+    """The environment that a run is evaluated on, the same in every step."""
+    if not config.curriculum.key:
+        return make_env_for(config.env)
+    return make_env_at(config, config.eval.level or len(config.curriculum.levels))
 
 
 def make_env_at(config: RunConfig, level: int) -> Environment[Any, Any]:

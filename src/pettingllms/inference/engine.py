@@ -1,5 +1,6 @@
 """One vLLM engine: a model with its adapters, each policy under a name that carries its version."""
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -162,6 +163,10 @@ class Engine:
         if output.prompt_logprobs is None:
             raise SamplerError("vLLM gave no log-probs of a prompt")
         return _chosen(output.prompt_logprobs[len(prompt_ids) :], response_ids)
+
+    async def score_many(self, policy: str, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+        """The same for many prompts and replies."""
+        return list(await asyncio.gather(*(self.score(policy, *pair) for pair in pairs)))
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter, under a name and number that no earlier version had."""

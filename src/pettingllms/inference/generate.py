@@ -174,13 +174,22 @@ class Batch:
 
 
 @torch.inference_mode()
-def logprobs_of(lm: Any, prompt_ids: Ids, response_ids: Ids) -> LogProbs:
-    """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
-    ids = torch.from_numpy(np.concatenate([prompt_ids, response_ids]).astype(np.int64))
-    hidden_LH = lm.get_decoder()(input_ids=ids[None], use_cache=False).last_hidden_state[0]
-    logits_TV = lm.get_output_embeddings()(hidden_LH[len(prompt_ids) - 1 : -1])
-    logp_TV = torch.log_softmax(logits_TV.float(), dim=-1)
-    found: LogProbs = logp_TV.gather(1, ids[len(prompt_ids) :, None])[:, 0].numpy()
+def logprobs_of(lm: Any, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+    """Log-probs, at temperature 1, of replies that were fixed beforehand, each to its prompt.
+
+    They are padded on the right, where no token of a causal model looks.
+    """
+    ids_NL = torch.zeros((len(pairs), max(len(p) + len(r) for p, r in pairs)), dtype=torch.long)
+    for row, pair in enumerate(pairs):
+        ids = torch.from_numpy(np.concatenate(pair).astype(np.int64))
+        ids_NL[row, : len(ids)] = ids
+    hidden_NLH = lm.get_decoder()(input_ids=ids_NL, use_cache=False).last_hidden_state
+    found: list[LogProbs] = []
+    for row, (prompt_ids, response_ids) in enumerate(pairs):
+        start, end = len(prompt_ids), len(prompt_ids) + len(response_ids)
+        logits_TV = lm.get_output_embeddings()(hidden_NLH[row, start - 1 : end - 1])
+        logp_TV = torch.log_softmax(logits_TV.float(), dim=-1)
+        found.append(logp_TV.gather(1, ids_NL[row, start:end, None])[:, 0].numpy())
     return found
 
 

@@ -18,6 +18,10 @@ class ByteRenderer:
         text = "".join(f"<{m.speaker}>\n{m.content}\n" for m in messages) + "<assistant>\n"
         return text_ids(text)
 
+    def encode(self, text: str) -> Ids:
+        """Ids of a reply that no policy has written."""
+        return text_ids(text)
+
     def decode(self, ids: Ids) -> str:
         """The text of the bytes; a reply that was cut inside a character ends with U+FFFD."""
         return ids.astype(np.uint8).tobytes().decode("utf-8", errors="replace")

@@ -81,10 +81,21 @@ class TorchEngine:
 
     async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> LogProbs:
         """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
+        return (await self.score_many(policy, [(prompt_ids, response_ids)]))[0]
+
+    async def score_many(self, policy: str, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+        """The same for many prompts and replies."""
         from pettingllms.inference.generate import logprobs_of
 
+        places = sorted(range(len(pairs)), key=lambda at: sum(map(len, pairs[at])))
+        size = self._spec.config.max_num_seqs
+        found: dict[int, LogProbs] = {}
         with self._speaking(policy) as lm:
-            return logprobs_of(lm, prompt_ids, response_ids)
+            for start in range(0, len(places), size):
+                part = places[start : start + size]
+                some = logprobs_of(lm, [pairs[at] for at in part])
+                found |= zip(part, some, strict=True)
+        return [found[at] for at in range(len(pairs))]
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter."""

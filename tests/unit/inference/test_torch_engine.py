@@ -51,14 +51,15 @@ def ask(at: int, length: int = 7, policy: str = "p", **options: Any) -> SampleRe
     return SampleRequest(policy, "role", prompt, **chosen)
 
 
-def plain_logprobs(model: Path, request: SampleRequest, sample: Sample) -> Any:
+def plain_logprobs(model: Path, request: SampleRequest, sample: Sample, prompt: Any = None) -> Any:
     from transformers import AutoModelForCausalLM
 
     lm = AutoModelForCausalLM.from_pretrained(model)
-    ids = torch.tensor(np.concatenate([request.prompt_ids, sample.ids])).long()
+    prompt = request.prompt_ids if prompt is None else prompt
+    ids = torch.tensor(np.concatenate([prompt, sample.ids])).long()
     with torch.no_grad():
         logp = torch.log_softmax(lm(ids[None]).logits[0] / request.temperature, -1)
-    start = len(request.prompt_ids)
+    start = len(prompt)
     return logp[start - 1 : -1].gather(1, ids[start:, None])[:, 0].numpy()
 
 
@@ -208,6 +209,17 @@ def test_adapters_of_two_policies_never_meet(model: Path, names: tuple[str, str]
         (logp,) = learner.logprobs(name, [item])
         scored = run(made.score(name, item.prompt_ids, item.response_ids))
         np.testing.assert_allclose(scored, logp, atol=2e-5)
+
+
+def test_scores_of_many_are_those_of_each_alone(model: Path) -> None:
+    made = engine(model, max_num_seqs=3)
+    asked = [ask(at, length) for at, length in enumerate((9, 2, 20, 5, 5, 11, 3))]
+    pairs = [(one.prompt_ids, one.prompt_ids[: 1 + at % 4]) for at, one in enumerate(asked)]
+    found = run(made.score_many("p", pairs))
+    assert [len(some) for some in found] == [len(reply) for _, reply in pairs]
+    for (prompt, reply), some in zip(pairs, found, strict=True):
+        alone = plain_logprobs(model, asked[0], Sample(reply, None, 0, "stop"), prompt)
+        np.testing.assert_allclose(some, alone, atol=2e-5)
 
 
 def test_weights_published_again_under_the_same_version_are_the_ones_that_answer(

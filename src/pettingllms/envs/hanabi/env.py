@@ -1,7 +1,7 @@
 """Hanabi: a team that sees every hand but its own, and pays for every word."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -19,7 +19,10 @@ from pettingllms.envs.hanabi.rules import (
     after_move,
     after_refusal,
     deal,
+    deals,
+    laid_out,
     legal_moves,
+    num_deals,
 )
 from pettingllms.envs.hanabi.views import hidden_from, redealt
 from pettingllms.envs.seeded import SeededTasks
@@ -95,6 +98,15 @@ class Hanabi(Environment[Table, HanabiConfig]):
 
     def reset(self, task: Task, seed: int) -> Table:
         return deal(self.variant, random.Random(derive_seed("hanabi", task.seed, seed)))
+
+    def starts(self) -> Iterator[tuple[float, Table]]:
+        """Every deal that can be told from others, with its chance."""
+        chance = 1 / num_deals(self.variant)
+        return ((chance, laid_out(self.variant, deck)) for deck in deals(self.variant))
+
+    def legal(self, state: Table, role: str) -> list[str]:
+        """Every reply of an acting role that is a legal move."""
+        return [self.reply_of(say(move)) for move in legal_moves(self.variant, state)]
 
     def acting(self, state: Table) -> tuple[str, ...]:
         return () if state.over(self.variant) else (name(state.mover),)

@@ -4,7 +4,10 @@ Seats, colors and positions in a hand count from 0 here, ranks from 1. The chanc
 order of its deck, which stands in the table from the start: every transition is a pure function.
 """
 
+import math
 import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeVar
@@ -134,6 +137,30 @@ def deal(variant: Variant, rng: random.Random) -> Table:
     """A new game: a shuffled deck, full hands, seat 0 to move."""
     deck = list(variant.cards)
     rng.shuffle(deck)
+    return laid_out(variant, deck)
+
+
+def deals(variant: Variant) -> Iterator[tuple[Card, ...]]:
+    """Every order of the deck that can be told from others, all of them equally likely."""
+
+    def orders(left: Counter[Card]) -> Iterator[tuple[Card, ...]]:
+        if not left:
+            yield ()
+        for card in sorted(left):
+            for rest in orders(left - Counter([card])):
+                yield (card, *rest)
+
+    return orders(Counter(variant.cards))
+
+
+def num_deals(variant: Variant) -> int:
+    """How many there are of them."""
+    alike = [math.factorial(count) for count in Counter(variant.cards).values()]
+    return math.factorial(len(variant.cards)) // math.prod(alike)
+
+
+def laid_out(variant: Variant, deck: Sequence[Card]) -> Table:
+    """The table of a game with this deck."""
     size, num_dealt = variant.hand_size, variant.hand_size * variant.num_players
     hands = tuple(
         tuple(_fresh(variant, card) for card in deck[start : start + size])

@@ -64,12 +64,33 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         rng = random.Random(derive_seed("opening", task.seed, seed))
         board = Board()
         for _ in range(rng.randint(0, self.config.max_opening)):
-            at = rng.choice(players.free(board.cells))
-            cells = board.cells[:at] + MARKS[board.mover] + board.cells[at + 1 :]
-            if players.wins(cells, MARKS[board.mover]) or "." not in cells:
+            opened = _opened(board, rng.choice(players.free(board.cells)))
+            if opened is None:
                 break
-            board = Board(cells, _other(board.mover))
+            board = opened
         return board
+
+    def starts(self) -> list[tuple[float, Board]]:
+        """Every board that a game can begin with, and its chance."""
+        going, ended = {Board(): 1.0}, dict[Board, float]()
+        share = 1 / (self.config.max_opening + 1)
+        found = {Board(): share}
+        for _ in range(self.config.max_opening):
+            after: dict[Board, float] = {}
+            for board, chance in going.items():
+                free = players.free(board.cells)
+                for at in free:
+                    opened = _opened(board, at)
+                    to, place = (ended, board) if opened is None else (after, opened)
+                    to[place] = to.get(place, 0.0) + chance / len(free)
+            going = after
+            for board, chance in [*going.items(), *ended.items()]:
+                found[board] = found.get(board, 0.0) + share * chance
+        return [(chance, board) for board, chance in found.items()]
+
+    def legal(self, state: Board, role: str) -> list[str]:
+        """Every reply of an acting role that is a legal move."""
+        return [self.reply_of(str(at + 1)) for at in players.free(state.cells)]
 
     def acting(self, state: Board) -> tuple[str, ...]:
         return () if state.winner or "." not in state.cells else (state.mover,)
@@ -132,6 +153,13 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
 
     def hint(self, state: Board, role: str) -> str:
         return "a free cell: " + ", ".join(str(at + 1) for at in players.free(state.cells))
+
+
+def _opened(board: Board, at: int) -> Board | None:
+    """The board after a move of chance; None if that would end the game."""
+    cells = board.cells[:at] + MARKS[board.mover] + board.cells[at + 1 :]
+    over = players.wins(cells, MARKS[board.mover]) or "." not in cells
+    return None if over else Board(cells, _other(board.mover))
 
 
 def _label(cells: str, at: int) -> str:

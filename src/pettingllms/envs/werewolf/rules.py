@@ -1,0 +1,148 @@
+"""The rules of werewolf: who is alive, whose turn it is, and what follows nights and votes.
+
+Roles are the hidden parts, in a fixed order: wolves, the seer, villagers. Who they are at the table
+is a name that chance gives, so a policy for wolves is a policy for a role, and nobody can tell a
+wolf by its name. Seats are places in the order of roles, from 0; names are numbers from 1.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+WOLVES, VILLAGE = "wolves", "village"
+Phase = Literal["night", "talk", "vote", "over"]
+NOBODY = 0
+"""Stands where a name is, if nobody is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on a day, and the seats that know of it."""
+
+    day: int
+    kind: Literal["kill", "look", "found", "died", "hanged", "said", "vote"]
+    who: int
+    """Name of the one who did it, or whom it befell."""
+    whom: int = NOBODY
+    words: str = ""
+    known_to: tuple[int, ...] | None = None
+    """None: to all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Village:
+    """A game at one moment."""
+
+    names: tuple[int, ...]
+    """The name of each seat."""
+    num_wolves: int
+    alive: tuple[bool, ...]
+    day: int = 1
+    phase: Phase = "night"
+    num_spoken: int = 0
+    """Messages of this day."""
+    events: tuple[Event, ...] = ()
+    winner: str | None = None
+
+    def wolves(self) -> list[int]:
+        """Seats of wolves that live."""
+        return [seat for seat in range(self.num_wolves) if self.alive[seat]]
+
+    def living(self) -> list[int]:
+        """Seats that live, in the order of their names."""
+        seats = [seat for seat, alive in enumerate(self.alive) if alive]
+        return sorted(seats, key=lambda seat: self.names[seat])
+
+    def seat_of(self, name: int) -> int:
+        """Who has the name."""
+        return self.names.index(name)
+
+    def part(self, seat: int) -> str:
+        """What a seat really is."""
+        if seat < self.num_wolves:
+            return "wolf"
+        return "seer" if seat == self.num_wolves else "villager"
+
+    def side(self, seat: int) -> str:
+        """Whom a seat wins with."""
+        return WOLVES if seat < self.num_wolves else VILLAGE
+
+    def acting(self) -> list[int]:
+        """Seats that speak now."""
+        if self.phase == "night":
+            seer = self.num_wolves
+            return [*self.wolves(), *([seer] if self.alive[seer] else [])]
+        if self.phase == "talk":
+            return [self.living()[self.num_spoken % len(self.living())]]
+        return self.living() if self.phase == "vote" else []
+
+    def choices(self, seat: int) -> list[int]:
+        """Names that a seat may choose at night or in a vote."""
+        barred = set(self.wolves()) if self.phase == "night" and seat < self.num_wolves else {seat}
+        return sorted(self.names[other] for other in self.living() if other not in barred)
+
+
+def after_night(village: Village, chosen: Mapping[int, int], num_talks: int) -> Village:
+    """The morning: the wolves' choice is dead, and the seer knows one more."""
+    events = list(village.events)
+    wolves = tuple(range(village.num_wolves))
+    for seat, name in chosen.items():
+        kind: Literal["kill", "look"] = "kill" if seat in wolves else "look"
+        known_to = wolves if seat in wolves else (seat,)
+        events.append(Event(village.day, kind, village.names[seat], name, known_to=known_to))
+        if kind == "look" and name != NOBODY:
+            part = "a wolf" if village.seat_of(name) in wolves else "no wolf"
+            events.append(Event(village.day, "found", name, words=part, known_to=(seat,)))
+    victim = most_named([name for seat, name in chosen.items() if seat in wolves])
+    village = replace(village, events=tuple(events))
+    village = _without(village, victim, "died")
+    phase: Phase = "talk" if num_talks else "vote"
+    return village if village.winner else replace(village, phase=phase, num_spoken=0)
+
+
+def after_words(village: Village, words: str, num_talks: int) -> Village:
+    """Somebody has spoken to all."""
+    (seat,) = village.acting()
+    event = Event(village.day, "said", village.names[seat], words=words)
+    spoken = village.num_spoken + 1
+    over = spoken == num_talks * len(village.living())
+    phase: Phase = "vote" if over else "talk"
+    return replace(village, events=(*village.events, event), num_spoken=spoken, phase=phase)
+
+
+def after_vote(village: Village, chosen: Mapping[int, int], max_days: int) -> Village:
+    """The evening: whom most named is hanged; nobody, if two were named as often."""
+    votes = [Event(village.day, "vote", village.names[s], name) for s, name in chosen.items()]
+    votes.sort(key=lambda event: event.who)
+    village = replace(village, events=(*village.events, *votes))
+    village = _without(village, most_named(list(chosen.values())), "hanged")
+    if village.winner:
+        return village
+    if village.day == max_days:
+        return replace(village, winner=WOLVES, phase="over")
+    return replace(village, day=village.day + 1, phase="night")
+
+
+def most_named(names: list[int]) -> int:
+    """The one name that stands there most often, or nobody."""
+    counts = Counter(name for name in names if name != NOBODY).most_common(2)
+    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
+        return NOBODY
+    return counts[0][0]
+
+
+def _without(village: Village, name: int, how: Literal["died", "hanged"]) -> Village:
+    event = Event(village.day, how, name)
+    if name == NOBODY:
+        return replace(village, events=(*village.events, event))
+    gone = village.seat_of(name)
+    event = replace(event, words=village.part(gone))
+    alive = tuple(lives and seat != gone for seat, lives in enumerate(village.alive))
+    after = replace(village, alive=alive, events=(*village.events, event))
+    num_wolves = len(after.wolves())
+    if not num_wolves:
+        return replace(after, winner=VILLAGE, phase="over")
+    if 2 * num_wolves >= len(after.living()):
+        return replace(after, winner=WOLVES, phase="over")
+    return after

@@ -1,0 +1,54 @@
+"""Distance from perfect play of a real model: read by the small engine, before and after a step."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import HERE, run, write_config
+
+pytestmark = pytest.mark.engine
+
+pytest.importorskip("ray")
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, a configuration, and what `drive_distance.py` found with them."""
+    from pettingllms.envs import make_env
+    from pettingllms.models import make_tiny
+    from pettingllms.models.texts import texts_of
+
+    root = tmp_path_factory.mktemp("distance")
+    texts = texts_of([make_env("kuhn_poker-v1", terse=True)], num_tasks=50)
+    model = make_tiny(root / "tiny", texts=texts, hidden_size=64, vocab_size=320)
+    write_config(
+        root / "run.toml",
+        {
+            "env": {"id": "kuhn_poker-v1", "terse": True},
+            "algo": {"type": "rae"},
+            "policies": {"p": {"kind": "full", "model": str(model), "lr": 1e-3}},
+            "rollout": {"num_tasks": 8, "num_samples": 2, "max_reply_tokens": 4},
+            "train": {"num_steps": 2, "eval_every": 1},
+            "eval": {"num_tasks": 4, "distance": True},
+            "inference": {"engine": "torch"},
+            "cluster": {"device": "cpu"},
+        },
+    )
+    run(root / "log.txt", str(HERE / "drive_distance.py"), str(root), seconds=600)
+    return root
+
+
+def test_it_is_a_metric_of_every_evaluation(root: Path) -> None:
+    lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").open()]
+    found = [line["policies/p/nash_conv"] for line in lines]
+    assert len(found) == 2
+    assert all(0 < number < 4 for number in found)
+    assert all(0 < line["policies/p/legal_share"] <= 1 for line in lines)
+    assert found[0] != found[1]
+
+
+def test_a_run_that_is_over_has_the_distance_of_its_last_step(root: Path) -> None:
+    lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").open()]
+    result = json.loads((root / "result.json").read_text())
+    assert result["p"]["nash_conv"] == pytest.approx(lines[-1]["policies/p/nash_conv"], abs=1e-5)
