@@ -49,7 +49,7 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     )
 
 
-def resume_run(path: Path, step: int | None) -> None:
+def resume_run(path: Path, step: int | None = None) -> None:
     """Go on with a run where it was left, or from the checkpoint of an earlier step."""
     folder = RunFolder(path)
     if folder.is_supervised:
