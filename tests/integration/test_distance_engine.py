@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from running import HERE, run, write_config
+from running import HERE, metrics_of, run, write_config
 
 pytestmark = pytest.mark.engine
 
@@ -40,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_a_metric_of_every_evaluation(root: Path) -> None:
-    lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").open()]
+    lines = metrics_of(root / "run")
     found = [line["policies/p/nash_conv"] for line in lines]
     assert len(found) == 2
     assert all(0 < number < 4 for number in found)
@@ -49,6 +49,6 @@ def test_it_is_a_metric_of_every_evaluation(root: Path) -> None:
 
 
 def test_a_run_that_is_over_has_the_distance_of_its_last_step(root: Path) -> None:
-    lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").open()]
+    lines = metrics_of(root / "run")
     result = json.loads((root / "result.json").read_text())
     assert result["p"]["nash_conv"] == pytest.approx(lines[-1]["policies/p/nash_conv"], abs=1e-5)
