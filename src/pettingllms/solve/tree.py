@@ -188,19 +188,19 @@ class Tree:
     def _refuse_what_forgets(self) -> None:
         """A best reply is found from one information state to the next, which is right only if a
         role still knows what it knew and did before."""
-        befores: list[set[tuple[tuple[int, int], ...]]] = [set() for _ in self.nodes]
+        earlier: list[set[tuple[tuple[int, int], ...]]] = [set() for _ in self.nodes]
         for role in self.roles:
-            for seen in befores:
+            for seen in earlier:
                 seen.clear()
             for _, start in self.starts:
-                befores[start].add(())
+                earlier[start].add(())
             for at, node in enumerate(self.nodes):
                 own = bool(node.children) and self.infos[node.info].role == role
                 for number, child in enumerate(node.children):
                     done = ((node.info, number),) if own else ()
-                    befores[child] |= {(*before, *done) for before in befores[at]}
+                    earlier[child] |= {(*before, *done) for before in earlier[at]}
             for info in self.infos:
-                ways = {before for at in info.nodes for before in befores[at]}
+                ways = {before for at in info.nodes for before in earlier[at]}
                 if info.role == role and len(info.nodes) > 1 and len(ways) > 1:
                     raise SolveError(
                         f"in '{self.env.id}' a prompt of '{role}' leaves out what it did or saw "
