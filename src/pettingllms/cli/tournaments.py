@@ -37,8 +37,9 @@ class Wishes:
 def hold_tournament(
     env_name: str, options: Sequence[str], players: Sequence[str], wishes: Wishes
 ) -> None:
-    """Play, print and write."""
-    env = env_with(env_name, options)
+    """Play, print and write. A word that sets nothing is a player, as if --player stood before."""
+    players = [*players, *(word for word in options if "=" not in word)]
+    env = env_with(env_name, [word for word in options if "=" in word])
     entrants = read_entrants(env, players, wishes.key)
     _warn_of_other_options(env_name, env.config.model_dump(exclude={"id"}), entrants)
     tournament = Tournament(env, entrants, wishes.num_rounds, wishes.seed, wishes.temperature)

@@ -188,7 +188,7 @@ def test_the_command_prints_a_table_and_writes_results_and_a_picture(tmp_path: P
 
     from pettingllms.cli.main import app
 
-    words = ["--player", "minimax", "--player", "random", "--player", "half=careless"]
+    words = ["minimax", "--player", "random", "--player", "half=careless"]
     arguments = ["tournament", "tic_tac_toe-v1", *words, "--rounds", "8", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
