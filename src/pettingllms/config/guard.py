@@ -22,7 +22,8 @@ class GuardConfig(Section):
     min_prompts: int = Field(default=8, ge=2)
     """Different prompts in a step without which its replies are not counted."""
     enough_success: float = Field(default=0.9, ge=0, le=1)
-    """A policy whose roles all reach their aim in this share of episodes may repeat itself."""
+    """A policy whose roles all reach their aim in this share of episodes may repeat itself, and be
+    sure of it."""
     min_entropy: float = Field(default=0.001, ge=0)
     """Mean of -log p of what a policy samples. A policy that is sure of its play is well above."""
     max_repetition: float = Field(default=0.8, ge=0, le=1)

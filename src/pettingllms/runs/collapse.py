@@ -96,7 +96,8 @@ class Guards:
     def _signs(self, policy: str, numbers: Mapping[str, float], metrics: Metrics) -> Iterator[Sign]:
         guard = self._config
         replies, entropy = numbers.get("distinct_replies"), numbers.get("sampler_entropy")
-        if replies is not None and replies < guard.min_replies and not self._wins(policy, metrics):
+        wins = self._wins(policy, metrics)
+        if replies is not None and replies < guard.min_replies and not wins:
             yield Sign(
                 policy,
                 "distinct_replies",
@@ -108,7 +109,7 @@ class Guards:
                 "paid more than it should be",
                 "min_replies = 1",
             )
-        if entropy is not None and entropy < guard.min_entropy:
+        if entropy is not None and entropy < guard.min_entropy and not wins:
             yield Sign(
                 policy,
                 "sampler_entropy",
