@@ -9,21 +9,22 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
 from pettingllms.cluster.start import ray_running
-from pettingllms.config import RunConfig
+from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
 from pettingllms.envs import make_test_env
-from pettingllms.errors import CheckpointError
+from pettingllms.envs.base import Environment
+from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
 from pettingllms.solve import Tree, measure, refuse_unread
-from pettingllms.types import Episode, write_episodes
+from pettingllms.types import Episode, Task, write_episodes
 
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
@@ -171,7 +172,7 @@ async def evaluate_team(
     """Play test tasks with the weights that the team has now, by whom [roles] or the lineup
     names."""
     config = team.config
-    tasks = list(itertools.islice(team.test_env.tasks("test"), config.eval.num_tasks))
+    tasks = eval_tasks(team.test_env, config.eval)
     rollout = config.rollout.model_copy(
         update={"type": "linear", "num_samples": config.eval.num_samples}
     )
@@ -189,3 +190,14 @@ async def evaluate_team(
         write_episodes(out, episodes)
     ids = [task.id for task in tasks]
     return score(episodes, ids, config.eval.num_samples, list(config.roles), config.reward)
+
+
+def eval_tasks(env: Environment[Any, Any], config: EvalConfig) -> list[Task]:
+    """The tasks that `[eval]` names; never none, which would be a score of nothing."""
+    first, last = config.first_task, config.first_task + config.num_tasks
+    tasks = list(itertools.islice(env.tasks("test"), first, last))
+    if not tasks:
+        raise ConfigError(
+            "[eval]", [f"first_task: {first} is past the end of the environment's test tasks"]
+        )
+    return tasks

@@ -69,8 +69,8 @@ class LearnerConfig(Section):
     """Steps of the run over which the learning rate falls to a tenth, and stays there; 0: never.
     Self-play that has found good play can lose it again at a rate that does not fall."""
     decay_entropy: bool = True
-    """Let `loss.entropy` fall along with it: what is left of exploration at the end is mistakes.
-    In self-play a policy that no longer tries moves no longer punishes its own mistakes: false."""
+    """Let `loss.entropy` fall along with it, so that a policy tries less in the end. Try false in
+    self-play, where nobody else punishes what a policy no longer tries."""
 
     def rate(self, num_updates: int, step: int) -> float:
         """Share of the learning rate in a step of the run, after so many optimizer steps."""

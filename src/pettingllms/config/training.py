@@ -37,7 +37,9 @@ class EvalConfig(Section):
     """Playing without learning, to find out how good the team is."""
 
     num_tasks: int = Field(default=32, ge=1)
-    """Tasks of the test split, the first ones."""
+    """Tasks of the test split."""
+    first_task: int = Field(default=0, ge=0)
+    """Where they begin. What settings were chosen by, a last judgement should not see again."""
     num_samples: int = Field(default=1, ge=1)
     """Plays of each task: the k of avg@k and pass@k."""
     temperature: float | None = Field(default=None, ge=0)
