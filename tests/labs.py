@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
+from pettingllms.experiments.measure import Distances
 from pettingllms.experiments.plan import Order
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.spec import load_experiment
@@ -111,7 +112,7 @@ class FakeMachine:
                 row = {"step": step, "rollout/total_tokens": 100.0 * step, "time/step": 2.0}
                 file.write(json.dumps({**row, "roles/a/reward": step / 10}) + "\n")
 
-    def evaluate(self, config: RunConfig, run: Any, out: Path, say: Any) -> None:
+    def evaluate(self, config: RunConfig, run: Any, out: Path, say: Any) -> Distances:
         trained = run is not None
         self.calls.append(f"evaluate {config.seed} {'trained' if trained else 'untrained'}")
         self.models.append(config.policies["policy_a"].model)
@@ -123,6 +124,7 @@ class FakeMachine:
             episodes.append(episode)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(out, episodes)
+        return {}
 
     def _write(self, folder: Path) -> None:
         folder.mkdir(parents=True)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.errors import CheckpointError
+from pettingllms.experiments.measure import Distances
 from pettingllms.experiments.spec import Model
 from pettingllms.runs.folder import RunFolder
 from pettingllms.train import Watcher
@@ -28,8 +29,9 @@ class Machine(Protocol):
 
     def evaluate(
         self, config: RunConfig, run: RunFolder | None, out: Path, say: Callable[[str], None]
-    ) -> None:
-        """Play test tasks and write the episodes, with a run's weights or as the models are."""
+    ) -> Distances:
+        """Play test tasks and write the episodes, with a run's weights or as the models are. What
+        is given back is empty, unless `eval.distance` asks for it."""
 
 
 class Engines:
@@ -68,10 +70,11 @@ class Engines:
 
     def evaluate(
         self, config: RunConfig, run: RunFolder | None, out: Path, say: Callable[[str], None]
-    ) -> None:
+    ) -> Distances:
         from pettingllms.evaluate import evaluate
 
-        evaluate(config, _weights(run, say) if run is not None else {}, say, out=out)
+        saved = _weights(run, say) if run is not None else {}
+        return evaluate(config, saved, say, out=out).distances
 
 
 def _weights(run: RunFolder, say: Callable[[str], None]) -> dict[str, dict[str, bytes]]:

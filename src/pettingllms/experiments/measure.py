@@ -1,6 +1,6 @@
 """What an evaluation's episodes came to: one number, and what it took to get it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +9,10 @@ from pettingllms.config import RunConfig
 from pettingllms.errors import ExperimentError
 from pettingllms.types import Episode, Scored
 
-Measure = Literal["success", "loss", "reward"]
+Measure = Literal["success", "loss", "reward", "nash_conv", "regret"]
+DISTANCES = ("nash_conv", "regret")
+Distances = Mapping[str, Mapping[str, float]]
+"""By policy: how far it is from perfect play, by the name of the measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,9 @@ class Measured:
     """Sampled for one play by all models that took part, on average: what an answer costs."""
 
 
-def measure(episodes: Sequence[Episode], config: RunConfig, role: str, what: Measure) -> Measured:
+def measure(
+    episodes: Sequence[Episode], distances: Distances, config: RunConfig, role: str, what: Measure
+) -> Measured:
     """Sum an evaluation up."""
     models = {name for name, policy in config.policies.items() if policy.kind != "scripted"}
     tokens = [
@@ -33,12 +38,25 @@ def measure(episodes: Sequence[Episode], config: RunConfig, role: str, what: Mea
         for episode in episodes
     ]
     return Measured(
-        value=_reward(episodes, config, role) if what == "reward" else _share(episodes, role, what),
+        value=_value(episodes, distances, config, role, what),
         num_tasks=len({episode.task.id for episode in episodes}),
         num_plays=len(episodes),
         num_failed=sum(not _ended(episode) for episode in episodes),
         tokens=mean(tokens),
     )
+
+
+def _value(
+    episodes: Sequence[Episode], distances: Distances, config: RunConfig, role: str, what: Measure
+) -> float:
+    if what in DISTANCES:
+        found = distances[config.roles[role]]
+        if what not in found:
+            raise ExperimentError(
+                f"'{config.env.id}' has no {what}; measure one of {', '.join(sorted(found))}"
+            )
+        return found[what]
+    return _reward(episodes, config, role) if what == "reward" else _share(episodes, role, what)
 
 
 def _ended(episode: Episode) -> bool:

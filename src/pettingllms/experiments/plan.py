@@ -20,6 +20,7 @@ from pettingllms.config import (
     to_toml,
 )
 from pettingllms.errors import ConfigError, nearest
+from pettingllms.experiments.measure import DISTANCES
 from pettingllms.experiments.spec import (
     MODEL,
     Arm,
@@ -142,7 +143,8 @@ def _cell(
 ) -> PlannedEvaluation:
     data = config.model_dump(mode="json", exclude_none=True)
     source = f"evaluation '{column.name}'"
-    evaluated = _parse(data, source, column.set, words)
+    distance = ["eval.distance=true"] if column.measure in DISTANCES else []
+    evaluated = _parse(data, source, [*distance, *column.set], words)
     role = column.role or next(iter(evaluated.roles))
     if role not in evaluated.roles:
         raise ConfigError(source, [f"no role is called '{role}'; {nearest(role, evaluated.roles)}"])

@@ -139,7 +139,7 @@ def _draw(order: Order, found: Found) -> None:
                 for arm in experiment.arms
                 if (cell := cell_of(found.results, arm.name, column)) is not None
             },
-            is_share=column.measure != "reward",
+            is_share=column.is_share,
         )
         for column in experiment.evaluations
         if column.name in figure.bars

@@ -141,9 +141,10 @@ def _evaluate(
     say(f"{where}: evaluating '{cell.spec.name}'")
     start = time.monotonic()
     run = RunFolder(arm.folder) if arm.spec.trained else None
-    machine.evaluate(cell.config, run, cell.out, lambda text: say(f"{where}: {text}"))
+    distances = machine.evaluate(cell.config, run, cell.out, lambda text: say(f"{where}: {text}"))
     seconds = time.monotonic() - start
-    found = measure(list(read_episodes(cell.out)), cell.config, cell.role, cell.spec.measure)
+    episodes = list(read_episodes(cell.out))
+    found = measure(episodes, distances, cell.config, cell.role, cell.spec.measure)
     failed = f", {found.num_failed} of {found.num_plays} plays failed" if found.num_failed else ""
     say(f"{where}: '{cell.spec.name}' {found.value:.3f}{failed}")
     result.evaluations[cell.spec.name] = Evaluated(asked(cell), found, seconds)

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pettingllms.config import Section, problems_in, read_toml
 from pettingllms.errors import ConfigError, nearest
+from pettingllms.experiments.measure import Measure
 
 FILE = "experiment.toml"
 MODEL = "model"
@@ -78,12 +79,18 @@ class Evaluation(Section):
     """As the table has it."""
     set: list[str] = Field(default_factory=list)
     """Overrides on top of the arm's: who else plays, how many tasks."""
-    measure: Literal["success", "loss", "reward"] = "success"
+    measure: Measure = "success"
     """`success`: share of plays in which the role reached its aim. `loss`: share in which it did
     not and another role did. A play that failed counts against the role in both. `reward`: mean of
-    what it was paid."""
+    what it was paid. `nash_conv`, `regret`: how far the role's policy is from perfect play, worked
+    out over the whole game."""
     role: str = ""
     """Whose; empty: the arm's first role."""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of plays, and no number with a unit of its own."""
+        return self.measure in ("success", "loss")
 
 
 class Figure(Section):

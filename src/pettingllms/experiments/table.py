@@ -17,7 +17,7 @@ def cell_of(results: Sequence[Result], arm: str, column: Evaluation) -> Mean | N
         for result in results
         if result.arm == arm and column.name in result.evaluations
     ]
-    return mean_over_seeds(found, column.measure != "reward") if found else None
+    return mean_over_seeds(found, column.is_share) if found else None
 
 
 def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
@@ -31,7 +31,7 @@ def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
         of_arm = [result for result in results if result.arm == arm.name]
         cells = [cell_of(of_arm, arm.name, column) for column in columns]
         shown = [
-            _shown(cell, column.measure != "reward", num_seeds)
+            _shown(cell, column.is_share, num_seeds)
             for cell, column in zip(cells, columns, strict=True)
         ]
         rows.append([arm.name, *shown, *_costs(of_arm)])

@@ -80,31 +80,31 @@ def test_success_and_loss_are_not_each_others_rest() -> None:
     """Two won, one lost, one drawn, one failed, which counts against the role both times."""
     plays = [play(0, True, False), play(1, True, False), play(2, False, True)]
     plays += [play(3, False, False), play(4, False, False, failed=True)]
-    assert measure(plays, CONFIG, "a", "success").value == 2 / 5
-    assert measure(plays, CONFIG, "a", "loss").value == 2 / 5
-    assert measure(plays, CONFIG, "b", "success").value == 1 / 5
-    assert measure(plays, CONFIG, "b", "loss").value == 3 / 5
-    assert measure(plays, CONFIG, "a", "loss").num_failed == 1
+    assert measure(plays, {}, CONFIG, "a", "success").value == 2 / 5
+    assert measure(plays, {}, CONFIG, "a", "loss").value == 2 / 5
+    assert measure(plays, {}, CONFIG, "b", "success").value == 1 / 5
+    assert measure(plays, {}, CONFIG, "b", "loss").value == 3 / 5
+    assert measure(plays, {}, CONFIG, "a", "loss").num_failed == 1
 
 
 def test_a_reward_is_the_mean_of_the_plays_that_were_paid() -> None:
     plays = [play(0, True, False, paid=1.0), play(1, True, False, paid=4.0)]
     plays.append(play(2, True, False, failed=True, paid=100.0))
-    assert measure(plays, CONFIG, "a", "reward").value == 2.5
+    assert measure(plays, {}, CONFIG, "a", "reward").value == 2.5
     with pytest.raises(ExperimentError, match="paid in none of 1 plays"):
-        measure(plays[2:], CONFIG, "a", "reward")
+        measure(plays[2:], {}, CONFIG, "a", "reward")
 
 
 def test_an_answer_costs_the_tokens_of_all_models_and_of_no_script() -> None:
     """Two tokens a reply, by hand; b is scripted."""
     plays = [play(0, True, False), play(1, True, False)]
     plays[0].turns[0].response_ids = np.arange(8, dtype=np.int32)
-    assert measure(plays, CONFIG, "a", "success").tokens == (8 + 2) / 2
+    assert measure(plays, {}, CONFIG, "a", "success").tokens == (8 + 2) / 2
 
 
 def test_plays_of_one_task_are_one_task() -> None:
     plays = [play(0, True, False), play(0, False, False)]
-    found = measure(plays, CONFIG, "a", "success")
+    found = measure(plays, {}, CONFIG, "a", "success")
     assert (found.num_tasks, found.num_plays) == (1, 2)
 
 
@@ -131,3 +131,11 @@ def test_labels_never_overlap_and_keep_their_order() -> None:
         assert gap >= -1e-9
     assert places["f"] == 5.0
     assert places["d"] == 95.0
+
+
+def test_a_distance_is_that_of_the_roles_policy() -> None:
+    distances = {CONFIG.roles["a"]: {"nash_conv": 0.25, "legal_share": 0.9}}
+    plays = [play(0, True, False)]
+    assert measure(plays, distances, CONFIG, "a", "nash_conv").value == 0.25
+    with pytest.raises(ExperimentError, match="no regret; measure one of legal_share, nash_conv"):
+        measure(plays, distances, CONFIG, "a", "regret")
