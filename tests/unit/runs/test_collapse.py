@@ -70,13 +70,14 @@ def test_a_step_with_few_prompts_neither_counts_nor_clears() -> None:
     assert found == [[]] * 13 + [["distinct_replies"]]
 
 
-def test_one_reply_that_reaches_every_aim_is_no_collapse() -> None:
+@pytest.mark.parametrize(("metric", "value"), [("distinct_replies", 1.0), ("sampler_entropy", 0.0)])
+def test_one_reply_that_reaches_every_aim_is_no_collapse(metric: str, value: float) -> None:
     """A checker that accepts every plan of a planner that is always right."""
-    won = step_of(success=0.95, distinct_replies=1.0)
+    won = step_of(success=0.95, **{metric: value})
     assert tripped(Guards(config_of(), {}), *[won] * 20) == [[]] * 20
-    half = step_of(distinct_replies=1.0)
+    half = step_of(**{metric: value})
     half["roles"]["a"]["success"] = 1.0
-    assert tripped(Guards(config_of(), {}), *[half] * 5)[-1] == ["distinct_replies"]
+    assert tripped(Guards(config_of(), {}), *[half] * 5)[-1] == [metric]
 
 
 def test_what_is_remembered_goes_on_after_a_restart() -> None:
