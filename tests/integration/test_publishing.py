@@ -1,5 +1,7 @@
 """What is sampled from is what is trained: skipped publications stop a run, engines come back."""
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,16 @@ def test_a_skipped_publication_stops_the_run(kind: str, tiny: Path, tmp_path: Pa
     assert found["mended"] < 1e-3
 
 
-def test_engines_that_are_killed_come_back(tiny: Path, tmp_path: Path) -> None:
-    """Nothing is lost: every episode is there, by the weights of the moment."""
+@pytest.fixture
+def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files go; with a short name, as sockets are among them."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def test_engines_that_are_killed_come_back(tiny: Path, tmp_path: Path, scratch: Path) -> None:
+    """Nothing is lost: every episode is there, by the weights of the moment. Nothing is left."""
     config = config_of(
         {"p": {**KINDS["lora"], "model": str(tiny)}},
         {"role0": "p", "role1": "p"},
@@ -41,3 +51,4 @@ def test_engines_that_are_killed_come_back(tiny: Path, tmp_path: Path) -> None:
     back = [text for text in found["said"] if "is back after" in text]
     assert len(back) == 2
     print(back)
+    assert [path.name for path in scratch.iterdir()] == []

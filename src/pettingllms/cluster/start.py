@@ -70,18 +70,20 @@ def _prepare(config: ClusterConfig) -> None:
         os.environ.setdefault(name, value)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not config.address:
-        os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file())
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(_folder() / "token")
+        os.environ["TMPDIR"] = str(_folder())
 
 
 @functools.cache
-def _token_file() -> Path:
-    """A token of this process alone; Ray's own file is readable by every user of the machine."""
-    folder = tempfile.mkdtemp(prefix="pettingllms-")
+def _folder() -> Path:
+    """What this process and all that it starts write for the moment, gone when it ends, however
+    engines ended. With a token of its own: Ray's file is readable by every user of the machine."""
+    folder = Path(tempfile.mkdtemp(prefix="pettingllms-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    token = Path(folder) / "token"
+    token = folder / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32), encoding="utf-8")
-    return token
+    return folder
 
 
 def find_device(config: ClusterConfig) -> tuple[str, float]:
