@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import check_env, make_env
+from pettingllms.envs.libraries import openspiel
 from pettingllms.errors import LibraryError
 from pettingllms.types import Scored
 
@@ -165,3 +166,23 @@ def test_a_long_list_of_moves_is_cut_and_all_may_be_played() -> None:
     text = env.observe(state, "player_0")[-1].content
     assert text.endswith("B a1\nB b1\nB c1\n... and 359 more, named in the same way")
     assert env.step(state, {"player_0": "<answer>B j10</answer>"}).metrics["illegal"] == 0
+
+
+def test_a_game_that_draws_its_own_chance_is_played_again_in_a_game_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clones share the game's source of chance, so that one fork's draw would be another's luck."""
+    replayed: list[str] = []
+    real = openspiel._replayed
+
+    def replay(game: str, history: Any) -> Any:
+        replayed.append(game)
+        return real(game, history)
+
+    monkeypatch.setattr(openspiel, "_replayed", replay)
+    line = play(make_env("openspiel:negotiation"))
+    assert len(replayed) == len(line) > 0
+    assert all("rng_seed=" in game for game in replayed)
+    replayed.clear()
+    play(make_env("openspiel:backgammon"))
+    assert not replayed
