@@ -53,7 +53,7 @@ def list_library_games() -> None:
             f"[bold]{escape(entry.name)}[/]" if not entry.refused else escape(entry.name),
             str(entry.num_roles or "-"),
             escape(entry.reason or str(entry.num_steps)),
-            "yes" if entry.forks else "no",
+            "-" if entry.refused else "yes" if entry.forks else "no",
             str(len(entry.variants) or ""),
         )
     console.print(ended)
