@@ -1,8 +1,12 @@
 """The catalogue says what playing shows: some of it here, all of it with `-m slow`."""
 
+import multiprocessing
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -28,19 +32,17 @@ SAMPLE = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a game went to the network")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+def refuse(*_: Any) -> None:
+    raise AssertionError("a game went to the network")
 
 
 def play_again(entry: Entry) -> Entry:
     library = entry.name.partition(":")[0]
     names = [name.partition(":")[2] for name in (entry.name, *entry.variants)]
-    return play_family(library, names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", refuse)
+        patch.setattr(socket, "getaddrinfo", refuse)
+        return play_family(library, names)
 
 
 def test_enough_games_come_to_their_end() -> None:
@@ -79,10 +81,29 @@ def test_a_game_plays_as_the_catalogue_says(name: str) -> None:
     assert play_again(catalogue()[name]) == catalogue()[name]
 
 
+@pytest.fixture(scope="module")
+def play_apart() -> Iterator[Callable[[Entry], Entry]]:
+    """Plays in a process of its own: a library that brings it down fails one test, by name."""
+    context = multiprocessing.get_context("spawn")
+    pools = [ProcessPoolExecutor(1, context)]
+
+    def play(entry: Entry) -> Entry:
+        try:
+            return pools[-1].submit(play_again, entry).result()
+        except BrokenProcessPool:
+            pools.append(ProcessPoolExecutor(1, context))
+            pytest.fail(f"'{entry.name}' brought its process down")
+
+    yield play
+    pools[-1].shutdown()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue())
-def test_every_game_plays_as_the_catalogue_says(name: str) -> None:
+def test_every_game_plays_as_the_catalogue_says(
+    name: str, play_apart: Callable[[Entry], Entry]
+) -> None:
     entry = catalogue()[name]
     if "SyntaxError" in (entry.reason or "") and sys.version_info[:2] > (3, 11):
         pytest.skip("written for a newer Python than the one that the catalogue was made with")
-    assert play_again(entry) == entry
+    assert play_apart(entry) == entry
