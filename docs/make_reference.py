@@ -33,6 +33,10 @@ def reference() -> str:
             for p in policies
         ),
         *(table(f'[env], id = "{n}"', ENVIRONMENTS.load(n).Config) for n in ENVIRONMENTS.names()),
+        *(
+            table(f'[env], id = "{library}:NAME"', ENVIRONMENTS.load(f"{library}:NAME").Config)
+            for library in ENVIRONMENTS.libraries
+        ),
         *(table(f'[algo], type = "{n}"', ALGORITHMS.load(n).Config) for n in ALGORITHMS.names()),
         *experiment_tables(),
     ]

@@ -27,6 +27,14 @@ class EnvContractError(PettingError):
     """An environment that breaks the contract; the message names every fault."""
 
 
+class LibraryError(PettingError, ValueError):
+    """A game library that is not installed, or a game of one that cannot be played here."""
+
+
+class ForkError(PettingError):
+    """A play that cannot go on twice from one state."""
+
+
 class SamplerError(PettingError):
     """A sampler that could not answer a request."""
 

@@ -1,8 +1,9 @@
 """The tables of environments and algorithms by name.
 
-A name is a line of a table here, or `package.module:Class`, or `file.py:Class`. Nothing is imported
-until it is asked for, and nothing is guessed: a wrong name is an error with the nearest right one,
-and a module that cannot be imported says why.
+A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
+`package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
+is guessed: a wrong name is an error with the nearest right one, and a module that cannot be
+imported says why.
 """
 
 import sys
@@ -19,10 +20,14 @@ from pettingllms.seeds import derive_seed
 class Registry:
     """Classes of one kind, by name, imported when first asked for."""
 
-    def __init__(self, kind: str, base: str, table: dict[str, str]) -> None:
+    def __init__(
+        self, kind: str, base: str, table: dict[str, str], libraries: dict[str, str] | None = None
+    ) -> None:
         self.kind = kind
         self._base = base
         self._table = table
+        self.libraries = libraries or {}
+        """Adapters by library: `NAME` in `library:NAME` is read by the class itself."""
 
     def names(self) -> list[str]:
         """Every name of the table."""
@@ -30,7 +35,9 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """The class of that name."""
-        target = self._table.get(name, name)
+        library, _, game = name.partition(":")
+        target = self.libraries[library] if game and library in self.libraries else name
+        target = self._table.get(target, target)
         place, colon, attribute = target.rpartition(":")
         if not colon:
             raise UnknownNameError(
@@ -102,6 +109,11 @@ ENVIRONMENTS = Registry(
         "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
+    },
+    libraries={
+        "openspiel": "pettingllms.envs.libraries.openspiel:OpenSpielGame",
+        "pettingzoo": "pettingllms.envs.libraries.pettingzoo:PettingZooGame",
+        "textarena": "pettingllms.envs.libraries.textarena:TextArenaGame",
     },
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from rich.markup import escape
 from rich.table import Table
 
 from pettingllms.cli.console import console
@@ -35,6 +36,33 @@ def list_envs() -> None:
         )
     console.print(table)
     console.print("Play one: [bold]pettingllms play tic_tac_toe-v1[/]")
+
+
+def list_library_games() -> None:
+    """Two tables of the libraries' games: those that random players ended, and the others."""
+    from pettingllms.envs.libraries.catalogue import catalogue
+
+    ended = Table(title="Games of libraries that random players played to their end")
+    left = Table(title="The others")
+    for table, what in ((ended, "steps"), (left, "why")):
+        table.add_column("environment", overflow="fold")
+        for title in ("roles", what, "forks", "variants"):
+            table.add_column(title, justify="right" if title == "steps" else "left")
+    for entry in catalogue().values():
+        (left if entry.reason else ended).add_row(
+            f"[bold]{escape(entry.name)}[/]" if not entry.refused else escape(entry.name),
+            str(entry.num_roles or "-"),
+            escape(entry.reason or str(entry.num_steps)),
+            "-" if entry.refused else "yes" if entry.forks else "no",
+            str(len(entry.variants) or ""),
+        )
+    console.print(ended)
+    console.print(left)
+    console.print(
+        f"{ended.row_count} of {ended.row_count + left.row_count} games. Those in [bold]bold[/] "
+        "can be played; a library is installed with the extra of its name, such as "
+        r"pettingllms\[openspiel]."
+    )
 
 
 def list_algos() -> None:

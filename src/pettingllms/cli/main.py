@@ -31,7 +31,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write to.")]
 Checkpoint = Annotated[Path | None, typer.Option(help="Folder of a checkpoint; else the newest.")]
 EnvName = Annotated[
-    str, typer.Argument(metavar="ENV", help="As in `pettingllms envs`, or file.py:Class.")
+    str, typer.Argument(metavar="ENV", help="As in `pettingllms envs --all`, or file.py:Class.")
 ]
 Keys = Annotated[
     list[str] | None,
@@ -62,11 +62,17 @@ def options(
 
 
 @app.command()
-def envs() -> None:
+def envs(
+    every: Annotated[
+        bool, typer.Option("--all", help="With the games of OpenSpiel, PettingZoo and TextArena.")
+    ] = False,
+) -> None:
     """List the environments."""
-    from pettingllms.cli.listing import list_envs
+    from pettingllms.cli.listing import list_envs, list_library_games
 
     list_envs()
+    if every:
+        list_library_games()
 
 
 @app.command()

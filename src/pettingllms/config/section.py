@@ -53,7 +53,8 @@ class EnvConfig(Section):
     """What every environment can be told. Environments add fields of their own."""
 
     id: str = ""
-    """Name and version of the environment, as in `pettingllms envs`, or `file.py:Class`."""
+    """Name and version of the environment, as in `pettingllms envs`, or a library's game as in
+    `pettingllms envs --all`, or `file.py:Class`."""
     solo: bool = False
     """Play with one role alone: single-agent training, one line away from the team."""
     terse: bool = False

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pettingllms.envs.base import Environment, StepResult
 from pettingllms.errors import EnvContractError, describe
+from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Task
 
@@ -108,7 +109,8 @@ def _collect(faults: dict[str, Fault], check: Callable[..., None], *args: object
 
 
 def _check_names(env: Env) -> None:
-    if not re.fullmatch(r"[a-z0-9_]+-v\d+", env.id):
+    library = env.id.partition(":")[0]
+    if library not in ENVIRONMENTS.libraries and not re.fullmatch(r"[a-z0-9_]+-v\d+", env.id):
         raise _Broken("id-without-version", f"id is '{env.id}'; write it like 'my_game-v1'")
     if not env.roles or len(set(env.roles)) != len(env.roles):
         raise _Broken("bad-roles", f"roles are {env.roles}; give at least one, each once")
