@@ -1,4 +1,4 @@
-"""The catalogue says what playing shows: some of it here, all of it with `-m slow`."""
+"""The catalogue says what playing shows: some of it here, all of it with `-m long`."""
 
 import multiprocessing
 import socket
@@ -98,7 +98,7 @@ def play_apart() -> Iterator[Callable[[Entry], Entry]]:
     pools[-1].shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", catalogue())
 def test_every_game_plays_as_the_catalogue_says(
     name: str, play_apart: Callable[[Entry], Entry]
