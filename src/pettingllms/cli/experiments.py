@@ -37,7 +37,7 @@ def reproduce_experiment(
         _copy(folder, DOCS / label)
     console.print(f"Everything is in [bold]{escape(str(folder))}[/]")
     for problem in short:
-        console.print(f"[bold red]too low[/]: {escape(problem)}")
+        console.print(f"[bold red]learning is broken[/]: {escape(problem)}")
     if short:
         raise typer.Exit(1)
 

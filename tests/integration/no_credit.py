@@ -1,0 +1,23 @@
+"""The program with nothing to learn from: every advantage that credit gives is made 0."""
+
+from typing import Any
+
+from pettingllms.algos.base import Algorithm
+from pettingllms.algos.valued import Valued
+from pettingllms.cli.main import main
+
+
+def _zeroed(assign: Any) -> Any:
+    def assign_nothing(self: Any, episodes: Any) -> Any:
+        groups = assign(self, episodes)
+        for turn in (turn for episode in episodes for turn in episode.turns):
+            turn.advantage = None if turn.advantage is None else 0.0
+            turn.advantages = None if turn.advantages is None else 0 * turn.advantages
+        return groups
+
+    return assign_nothing
+
+
+for kind in (Algorithm, Valued):
+    kind.assign = _zeroed(kind.assign)  # type: ignore[method-assign]
+main()
