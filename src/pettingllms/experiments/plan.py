@@ -129,7 +129,18 @@ def make_plan(order: Order, seed: int) -> Plan:
         folder = top / slug(arm.name)
         cells = [_cell(config, column, folder, words) for column in experiment.evaluations]
         plan.arms.append(PlannedArm(arm, config, folder, cells))
+    _keep_needed(plan)
     return plan
+
+
+def _keep_needed(plan: Plan) -> None:
+    """Leave out warm starts that nothing begins with."""
+    readers = [to_toml(arm.config) for arm in plan.arms]
+    for start in reversed(plan.starts[:]):
+        if any(str(start.model) in text for text in readers):
+            readers.append(to_toml(start.config))
+        else:
+            plan.starts.remove(start)
 
 
 def planned_seeds(out: Path) -> list[int]:

@@ -72,3 +72,10 @@ def test_experiments_are_found_by_name_or_by_path(tmp_path: Path) -> None:
 
 def test_names_become_folders() -> None:
     assert slug("two roles, AT-GRPO, one policy") == "two-roles-at-grpo-one-policy"
+
+
+def test_a_warm_start_that_nothing_begins_with_is_left_out(tmp_path: Path) -> None:
+    start = EXPERIMENT[EXPERIMENT.index("[[warm_starts]]") : EXPERIMENT.index("[[arms]]")]
+    spare = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "spare"')
+    lab = Lab(tmp_path, EXPERIMENT.replace(start, spare + start))
+    assert [planned.spec.name for planned in make_plan(lab.order(), 1).starts] == ["start"]
