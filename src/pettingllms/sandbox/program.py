@@ -32,6 +32,13 @@ class Program:
     """By relative name."""
     stdin: bytes = b""
 
+    def __post_init__(self) -> None:
+        for name in self.files:
+            if not name or name.startswith("/") or ".." in name.split("/"):
+                raise ValueError(f"a file of a program has a relative name, not {name!r}")
+        if not self.command or any("\0" in part for part in (*self.command, *self.files)):
+            raise ValueError(f"no command can be made of {self.command!r}, or no file of a name")
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

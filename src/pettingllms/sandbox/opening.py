@@ -1,0 +1,43 @@
+"""Which sandbox this machine has: each tier is tried before it is trusted, and none is made up."""
+
+import os
+from functools import cache
+
+from pettingllms.errors import SandboxError, UnknownNameError, nearest
+from pettingllms.sandbox.probe import probe
+from pettingllms.sandbox.stock import WarmSandbox
+from pettingllms.sandbox.tiers import TIERS
+
+VARIABLE = "PETTINGLLMS_SANDBOX"
+
+
+def open_sandbox(tier: str = "") -> WarmSandbox:
+    """The named tier, or the one that PETTINGLLMS_SANDBOX names, or the best that holds here."""
+    wanted = tier or os.environ.get(VARIABLE, "")
+    if wanted and wanted not in TIERS:
+        source = f"{VARIABLE} names" if not tier else "there is"
+        raise UnknownNameError(
+            f"{source} no tier '{wanted}' of the sandbox; {nearest(wanted, TIERS)}"
+        )
+    problems = []
+    for name in [wanted] if wanted else TIERS:
+        found = _opened(name)
+        if isinstance(found, WarmSandbox):
+            return found
+        problems.append(f"  - {name}: {found}; it needs: {TIERS[name].advice}")
+    raise SandboxError(
+        "this machine has no sandbox that holds, and what a model wrote runs in nothing less:\n"
+        + "\n".join(problems)
+    )
+
+
+@cache
+def _opened(name: str) -> WarmSandbox | str:
+    """A sandbox that passed its probe, or why there is none."""
+    sandbox = WarmSandbox(TIERS[name])
+    try:
+        probe(sandbox)
+    except (SandboxError, OSError) as error:
+        sandbox.close()
+        return str(error)
+    return sandbox
