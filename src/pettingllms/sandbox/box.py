@@ -35,7 +35,7 @@ PART = 1 << 16
 
 
 class Box:
-    """A sandbox that waits for its one program. Start it in a thread that stays: it dies with it."""
+    """A sandbox that waits for its one program. It dies with the thread that started it."""
 
     def __init__(self, tier: Tier, disk_mb: int) -> None:
         self.disk_mb = disk_mb
@@ -65,17 +65,18 @@ class Box:
             theirs.close()
             for descriptor in (rules, rules_in, info_in):
                 os.close(descriptor)
+        self._ended = os.pidfd_open(self._process.pid)
         self._info = info
         self._first: int | None = None
-        """Process 1 of the sandbox: its number out here, and a handle that no other can take over."""
+        """The number out here of process 1 of the sandbox."""
         self._handle: int | None = None
+        """The same as something that can be killed, and that no other process can become."""
 
     def wait_until_ready(self) -> None:
         """Wait until the program could start; the reason is raised if that never comes."""
-        ready, _, _ = select.select([self._control], [], [], START_SECONDS)
-        if not ready or self._control.recv(64) != b"ready\n":
-            self._process.kill()
-            said = _all_of(self._process, 2).decode(errors="replace").strip()
+        if not _comes(self._control, START_SECONDS) or self._control.recv(64) != b"ready\n":
+            self.kill()
+            said = _left_in(_number(self._process, 2)).decode(errors="replace").strip()
             self.close()
             raise SandboxError(f"the {self._tier.name} sandbox did not start: {said or 'silence'}")
         self._first = int(json.loads(os.read(self._info, PART))["child-pid"])
@@ -86,6 +87,12 @@ class Box:
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         """Run the one program to its end or to a limit; nothing of it is left after that."""
+        try:
+            return self._run(program, limits)
+        finally:
+            self.close()
+
+    def _run(self, program: Program, limits: Limits) -> Outcome:
         start = time.monotonic()
         exchange = _Exchange(self._process, self._control, _job(program, limits), limits)
         exchange.nonce = secrets.token_hex(16).encode()
@@ -100,7 +107,6 @@ class Box:
         seconds = time.monotonic() - start
         self.kill()
         exchange.drain()
-        self.close()
         return exchange.outcome(end, seconds)
 
     def kill(self) -> None:
@@ -110,24 +116,24 @@ class Box:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         else:
             self._process.kill()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not _comes(self._ended, END_SECONDS):
             self._process.kill()
             message = f"process {self._first} of a sandbox was killed {END_SECONDS:.0f} s ago"
-            raise SandboxError(f"{message} and is still there") from None
+            raise SandboxError(f"{message} and is still there")
+        self._process.wait()
 
     def close(self) -> None:
         """End it, whatever it is doing."""
+        if self._control.fileno() < 0:
+            return
         self.kill()
         self._control.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
-        for descriptor in (self._info, self._handle):
+        for descriptor in (self._info, self._ended, self._handle):
             if descriptor is not None:
                 os.close(descriptor)
-        self._handle = None
 
     def _takes_too_much(self, limits: Limits) -> bool:
         assert self._first is not None  # noqa: S101 - it was waited for
@@ -221,7 +227,7 @@ class _Exchange:
 
 
 def _job(program: Program, limits: Limits) -> bytes:
-    """The program as the runner reads it: a header, the files, and then what it will read itself."""
+    """The program as the runner reads it: a header, the files, then what it will read itself."""
     memory, disk = limits.memory_mb << 20, limits.disk_mb << 20
     each = {
         "AS": memory + (SPARE_MB << 20),
@@ -248,10 +254,15 @@ def _number(process: "subprocess.Popen[bytes]", standard: int) -> int:
     return pipe.fileno()
 
 
-def _all_of(process: "subprocess.Popen[bytes]", standard: int) -> bytes:
-    """What a process that is gone had written, without waiting for more."""
-    os.set_blocking(_number(process, standard), False)
+def _comes(source: int | socket.socket, seconds: float) -> bool:
+    """Whether there is something to read before the time is over."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _left_in(descriptor: int) -> bytes:
+    os.set_blocking(descriptor, False)
     with suppress(BlockingIOError):
-        process.wait(END_SECONDS)
-        return os.read(_number(process, standard), PART)
+        return os.read(descriptor, PART)
     return b""

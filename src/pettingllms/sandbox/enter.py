@@ -1,7 +1,8 @@
-"""Makes a sandbox out of the kernel's own parts and starts `inside` in it: namespaces, a root of its
-own, Landlock, no capabilities, the system call filter. Read as text, and started as `python -c`.
+"""Makes a sandbox out of the kernel's own parts: namespaces, a root of its own, Landlock, no
+capabilities, the system call filter. Then `inside` goes on in the same interpreter. Read as text,
+and started as `python -c`.
 
-`inside` goes on in the same interpreter. Landlock stands behind the mounts: what the new root does not show, it would also refuse; and no
+Landlock stands behind the mounts: what the new root does not show, it would also refuse; and no
 mount can be changed once it holds. Every step that fails ends the whole: there is no "try".
 
 It needs nothing but the standard library of any Python from 3.9 on.
@@ -84,6 +85,7 @@ def isolate(settings: Settings) -> None:
     write("/proc/self/uid_map", f"{settings.user} {user} 1")
     write("/proc/self/gid_map", f"{settings.user} {group} 1")
     write("/proc/sys/user/max_user_namespaces", "0")
+    check(libc.sethostname(b"sandbox", 7), "a name of its own")
 
 
 def build(settings: Settings) -> None:
@@ -129,8 +131,8 @@ def landlock(settings: Settings) -> None:
     packed = struct.pack("<QQQ", known, network, scopes)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = call("Landlock's rules", LANDLOCK_CREATE, packed, ctypes.c_size_t(size), 0)
-    rules = {path: READ for path in settings.shown}
-    rules.update({path: WRITE_DEVICE for path in settings.devices}, **{"/work": known & ~NODES})
+    rules = dict.fromkeys(settings.shown, READ)
+    rules.update(dict.fromkeys(settings.devices, WRITE_DEVICE), **{"/work": known & ~NODES})
     for path, rights in rules.items():
         kept = rights & known & (~0 if os.path.isdir(path) else ON_FILES)
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -2,8 +2,8 @@
 
 Two processes: a supervisor, process 1 of the sandbox, and a runner that waits for a job and then
 becomes the program. Only the supervisor holds the control socket and ever sees the nonce of the
-run; it reports how the runner ended. Nothing in the sandbox can stop, signal or read it, and when it
-ends the kernel ends all other processes in there. The runner is an interpreter that has already
+run; it reports how the runner ended. Nothing in the sandbox can stop, signal or read it, and when
+it ends the kernel ends all other processes in there. The runner is an interpreter that has already
 started: a Python program runs right in it, any other command replaces it.
 
 It needs nothing but the standard library of any Python from 3.9 on.
@@ -39,6 +39,9 @@ WORK = "/work"
 def main(control: int) -> None:
     """Fork into supervisor and runner. In the runner, what follows is the program."""
     sys.path[:] = [path for path in sys.path if path]
+    os.environ.pop("PWD", None)
+    os.closerange(3, control)
+    os.closerange(control + 1, 4096)
     pid = os.fork()
     if pid:
         supervise(control, pid)
@@ -152,10 +155,10 @@ def show_error(kind: type[BaseException], error: BaseException, trace: Trace) ->
 
 
 def end(module: types.ModuleType, code: int) -> NoReturn:
-    """End as an interpreter would, but leave taking it apart to the kernel, which is ten times faster."""
+    """End as an interpreter would, but leave taking it apart to the kernel, which is faster."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()  # noqa: SLF001
+    atexit._run_exitfuncs()
     module.__dict__.clear()  # closes its files
     for stream in (sys.stdout, sys.stderr):
         try:

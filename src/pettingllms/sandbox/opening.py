@@ -24,11 +24,22 @@ def open_sandbox(tier: str = "") -> WarmSandbox:
         found = _opened(name)
         if isinstance(found, WarmSandbox):
             return found
-        problems.append(f"  - {name}: {found}; it needs: {TIERS[name].advice}")
+        problems.append(f"  - {name}: {found}. It needs: {TIERS[name].advice}")
     raise SandboxError(
         "this machine has no sandbox that holds, and what a model wrote runs in nothing less:\n"
         + "\n".join(problems)
     )
+
+
+def standing() -> tuple[str, dict[str, str]]:
+    """The tier that this machine has, if any, and why it has none of the better ones."""
+    better: dict[str, str] = {}
+    for name in TIERS:
+        found = _opened(name)
+        if isinstance(found, WarmSandbox):
+            return name, better
+        better[name] = found
+    return "", better
 
 
 @cache

@@ -16,8 +16,9 @@ class Limits:
     """By the clock."""
     memory_mb: int = 512
     num_processes: int = 32
+    """Threads count."""
     disk_mb: int = 16
-    """All that it writes."""
+    """All that it writes, and of its own files what is left after whole megabytes."""
     output_kb: int = 64
     """Of stdout and of stderr, each."""
 

@@ -5,7 +5,6 @@ with the thread that started it, which is what ends them when our process is kil
 """
 
 import atexit
-import math
 import os
 import queue
 import threading
@@ -35,7 +34,7 @@ class WarmSandbox:
         atexit.register(self.close)
 
     def _begin(self) -> None:
-        """What belongs to this process: a fork begins anew and leaves the sandboxes to its parent."""
+        """What belongs to this process: a fork begins anew and leaves all to its parent."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(NUM_RUNNING)
@@ -55,7 +54,7 @@ class WarmSandbox:
         if self._owner != os.getpid():
             self._inherited = self._warm, self._running
             self._begin()
-        given_mb = math.ceil(sum(map(len, program.files.values())) / 2**20)
+        given_mb = sum(map(len, program.files.values())) >> 20
         with self._places:
             box = self._take(limits.disk_mb + given_mb)
             try:

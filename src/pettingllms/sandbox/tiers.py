@@ -1,5 +1,5 @@
-"""The ways to make a sandbox, best first. Each only says how it is started: whether it holds on this
-machine is tried, never assumed (see `probe`)."""
+"""The ways to make a sandbox, best first. Each only says how it is started: whether it holds on
+this machine is tried, never assumed (see `probe`)."""
 
 import os
 import shutil

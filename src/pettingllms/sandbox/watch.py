@@ -47,20 +47,20 @@ def _children(pid: int) -> list[int]:
     with suppress(OSError):  # it has ended
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                found += map(int, (thread / "children").read_text(encoding="ascii").split())
+                found += map(int, (thread / "children").read_bytes().split())
     return found
 
 
 def _resident(pid: int) -> int:
     with suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE
     return 0
 
 
 def _share(pid: int) -> int:
     """Its resident memory, of shared pages its share; all of it where that may not be read."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
+            if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
     return _resident(pid)
