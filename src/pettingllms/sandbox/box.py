@@ -20,7 +20,7 @@ from contextlib import suppress
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.program import End, Limits, Outcome, Program
 from pettingllms.sandbox.seccomp import seccomp_filter
-from pettingllms.sandbox.tiers import NUM_FILES, WORK, Descriptors, Tier
+from pettingllms.sandbox.tiers import ENVIRONMENT, NUM_FILES, WORK, Descriptors, Tier
 from pettingllms.sandbox.watch import descendants, memory_below, num_files
 
 START_SECONDS = 20.0
@@ -54,7 +54,7 @@ class Box:
                 bufsize=0,
                 pass_fds=given,
                 cwd="/",
-                env={},
+                env=ENVIRONMENT,
                 start_new_session=True,
             )
         except BaseException:

@@ -8,7 +8,7 @@ import os
 import tempfile
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.program import Limits, Sandbox, python
+from pettingllms.sandbox.program import Limits, Program, Sandbox, python
 
 ATTEMPTS = """
 import ctypes, json, os, sys
@@ -40,18 +40,24 @@ def forked():
             os.kill(child, 9)
     return True
 
-secret, disk = sys.argv[1], int(sys.argv[2])
+def filled():
+    for number in range(8):  # a quarter of the disk each
+        with open(f"part{number}", "wb", buffering=0) as part:
+            if part.write(bytes(1 << 18)) < 1 << 18:
+                return False
+    return True
+
+secret = sys.argv[1]
 attempt("files of the machine", lambda: os.path.exists(secret) or os.path.exists("/proc/1"))
 attempt("software is read-only", lambda: open("/usr/bin/pettingllms-probe", "w"))
 attempt("network", lambda: made_socket(2))
 attempt("local sockets", lambda: made_socket(1))
 attempt("new namespaces", lambda: libc.unshare(0x10000000) == 0)
-attempt("system call filter", lambda: libc.ptrace(0, 0, 0, 0) == 0)
+attempt("system call filter", lambda: libc.personality(0xFFFFFFFF) >= 0)
 attempt("no new privileges", lambda: libc.prctl(39, 0, 0, 0, 0) != 1)
 attempt("not root", lambda: os.getuid() == 0)
 attempt("own process numbers", lambda: os.getppid() != 1)
-big = bytes((disk + 1) << 20)
-attempt("disk limit", lambda: open("big", "wb", buffering=0).write(big) == len(big))
+attempt("disk limit", filled)
 attempt("memory limit of a process", lambda: bytearray(1 << 30))
 attempt("process limit", forked)
 print(json.dumps(held))
@@ -71,8 +77,8 @@ def probe(sandbox: Sandbox) -> None:
     """Raise the list of what does not hold."""
     with tempfile.NamedTemporaryFile() as secret:
         os.chmod(secret.name, 0o644)  # noqa: PTH101 - it must be the sandbox that hides it
-        arguments = f"import sys; sys.argv[1:] = [{secret.name!r}, '1']\n"
-        outcome = sandbox.run(python(arguments + ATTEMPTS), LIMITS)
+        program = Program(("python", "main.py", secret.name), {"main.py": ATTEMPTS.encode()})
+        outcome = sandbox.run(program, LIMITS)
     if not outcome.ok:
         raise SandboxError(f"a harmless program {outcome.end} with {outcome.stderr.strip()!r}")
     broken = [what for what, held in json.loads(outcome.stdout).items() if not held]

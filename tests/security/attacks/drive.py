@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attacks import enduring
+from attacks import cases
 from attacks.enduring import ENDURING
 from attacks.reaching import FOREIGN, REACHING, ROOT_ONLY
 from attacks.world import outside, source_of, world
@@ -29,7 +29,7 @@ NEWEST = "make a call that is newer than the filter"
 def control(name: str, known: dict[str, Any]) -> str:
     """Why the control of an attempt does not show that it works outside; nothing if it does."""
     if name in ENDURING:
-        return enduring.control(ENDURING[name], known)
+        return cases.control(ENDURING[name], known)
     said = outside(source_of(REACHING[name], known), known)
     return "" if "GOT IT" in said else f"the control said {said[-300:]!r}"
 
@@ -46,7 +46,7 @@ def no_control(name: str) -> str:
 def attack(name: str, sandbox: Sandbox, known: dict[str, Any]) -> str:
     """What an attempt got; nothing if the sandbox held, and the attempt was really made."""
     if name in ENDURING:
-        return enduring.attack(ENDURING[name], sandbox, known)
+        return cases.attack(ENDURING[name], sandbox, known)
     outcome = sandbox.run(python(source_of(REACHING[name], known)), Limits(seconds=10))
     if "GOT IT" in outcome.stdout:
         return "got what it wanted"

@@ -88,10 +88,7 @@ def source_of(body: str, known: dict[str, Any]) -> str:
     """A whole program around the body of an attempt."""
     machine = platform.machine()
     calls = {name: getattr(call, machine) for name, call in CALLS.items()}
-    lines = [
-        line[8:] if line.startswith(" " * 8) else line for line in body.strip("\n").split("\n")
-    ]
-    indented = "\n".join("    " + line for line in lines)
+    indented = textwrap.indent(textwrap.dedent(body), "    ")
     return f"""{PRELUDE}
 WORLD = {known!r}
 CALLS = {calls!r}
@@ -111,7 +108,7 @@ def outside(source: str, known: dict[str, Any]) -> str:
     """What a program prints as a plain process of ours: nothing is in its way."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-c", source],
+            [sys.executable, "-I", "-S", "-c", source],
             cwd=folder,
             env={**os.environ, "PETTINGLLMS_TEST_SECRET": "secret"},
             pass_fds=[known["open"]],
