@@ -14,8 +14,9 @@ import selectors
 import signal
 import socket
 import subprocess
+import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.program import End, Limits, Outcome, Program
@@ -40,12 +41,18 @@ class Box:
     def __init__(self, tier: Tier, disk_mb: int) -> None:
         self.disk_mb = disk_mb
         self._tier = tier
+        self._lock = threading.RLock()
         self._control, theirs = socket.socketpair()
+        self._info, info = os.pipe()
         rules, rules_in = os.pipe()
-        info, info_in = os.pipe()
-        try:
+        with ExitStack() as ours, ExitStack() as given_away:
+            ours.callback(self._control.close)
+            ours.callback(os.close, self._info)
+            given_away.callback(theirs.close)
+            for descriptor in (info, rules, rules_in):
+                given_away.callback(os.close, descriptor)
             os.write(rules_in, seccomp_filter())
-            given = Descriptors(theirs.fileno(), rules, info_in)
+            given = Descriptors(theirs.fileno(), rules, info)
             self._process = subprocess.Popen(  # noqa: S603 - the sandbox itself
                 tier.command(disk_mb, given),
                 stdin=subprocess.PIPE,
@@ -57,16 +64,8 @@ class Box:
                 env=ENVIRONMENT,
                 start_new_session=True,
             )
-        except BaseException:
-            self._control.close()
-            os.close(info)
-            raise
-        finally:
-            theirs.close()
-            for descriptor in (rules, rules_in, info_in):
-                os.close(descriptor)
+            ours.pop_all()
         self._ended = os.pidfd_open(self._process.pid)
-        self._info = info
         self._first: int | None = None
         """The number out here of process 1 of the sandbox."""
         self._handle: int | None = None
@@ -111,29 +110,33 @@ class Box:
 
     def kill(self) -> None:
         """End every process of the sandbox, and wait until they are gone."""
-        if self._handle is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        else:
-            self._process.kill()
-        if not _comes(self._ended, END_SECONDS):
-            self._process.kill()
-            message = f"process {self._first} of a sandbox was killed {END_SECONDS:.0f} s ago"
-            raise SandboxError(f"{message} and is still there")
-        self._process.wait()
+        with self._lock:
+            if self._control.fileno() < 0:
+                return
+            if self._handle is None:
+                self._process.kill()
+            else:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            if not _comes(self._ended, END_SECONDS):
+                self._process.kill()
+                message = f"process {self._first} of a sandbox was killed {END_SECONDS:.0f} s ago"
+                raise SandboxError(f"{message} and is still there")
+            self._process.wait()
 
     def close(self) -> None:
         """End it, whatever it is doing."""
-        if self._control.fileno() < 0:
-            return
-        self.kill()
-        self._control.close()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
-        for descriptor in (self._info, self._ended, self._handle):
-            if descriptor is not None:
-                os.close(descriptor)
+        with self._lock:
+            if self._control.fileno() < 0:
+                return
+            self.kill()
+            self._control.close()
+            for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            for descriptor in (self._info, self._ended, self._handle):
+                if descriptor is not None:
+                    os.close(descriptor)
 
     def _takes_too_much(self, limits: Limits) -> bool:
         assert self._first is not None  # noqa: S101 - it was waited for

@@ -1,16 +1,15 @@
 """Sandboxes that wait, each with its interpreter started, so that a program need not.
 
-Each is used once. One thread starts them all and never ends: by the kernel's rules a sandbox dies
-with the thread that started it, which is what ends them when our process is killed.
+Each is used once. One thread starts them all and stays as long as we do: by the kernel's rules a
+sandbox dies with the thread that started it, which is what ends them when our process is killed.
 """
 
 import atexit
 import os
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from pettingllms.errors import SandboxError
@@ -38,11 +37,10 @@ class WarmSandbox:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(NUM_RUNNING)
-        self._orders: queue.SimpleQueue[tuple[int, Future[Box]]] = queue.SimpleQueue()
+        self._starter = ThreadPoolExecutor(1, "sandboxes")
         self._warm: deque[tuple[int, Future[Box]]] = deque()
         self._running: set[Box] = set()
-        self._closed = False
-        threading.Thread(target=self._keep, name="sandboxes", daemon=True).start()
+        self._closed = threading.Event()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
         from pettingllms.sandbox.opening import open_sandbox
@@ -68,7 +66,7 @@ class WarmSandbox:
         if self._owner != os.getpid():
             return
         with self._lock:
-            self._closed = True
+            self._closed.set()
             waiting = [made for _, made in self._warm]
             boxes = list(self._running)
             self._warm.clear()
@@ -77,12 +75,13 @@ class WarmSandbox:
         for made in waiting:
             if not made.cancel() and made.exception() is None:
                 made.result().close()
+        self._starter.shutdown(wait=False)
         atexit.unregister(self.close)
 
     def _take(self, disk_mb: int) -> Box:
         """A sandbox with a disk of this size, and an order for the next ones of its kind."""
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 raise SandboxError("this sandbox was closed; open_sandbox() gives another")
             mine = next((one for one in self._warm if one[0] == disk_mb), None)
             if mine is None:
@@ -98,21 +97,11 @@ class WarmSandbox:
         box = mine[1].result()
         box.wait_until_ready()
         with self._lock:
-            self._running.add(box)
-        return box
+            if not self._closed.is_set():
+                self._running.add(box)
+                return box
+        box.close()
+        raise SandboxError("this sandbox was closed while a program waited for it")
 
     def _order(self, disk_mb: int) -> tuple[int, "Future[Box]"]:
-        order: tuple[int, Future[Box]] = (disk_mb, Future())
-        self._orders.put(order)
-        return order
-
-    def _keep(self) -> None:
-        """Start what is ordered, for ever."""
-        while True:
-            disk_mb, made = self._orders.get()
-            if not made.set_running_or_notify_cancel():
-                continue
-            try:
-                made.set_result(Box(self.tier, disk_mb))
-            except (SandboxError, OSError) as error:
-                made.set_exception(error)
+        return disk_mb, self._starter.submit(Box, self.tier, disk_mb)
