@@ -92,6 +92,12 @@ def test_where_nothing_holds_nothing_runs(only: dict[str, Tier]) -> None:
         assert part in str(caught.value)
 
 
+def test_other_systems_have_none(only: dict[str, Tier], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxError, match="parts of Linux"):
+        open_sandbox()
+
+
 def test_the_second_tier_stands_in_and_the_first_says_why_not(only: dict[str, Tier]) -> None:
     tier_here_now = Namespaces()
     only["namespaces"] = tier_here_now
