@@ -15,6 +15,8 @@ from typing import Literal
 
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.ports import CannotLookError, Listener, listeners
+from pettingllms.sandbox.opening import standing
+from pettingllms.sandbox.tiers import TIERS
 
 Level = Literal["ok", "note", "problem"]
 GIB = 2**30
@@ -77,6 +79,7 @@ def examine() -> list[Finding]:
         *check_builds(torch_build(), cuda_builds(), bool(gpus)),
         *check_machine(),
         check_models(),
+        check_sandbox(),
         *(check_token(os.environ, Path.home()) if "ray" in installed else []),
         *_find_listeners(),
         *check_environment(os.environ, bool(gpus)),
@@ -180,6 +183,17 @@ def check_models() -> Finding:
     names = ", ".join(kept_models()) or "none"
     advice = "" if names != "none" else "fetch one: pettingllms models get NAME"
     return _noted(f"models in {models_folder()}: {names}", advice)
+
+
+def check_sandbox() -> Finding:
+    """Which sandbox holds here, and what is missing for the better one."""
+    tier, better = standing()
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in better.items())
+    advice = "; ".join(f"for {name}: {TIERS[name].advice}" for name in better)
+    if not tier:
+        what = "no sandbox holds here, so environments that run programs are refused"
+        return Finding("note", f"{what} ({reasons})", advice)
+    return _noted(f"sandbox: {tier}" + (f" ({reasons})" if reasons else ""), advice)
 
 
 def check_token(environ: Mapping[str, str], home: Path) -> list[Finding]:

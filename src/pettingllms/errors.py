@@ -79,6 +79,10 @@ class ExperimentError(PettingError):
     """An experiment that was stopped before its end, or that came to no number."""
 
 
+class SandboxError(PettingError):
+    """A machine on which nothing that a model wrote can be run safely, or a sandbox that broke."""
+
+
 class RecordError(PettingError, ValueError):
     """An episode file that cannot be read."""
 

@@ -15,6 +15,7 @@ BOUNDARIES = {
     "rollout/guard.py",  # calls into an environment
     "rollout/seats.py",  # calls into a sampler
     "runs/trackers.py",  # calls into somebody else's service
+    "sandbox/inside.py",  # whatever the program in the sandbox raises
 }
 
 

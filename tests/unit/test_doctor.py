@@ -277,3 +277,21 @@ def test_the_command(monkeypatch, level, code: int) -> None:
 
 def test_every_package_of_the_table_has_a_range_that_holds_something() -> None:
     assert all(fit.low in fit and fit.below not in fit for fit in FITS.values())
+
+
+@pytest.mark.parametrize(
+    ("tier", "better", "level", "words"),
+    [
+        ("bubblewrap", {}, "ok", "sandbox: bubblewrap"),
+        ("namespaces", {"bubblewrap": "there is no bwrap"}, "note", "there is no bwrap"),
+        ("", {"bubblewrap": "a", "namespaces": "b"}, "note", "no sandbox holds here"),
+    ],
+)
+def test_the_sandbox_is_named_with_what_the_better_one_lacks(
+    monkeypatch: pytest.MonkeyPatch, tier: str, better: dict[str, str], level: str, words: str
+) -> None:
+    monkeypatch.setattr(doctor, "standing", lambda: (tier, better))
+    finding = doctor.check_sandbox()
+    assert finding.level == level
+    assert words in finding.what
+    assert ("apt install bubblewrap" in finding.advice) == ("bubblewrap" in better)

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from pettingllms.bench import bench_rollout
 from pettingllms.bench.engine import bench_engine
+from pettingllms.bench.sandbox import bench_sandbox
 from pettingllms.cli.console import console
 
 
@@ -54,6 +55,24 @@ def print_engine_bench(model: str, num_requests: int, repeats: int, as_json: boo
         f"{result.torch_tokens_per_second:,.0f} tokens/s",
         f"{result.learner_ratio:.2f}",
     )
+    console.print(table)
+
+
+def print_sandbox_bench(num_programs: int, tier: str, as_json: bool) -> None:
+    """Run the benchmark of the sandbox and print it."""
+    if as_json:
+        console.out(json.dumps(asdict(bench_sandbox(num_programs, tier))), highlight=False)
+        return
+    with console.status(f"running {num_programs:,} small programs, three times"):
+        result = bench_sandbox(num_programs, tier)
+    table = Table(f"{result.tier}, {result.num_cores} cores", "", title="bench sandbox")
+    table.add_row("opened and tried", f"{result.open_seconds:.2f} s")
+    table.add_row("programs a second, cold", f"{result.cold_per_second:.0f}")
+    table.add_row("programs a second, warm", f"{result.warm_per_second:.0f}")
+    table.add_row("the same while one hangs", f"{result.hanging_per_second:.0f}")
+    table.add_row("a program alone, cold", f"{result.cold_ms:.0f} ms")
+    table.add_row("a program alone, warm", f"{result.warm_ms:.0f} ms")
+    table.add_row("processor time of a program", f"{result.cpu_ms:.0f} ms")
     console.print(table)
 
 

@@ -357,6 +357,18 @@ def bench_engine(
     print_engine_bench(model, requests, repeats, as_json)
 
 
+@bench_app.command("sandbox")
+def bench_sandbox(
+    programs: Annotated[int, typer.Option(min=1, help="Programs of each round.")] = 200,
+    tier: Annotated[str, typer.Option(help="bubblewrap or namespaces; else the best.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Small programs a second in the sandbox, cold and warm, from start to verdict."""
+    from pettingllms.cli.benches import print_sandbox_bench
+
+    print_sandbox_bench(programs, tier, as_json)
+
+
 @models_app.command("get")
 def models_get(
     name: Annotated[

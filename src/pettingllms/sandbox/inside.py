@@ -1,0 +1,172 @@
+"""What runs inside a sandbox before the program does. Read as text, and started as `python -c`.
+
+Two processes: a supervisor, process 1 of the sandbox, and a runner that waits for a job and then
+becomes the program. Only the supervisor holds the control socket and ever sees the nonce of the
+run; it reports how the runner ended. Nothing in the sandbox can stop, signal or read it, and when
+it ends the kernel ends all other processes in there. The runner is an interpreter that has already
+started: a Python program runs right in it, any other command replaces it.
+
+It needs nothing but the standard library of any Python from 3.9 on.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # `signal` itself takes longer to import than all else here
+import atexit
+import bisect
+import collections
+import functools
+import heapq
+import itertools
+import math
+import os
+import resource
+import site
+import sys
+import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` takes long to import as well
+    from typing import NoReturn
+
+    Trace = types.TracebackType | None
+
+WARM = (bisect, collections, functools, heapq, itertools, math)
+"""Imported because programs will ask for them."""
+WORK = "/work"
+
+
+def main(control: int) -> None:
+    """Fork into supervisor and runner. In the runner, what follows is the program."""
+    sys.path[:] = [path for path in sys.path if path]
+    os.environ.pop("PWD", None)
+    os.closerange(3, control)
+    os.closerange(control + 1, 4096)
+    pid = os.fork()
+    if pid:
+        supervise(control, pid)
+    os.close(control)
+    os.setsid()
+    command, limits, files = read_job()
+    os.chdir(WORK)
+    for name, size in files:
+        os.makedirs(os.path.dirname(os.path.join(WORK, name)), exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(read(size))
+    for limit, value in limits:
+        resource.setrlimit(getattr(resource, "RLIMIT_" + limit), (value, value))
+    start(command)
+
+
+def supervise(control: int, runner: int) -> NoReturn:
+    """Wait for the job and its end, and say how the runner ended."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 gets only signals that it handles
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.write(control, b"ready\n")
+    nonce = os.read(control, 64)
+    while nonce:
+        pid, status = os.wait()
+        if pid == runner:
+            os.write(control, nonce + b" %d\n" % status)
+            break
+    os._exit(0)
+
+
+def read(size: int) -> bytes:
+    """So many bytes of the job, and none of what the program will read after it."""
+    parts = []
+    while size:
+        part = os.read(0, min(size, 1 << 20))
+        if not part:
+            os._exit(0)  # nobody wants this sandbox any more
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def read_job() -> tuple[list[str], list[tuple[str, int]], list[tuple[str, int]]]:
+    """The command, the limits of each process by name, and files with their sizes.
+
+    As three lists of fields, each after its length: `json` would take long to import.
+    """
+    fields = iter(read(int.from_bytes(read(8), "big")).decode().split("\0"))
+    lists = [[next(fields) for _ in range(int(next(fields)))] for _ in range(3)]
+    command, limits, files = lists
+    return command, pairs(limits), pairs(files)
+
+
+def pairs(fields: list[str]) -> list[tuple[str, int]]:
+    """Names with numbers."""
+    return [(name, int(value)) for name, value in zip(fields[::2], fields[1::2])]  # noqa: B905
+
+
+def start(command: list[str]) -> None:
+    """Become the program."""
+    name, arguments = command[0], command[1:]
+    if name == "python" and arguments and not arguments[0].startswith("-"):
+        start_python(arguments)
+        return
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    path = sys.executable if name == "python" else os.path.join("/usr/bin", name)
+    os.execv(path, command)  # noqa: S606 - this is what the sandbox is for
+
+
+def start_python(arguments: list[str]) -> None:
+    """Run a file as `python FILE ...` would."""
+    site.setquit()
+    site.sethelper()
+    path = os.path.abspath(arguments[0])
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    sys.argv[:] = arguments
+    sys.path.insert(0, os.path.dirname(path))
+    sys.excepthook = show_error
+    code = 0
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except SystemExit as exit_:
+        code = exit_code(exit_.code)
+    except BaseException:  # noqa: BLE001 - whatever the program raised
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    end(module, code)
+
+
+def exit_code(asked: object) -> int:
+    """The exit code for what was given to `sys.exit`."""
+    if asked is None:
+        return 0
+    if isinstance(asked, int):
+        return asked & 0xFF
+    print(asked, file=sys.stderr)  # noqa: T201 - as an interpreter would
+    return 1
+
+
+def show_error(kind: type[BaseException], error: BaseException, trace: Trace) -> None:
+    """Print a traceback without the frames of this file."""
+    while trace is not None and trace.tb_frame.f_code is start_python.__code__:
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+def end(module: types.ModuleType, code: int) -> NoReturn:
+    """End as an interpreter would, but leave taking it apart to the kernel, which is faster."""
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    module.__dict__.clear()  # closes its files
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            code = code or 120
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,88 @@
+"""Whether a sandbox really holds on this machine: programs of ours that try to get out of it.
+
+A handful of attempts, one for each wall, in a fraction of a second. The long list is in the tests.
+"""
+
+import json
+import os
+import tempfile
+
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox.program import Limits, Program, Sandbox, python
+
+ATTEMPTS = """
+import ctypes, json, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+held = {}
+
+def attempt(what, act):
+    try:
+        held[what] = not act()
+    except (OSError, MemoryError):
+        held[what] = True
+
+def made_socket(family):
+    import _socket
+    _socket.socket(family, 1)
+    return True
+
+def forked():
+    children = []
+    try:
+        for _ in range(64):
+            child = os.fork()
+            if not child:
+                import signal
+                signal.pause()
+            children.append(child)
+    finally:
+        for child in children:
+            os.kill(child, 9)
+    return True
+
+def filled():
+    for number in range(8):  # a quarter of the disk each
+        with open(f"part{number}", "wb", buffering=0) as part:
+            if part.write(bytes(1 << 18)) < 1 << 18:
+                return False
+    return True
+
+secret = sys.argv[1]
+attempt("files of the machine", lambda: os.path.exists(secret) or os.path.exists("/proc/1"))
+attempt("software is read-only", lambda: open("/usr/bin/pettingllms-probe", "w"))
+attempt("network", lambda: made_socket(2))
+attempt("local sockets", lambda: made_socket(1))
+attempt("new namespaces", lambda: libc.unshare(0x10000000) == 0)
+attempt("system call filter", lambda: libc.personality(0xFFFFFFFF) >= 0)
+attempt("no new privileges", lambda: libc.prctl(39, 0, 0, 0, 0) != 1)
+attempt("not root", lambda: os.getuid() == 0)
+attempt("own process numbers", lambda: os.getppid() != 1)
+attempt("disk limit", filled)
+attempt("memory limit of a process", lambda: bytearray(1 << 30))
+attempt("process limit", forked)
+print(json.dumps(held))
+"""
+ENDLESS = """
+import os, time
+parts = []
+for _ in range(3):
+    os.fork()
+while True:
+    parts.append(b"x" * (1 << 20)); time.sleep(0.001)
+"""
+LIMITS = Limits(seconds=10, memory_mb=64, num_processes=16, disk_mb=1)
+
+
+def probe(sandbox: Sandbox) -> None:
+    """Raise the list of what does not hold."""
+    with tempfile.NamedTemporaryFile() as secret:
+        os.chmod(secret.name, 0o644)  # noqa: PTH101 - it must be the sandbox that hides it
+        program = Program(("python", "main.py", secret.name), {"main.py": ATTEMPTS.encode()})
+        outcome = sandbox.run(program, LIMITS)
+    if not outcome.ok:
+        raise SandboxError(f"a harmless program {outcome.end} with {outcome.stderr.strip()!r}")
+    broken = [what for what, held in json.loads(outcome.stdout).items() if not held]
+    if sandbox.run(python(ENDLESS), LIMITS).end != "memory":
+        broken.append("memory limit of all processes")
+    if broken:
+        raise SandboxError(f"it does not hold here: {', '.join(broken)}")

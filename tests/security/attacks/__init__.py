@@ -1,0 +1,1 @@
+"""Attempts to get out of the sandbox, as data, and what drives them."""

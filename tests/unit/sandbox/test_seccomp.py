@@ -1,0 +1,108 @@
+import re
+import struct
+from errno import ENOSYS, EPERM
+from pathlib import Path
+
+import pytest
+
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox.seccomp import (
+    CLONE,
+    CLONE3,
+    FIRST_UNKNOWN,
+    IOCTL,
+    MACHINES,
+    PRLIMIT,
+    REFUSED,
+    SOCKETPAIR,
+    seccomp_filter,
+)
+
+ALLOWED = 0x7FFF0000
+KILLED = 0x80000000
+HEADERS = {
+    "x86_64": ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", r"__NR_(\w+) (\d+)"),
+    "aarch64": ("/usr/include/asm-generic/unistd.h", r"__NR(?:3264)?_(\w+) (\d+)"),
+}
+
+
+def decide(machine: str, number: int, *arguments: int, seen_as: int | None = None) -> int:
+    """Run the filter as the kernel would."""
+    code = seccomp_filter(machine)
+    steps = [struct.unpack_from("<HBBI", code, at) for at in range(0, len(code), 8)]
+    given = [*arguments, 0, 0, 0, 0, 0, 0][:6]
+    data = struct.pack(
+        "<IIQ6Q", number, MACHINES[machine] if seen_as is None else seen_as, 0, *given
+    )
+    at = value = 0
+    while True:
+        operation, if_true, if_false, operand = steps[at]
+        at += 1
+        if operation == 0x06:
+            return operand
+        if operation == 0x20:
+            (value,) = struct.unpack_from("<I", data, operand)
+        elif operation == 0x54:
+            value &= operand
+        else:
+            tests = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}
+            at += if_true if tests[operation] else if_false
+
+
+def refused(error: int = EPERM) -> int:
+    return 0x00050000 | error
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_call_of_the_list_is_refused_and_ordinary_ones_are_not(machine: str) -> None:
+    numbers = {getattr(call, machine) for call in REFUSED.values()} - {None}
+    assert {decide(machine, number) for number in numbers} == {refused()}
+    special = {getattr(call, machine) for call in (CLONE, CLONE3, SOCKETPAIR, IOCTL, PRLIMIT)}
+    others = set(range(FIRST_UNKNOWN)) - numbers - special
+    assert {decide(machine, number) for number in others} == {ALLOWED}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_numbers_are_those_of_the_kernel(machine: str) -> None:
+    path, pattern = HEADERS[machine]
+    if not Path(path).exists():
+        pytest.skip("the kernel's headers are not installed")
+    known = {name: int(number) for name, number in re.findall(pattern, Path(path).read_text())}
+    ours = {**REFUSED, "clone": CLONE, "clone3": CLONE3, "socketpair": SOCKETPAIR}
+    ours |= {"ioctl": IOCTL, "prlimit64": PRLIMIT}
+    found = {name: getattr(call, machine) for name, call in ours.items()}
+    checked = {name: number for name, number in found.items() if name in known}
+    assert checked == {name: known[name] for name in checked}
+    assert len(checked) > 80
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_arguments_decide_where_a_call_has_good_uses(machine: str) -> None:
+    def ask(call: object, *arguments: int) -> int:
+        return decide(machine, getattr(call, machine), *arguments)
+
+    assert ask(CLONE, 0x1200011) == ALLOWED  # fork
+    assert ask(CLONE, 0x3D0F00) == ALLOWED  # a thread
+    for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert ask(CLONE, flag | 17) == refused()
+    assert ask(CLONE3) == refused(ENOSYS)
+    assert ask(SOCKETPAIR, 1, 1 | 0o2000000) == ALLOWED
+    assert ask(SOCKETPAIR, 1, 2) == refused()
+    assert ask(SOCKETPAIR, 2, 1) == refused()
+    assert ask(IOCTL, 0, 0x5401) == ALLOWED
+    assert ask(IOCTL, 0, 0x5412) == refused()
+    assert ask(IOCTL, 0, 0xFFFFFFFF00005412) == refused()
+    assert ask(PRLIMIT, 0) == ALLOWED
+    assert ask(PRLIMIT, 1) == refused()
+
+
+def test_other_interfaces_of_the_kernel_are_closed() -> None:
+    assert decide("x86_64", 39 | 0x40000000) == refused(ENOSYS)  # x32
+    assert decide("x86_64", FIRST_UNKNOWN) == refused(ENOSYS)
+    assert decide("x86_64", 20, seen_as=0x40000003) == KILLED  # 32 bits
+    assert decide("aarch64", 20, seen_as=0x40000028) == KILLED
+
+
+def test_an_unknown_machine_is_refused() -> None:
+    with pytest.raises(SandboxError, match="no system call filter for mips"):
+        seccomp_filter("mips")
