@@ -14,7 +14,7 @@ Rows that their publishers left without any test are left out: nothing could be 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from pettingllms.data.asserts import (
     cases_in,
@@ -61,6 +61,10 @@ def read_problems(path: str) -> tuple[CodeProblem, ...]:
     return tuple(problems.values())
 
 
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(what)
+
+
 class _Fields:
     """A row whose fields are taken with the type that they must have."""
 
@@ -72,9 +76,9 @@ class _Fields:
             if isinstance(value := self._row.get(name), str | int):
                 return str(value)
             if value is not None:
-                raise ValueError(f"'{name}' is a {type(value).__name__}; a text was expected")
+                _refuse(f"'{name}' is a {type(value).__name__}; a text was expected")
         if default is None:
-            raise ValueError(f"'{names[0]}' is missing; a text was expected")
+            _refuse(f"'{names[0]}' is missing; a text was expected")
         return default
 
     def texts(self, name: str) -> list[str]:
@@ -83,14 +87,14 @@ class _Fields:
     def table(self, name: str) -> "_Fields":
         value = self._row.get(name) or {}
         if not isinstance(value, Mapping):
-            raise ValueError(f"'{name}' is a {type(value).__name__}; an object was expected")
+            _refuse(f"'{name}' is a {type(value).__name__}; an object was expected")
         return _Fields(value)
 
     def items(self, name: str) -> list[Any]:
         value = self._row.get(name)
         if not isinstance(value, list):
             what = "missing" if value is None else f"a {type(value).__name__}"
-            raise ValueError(f"'{name}' is {what}; a list was expected")
+            _refuse(f"'{name}' is {what}; a list was expected")
         return value
 
     def nested(self, name: str) -> Any:
@@ -104,7 +108,7 @@ class _Fields:
 
 def _texts(value: object, name: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"'{name}' should be a list of texts")
+        _refuse(f"'{name}' should be a list of texts")
     return value
 
 
@@ -124,11 +128,11 @@ def _apps(row: _Fields) -> CodeProblem | None:
     if not tests:
         return None
     if not isinstance(tests, dict):
-        raise ValueError("'input_output' should hold an object with 'inputs' and 'outputs'")
+        _refuse("'input_output' should hold an object with 'inputs' and 'outputs'")
     fields = _Fields(tests)
     inputs, outputs = fields.items("inputs"), fields.items("outputs")
     if len(inputs) != len(outputs):
-        raise ValueError(f"{len(inputs)} inputs but {len(outputs)} outputs")
+        _refuse(f"{len(inputs)} inputs but {len(outputs)} outputs")
     function = fields.text("fn_name", default="")
     pairs = zip(inputs, outputs, strict=True)
     visible, hidden = _shared(_apps_case(function, given, want) for given, want in pairs)
@@ -151,7 +155,7 @@ def _apps_case(function: str, given: object, want: object) -> Case:
     if not function:
         return Case(_lines(given), _lines(want))
     if not isinstance(given, list):
-        raise ValueError(f"an input of '{function}' is no list of arguments: {given!r:.60}")
+        _refuse(f"an input of '{function}' is no list of arguments: {given!r:.60}")
     alone = isinstance(want, list) and len(want) == 1
     return Case(_call(function, given), encode(want), encode(want[0]) if alone else "")  # type: ignore[index]
 
@@ -161,7 +165,7 @@ def _lines(value: object) -> str:
     if isinstance(value, list):
         return "\n".join(map(str, value))
     if not isinstance(value, str):
-        raise ValueError(f"a test is {value!r:.60}; a text or a list of lines was expected")  # noqa: TRY004
+        _refuse(f"a test is {value!r:.60}; a text or a list of lines was expected")
     return value
 
 
@@ -191,7 +195,7 @@ def _code_contests(row: _Fields) -> CodeProblem | None:
 def _paired(tests: _Fields) -> tuple[Case, ...]:
     inputs, outputs = tests.texts("input"), tests.texts("output")
     if len(inputs) != len(outputs):
-        raise ValueError(f"{len(inputs)} inputs but {len(outputs)} outputs")
+        _refuse(f"{len(inputs)} inputs but {len(outputs)} outputs")
     return tuple(Case(given, want) for given, want in zip(inputs, outputs, strict=True))
 
 
@@ -199,7 +203,7 @@ def _in_python(solutions: _Fields) -> tuple[str, ...]:
     sources = solutions.texts("solution")
     languages = solutions.items("language") if sources else []
     if len(sources) != len(languages):
-        raise ValueError(f"{len(sources)} solutions but {len(languages)} languages")
+        _refuse(f"{len(sources)} solutions but {len(languages)} languages")
     return tuple(s for s, one in zip(sources, languages, strict=True) if one == PYTHON_3)
 
 
@@ -242,15 +246,15 @@ def _private_tests(row: _Fields) -> list[Any]:
 
 def _live_case(function: str, test: object) -> Case:
     if not isinstance(test, dict):
-        raise ValueError(f"a test is {test!r:.60}; an object was expected")  # noqa: TRY004
+        _refuse(f"a test is {test!r:.60}; an object was expected")
     fields = _Fields(test)
     given, want = fields.text("input"), fields.text("output")
     if fields.text("testtype", default="stdin") == "stdin":
         if function:
-            raise ValueError(f"a test by stdin, but '{function}' is to be written")
+            _refuse(f"a test by stdin, but '{function}' is to be written")
         return Case(given, want)
     if not function:
-        raise ValueError("a functional test, but 'metadata' has no 'func_name'")
+        _refuse("a functional test, but 'metadata' has no 'func_name'")
     try:
         arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
         return Case(_call(function, arguments), encode(json.loads(want)))
@@ -262,7 +266,7 @@ def _human_eval(row: _Fields) -> CodeProblem:
     function, prompt = row.text("entry_point"), row.text("prompt")
     cases, checks = checks_in(row.text("test"), function)
     if not cases and not checks:
-        raise ValueError("'test' asserts nothing")
+        _refuse("'test' asserts nothing")
     visible = examples_in(prompt, function)
     return CodeProblem(
         name=row.text("task_id"),
@@ -281,11 +285,11 @@ def _mbpp(row: _Fields) -> CodeProblem:
     code = row.text("code").replace("\r\n", "\n")
     fixture = "\n".join([*row.texts("test_imports"), row.text("test_setup_code", default="")])
     if not tests:
-        raise ValueError("'test_list' is empty")
+        _refuse("'test_list' is empty")
     defined = names_defined(code)
     function = next((name for name in names_called(tests[0]) if name in defined), None)
     if function is None:
-        raise ValueError(f"'code' defines {list(defined)}, but the test calls none: {tests[0]:.80}")
+        _refuse(f"'code' defines {list(defined)}, but the test calls none: {tests[0]:.80}")
     cases, checks = cases_in(tests, function)
     unique = tuple(dict.fromkeys(cases))
     return CodeProblem(
