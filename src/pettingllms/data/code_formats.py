@@ -26,7 +26,7 @@ from pettingllms.data.asserts import (
 )
 from pettingllms.data.code import Case, CodeProblem
 from pettingllms.data.packed import unpack_text
-from pettingllms.data.rows import Row, bad_row, read_rows
+from pettingllms.data.rows import read_rows
 from pettingllms.data.wire import encode
 from pettingllms.errors import DataError
 
@@ -42,19 +42,19 @@ IMPORTS = "from typing import *\nfrom collections import *\nimport collections, 
 def read_problems(path: str) -> tuple[CodeProblem, ...]:
     """All problems of a file, whichever of the known formats it is in."""
     problems: dict[str, CodeProblem] = {}
-    for number, row in read_rows(path):
-        read = next((read for key, read in FORMATS.items() if key in row), None)
+    for row in read_rows(path):
+        read = next((read for key, read in FORMATS.items() if key in row.values), None)
         if read is None:
             known = ", ".join(sorted(FORMATS))
-            bad_row(path, number, f"none of {known} among its fields {sorted(map(str, row))}")
+            raise row.wrong(f"none of {known} among its fields {sorted(map(str, row.values))}")
         try:
-            problem = read(_Fields(row))
+            problem = read(_Fields(row.values))
         except (ValueError, SyntaxError, RecursionError) as error:
-            bad_row(path, number, str(error))
+            raise row.wrong(str(error)) from None
         if problem is None:
             continue
         if problem.name in problems:
-            bad_row(path, number, f"a second problem called '{problem.name}'")
+            raise row.wrong(f"a second problem called '{problem.name}'")
         problems[problem.name] = problem
     if not problems:
         raise DataError(f"{path}: no problem in it that has a test")
@@ -68,7 +68,7 @@ def _refuse(what: str) -> NoReturn:
 class _Fields:
     """A row whose fields are taken with the type that they must have."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
 
     def text(self, *names: str, default: str | None = None) -> str:
