@@ -9,6 +9,8 @@ BOUNDARIES = {
     "cli/listing.py",  # check-env carries the error out of its thread
     "config/checks.py",  # an author's constructor
     "envs/check.py",  # an author's environment, whose faults are to be named
+    "envs/code/inside/checker.py",  # a data set's check says no by raising
+    "envs/code/inside/driver.py",  # a model's program, in its sandbox
     "errors.py",  # the words of an author's exception
     "registry.py",  # an author's module
     "rollout/guard.py",  # calls into an environment

@@ -20,8 +20,15 @@ FORBIDDEN = {
     "sympy.sympify",
     "parse_expr",
 }
-ALLOWED = {("envs/check.py", "pickle.loads")}
-"""`check_env` reads back bytes that it made itself a line before."""
+ALLOWED = {
+    ("envs/check.py", "pickle.loads"),
+    ("envs/code/inside/checker.py", "exec"),
+    ("envs/code/inside/driver.py", "compile"),
+    ("envs/code/inside/driver.py", "eval"),
+    ("envs/code/inside/driver.py", "exec"),
+}
+"""`check_env` reads back bytes that it made itself a line before. What is called `inside` is sent
+into a sandbox as text and runs there alone."""
 
 
 def calls_in(path: Path) -> set[str]:
@@ -42,3 +49,11 @@ def test_the_look_for_calls_finds_them(tmp_path: Path) -> None:
     path = tmp_path / "bad.py"
     path.write_text("import pickle\ndef f(x):\n    return eval(x), pickle.loads(x)\n")
     assert calls_in(path) & FORBIDDEN == {"eval", "pickle.loads"}
+
+
+def test_what_runs_inside_is_imported_by_nothing() -> None:
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        named = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        named |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not [name for name in named if "inside" in name.split(".")], path
