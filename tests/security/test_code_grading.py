@@ -85,14 +85,18 @@ CHEATS = {
     "equal to everything": (
         CALLS,
         by_exit_code,
-        "class Yes:\n    def __eq__(self, other):\n        return True\n"
-        "def double(x):\n    return Yes()",
+        (
+            "class Yes:\n    def __eq__(self, other):\n        return True\n"
+            "def double(x):\n    return Yes()"
+        ),
     ),
     "a number with its own equality": (
         CALLS,
         by_exit_code,
-        "class Yes(int):\n    def __eq__(self, other):\n        return True\n"
-        "    __hash__ = int.__hash__\ndef double(x):\n    return Yes(0)",
+        (
+            "class Yes(int):\n    def __eq__(self, other):\n        return True\n"
+            "    __hash__ = int.__hash__\ndef double(x):\n    return Yes(0)"
+        ),
     ),
     "early exit with success": (CALLS, by_exit_code, "import os\nos._exit(0)"),
     "exit from within the call": (
@@ -113,15 +117,19 @@ CHEATS = {
     "constants of the caller": (
         CALLS,
         by_exit_code,
-        "import sys\ndef double(x):\n"
-        "    consts = [c for c in sys._getframe(1).f_code.co_consts if isinstance(c, int)]\n"
-        "    return consts[consts.index(x) + 1] if x in consts else 0",
+        (
+            "import sys\ndef double(x):\n"
+            "    consts = [c for c in sys._getframe(1).f_code.co_consts if isinstance(c, int)]\n"
+            "    return consts[consts.index(x) + 1] if x in consts else 0"
+        ),
     ),
     "the source of the caller": (
         CALLS,
         by_exit_code,
-        "import re\ndef double(x):\n    text = open('main.py').read()\n"
-        "    return int(re.search(r'double\\(%d\\) == (\\d+)' % x, text)[1])",
+        (
+            "import re\ndef double(x):\n    text = open('main.py').read()\n"
+            "    return int(re.search(r'double\\(%d\\) == (\\d+)' % x, text)[1])"
+        ),
     ),
     "a table in the caller's module": (
         CALLS,
@@ -131,10 +139,12 @@ CHEATS = {
     "a search through memory": (
         CALLS,
         by_list,
-        "import gc\ndef double(x):\n    for one in gc.get_objects():\n"
-        "        if isinstance(one, list) and one and isinstance(one[0], tuple):\n"
-        "            if len(one[0]) == 2 and x in [a for a, *_ in one]:\n"
-        "                return dict(one)[x]\n    return 0",
+        (
+            "import gc\ndef double(x):\n    for one in gc.get_objects():\n"
+            "        if isinstance(one, list) and one and isinstance(one[0], tuple):\n"
+            "            if len(one[0]) == 2 and x in [a for a, *_ in one]:\n"
+            "                return dict(one)[x]\n    return 0"
+        ),
     ),
     "the parent leaves, the child fails": (
         CALLS,
@@ -149,8 +159,10 @@ CHEATS = {
     "an alarm that ends it well": (
         CALLS,
         by_exit_code,
-        "import os, signal, time\nsignal.signal(signal.SIGALRM, lambda *_: os._exit(0))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.05)\ndef double(x):\n    time.sleep(1)",
+        (
+            "import os, signal, time\nsignal.signal(signal.SIGALRM, lambda *_: os._exit(0))\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.05)\ndef double(x):\n    time.sleep(1)"
+        ),
     ),
     "a reward file written beforehand": (
         CALLS,
@@ -160,16 +172,20 @@ CHEATS = {
     "patched builtins": (
         CHECKS,
         by_checks,
-        "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.sorted = lambda x: [10, 11]\n"
-        "def double(x):\n    return 0",
+        (
+            "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.sorted = lambda x: [10, 11]\n"
+            "def double(x):\n    return 0"
+        ),
     ),
     "arithmetic of its own": (
         CHECKS,
         by_checks,
-        "class Any:\n    def __sub__(self, other):\n        return 0\n"
-        "    def __gt__(self, other):\n        return False\n"
-        "    def __eq__(self, other):\n        return True\n"
-        "def double(x):\n    return Any()",
+        (
+            "class Any:\n    def __sub__(self, other):\n        return 0\n"
+            "    def __gt__(self, other):\n        return False\n"
+            "    def __eq__(self, other):\n        return True\n"
+            "def double(x):\n    return Any()"
+        ),
     ),
     "every answer at once": (
         STDIN,
@@ -179,8 +195,10 @@ CHEATS = {
     "the expected output in reach": (
         STDIN,
         by_folder,
-        "import glob\nfor name in glob.glob('**/*expected*', recursive=True):\n"
-        "    print(open(name).read())",
+        (
+            "import glob\nfor name in glob.glob('**/*expected*', recursive=True):\n"
+            "    print(open(name).read())"
+        ),
     ),
 }
 
@@ -204,7 +222,8 @@ def test_honest_programs_pass_both() -> None:
 FORGERIES = {
     "answers on our channel": "import os\nos.write(3, b'true')\ndef double(x):\n    os._exit(0)",
     "a patched writer": (
-        "import sys\nsys.modules['wire'].encode = lambda value: 'true'\ndef double(x):\n    return 0"
+        "import sys\nsys.modules['wire'].encode = lambda value: 'true'\n"
+        "def double(x):\n    return 0"
     ),
     "lines in the driver's name": (
         "import os\nfor _ in range(9):\n"
@@ -221,7 +240,8 @@ FORGERIES = {
         "def double(x):\n    return 0"
     ),
     "a value too deep to read": (
-        "def double(x):\n    out = []\n    for _ in range(900):\n        out = [out]\n    return out"
+        "def double(x):\n    out = []\n    for _ in range(900):\n"
+        "        out = [out]\n    return out"
     ),
     "an endless text": "def double(x):\n    return 'x' * 10**7",
 }

@@ -7,17 +7,26 @@ guess. The text is the data set's own, never a model's.
 
 import ast
 import doctest
+import warnings
 from collections.abc import Iterable
 
 from pettingllms.data.code import Case
 from pettingllms.data.wire import encode
 
 
+def parsed(text: str) -> ast.Module:
+    """A data set's own Python; SyntaxError if it is none. What it could be warned of stays so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return ast.parse(text)
+
+
 def cases_in(asserts: Iterable[str], function: str) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     """The tests that are a call and a value, and those that are not; SyntaxError if not Python."""
     cases, others = [], []
     for text in asserts:
-        for statement in ast.parse(text).body:
+        for statement in parsed(text).body:
             case = case_of(statement, function)
             if case is None:
                 others.append(text)
@@ -59,7 +68,7 @@ def _calls(node: ast.expr, name: str) -> bool:
 
 def checks_in(test: str, function: str) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     """The tests of HumanEval's `check(candidate)`: cases, and one check with all that are none."""
-    tree = ast.parse(test)
+    tree = parsed(test)
     check = next(
         (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "check"), None
     )
@@ -93,10 +102,12 @@ def _trivial(statement: ast.stmt) -> bool:
     return isinstance(value, ast.Constant) and bool(value.value)
 
 
-def examples_in(text: str, function: str) -> tuple[Case, ...]:
-    """The examples of a docstring (`>>> f(2)`, then `4`) that are a call and a value."""
+def examples_in(source: str, function: str) -> tuple[Case, ...]:
+    """The examples of its docstring (`>>> f(2)`, then `4`) that are a call and a value."""
+    functions = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef)]
+    texts = [ast.get_docstring(node) or "" for node in functions if node.name == function]
     try:
-        examples = doctest.DocTestParser().get_examples(text)
+        examples = doctest.DocTestParser().get_examples("\n".join(texts))
     except ValueError:
         return ()
     found = (_example(one.source, one.want, function) for one in examples)
@@ -113,19 +124,19 @@ def _example(source: str, want: str, function: str) -> Case | None:
 
 def names_called(text: str) -> tuple[str, ...]:
     """Every plain name that is called, outermost and leftmost first."""
-    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    calls = (node for node in ast.walk(parsed(text)) if isinstance(node, ast.Call))
     return tuple(node.func.id for node in calls if isinstance(node.func, ast.Name))
 
 
 def names_defined(source: str) -> tuple[str, ...]:
     """The functions and classes at the top of a program."""
     kinds = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
-    return tuple(node.name for node in ast.parse(source).body if isinstance(node, kinds))
+    return tuple(node.name for node in parsed(source).body if isinstance(node, kinds))
 
 
 def without(source: str, function: str) -> str:
     """A program but for one of its functions: what a statement gives beside it."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     tree.body = [
         node
         for node in tree.body

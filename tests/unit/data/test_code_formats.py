@@ -1,6 +1,7 @@
 """Programming data sets in their published formats, on small samples of our own making."""
 
 import base64
+import gzip
 import importlib.util
 import json
 import os
@@ -77,7 +78,10 @@ def test_live_code_bench() -> None:
 def test_human_eval() -> None:
     step, ring = read("humaneval.jsonl.gz").values()
     assert [case.given for case in step.visible] == ["largest_step([1, 4, 2])", "largest_step([5])"]
-    assert [case.given for case in step.hidden] == ["largest_step([])", "largest_step([9, 1, 2, 8])"]
+    assert [case.given for case in step.hidden] == [
+        "largest_step([])",
+        "largest_step([9, 1, 2, 8])",
+    ]
     assert step.checks == ()
     assert ring.hidden == (Case("ring(0.0)", "0.0"),)
     assert len(ring.checks) == 1
@@ -98,11 +102,9 @@ def test_mbpp() -> None:
 
 
 def rows_of(name: str) -> list[dict]:
-    if name.endswith(".gz"):
-        import gzip
-
-        return [json.loads(line) for line in gzip.open(SAMPLES / name, "rt")]
-    return [json.loads(line) for line in (SAMPLES / name).open()]
+    raw = (SAMPLES / name).read_bytes()
+    text = gzip.decompress(raw) if name.endswith(".gz") else raw
+    return [json.loads(line) for line in text.splitlines()]
 
 
 MALFORMED = {
@@ -129,8 +131,9 @@ MALFORMED = {
     ),
     "arguments that are no list": (
         "apps.jsonl",
-        lambda row: row
-        | {"input_output": json.dumps({"inputs": [1], "outputs": [1], "fn_name": "f"})},
+        lambda row: (
+            row | {"input_output": json.dumps({"inputs": [1], "outputs": [1], "fn_name": "f"})}
+        ),
         "no list of arguments",
     ),
     "languages that do not match": (
@@ -153,7 +156,11 @@ MALFORMED = {
         lambda row: row | {"metadata": json.dumps({"func_name": "f"})},
         "by stdin",
     ),
-    "a name twice": ("code_contests.jsonl", lambda row: rows_of("code_contests.jsonl")[0], "second"),
+    "a name twice": (
+        "code_contests.jsonl",
+        lambda row: rows_of("code_contests.jsonl")[0],
+        "second",
+    ),
 }
 
 

@@ -28,7 +28,7 @@ from pettingllms.envs.code.prompts import (
     story_text,
     terse_text,
 )
-from pettingllms.envs.code.replies import KEEP, tests_in, text_in
+from pettingllms.envs.code.replies import KEEP, read_tests, text_in
 from pettingllms.envs.code.run import Clock
 from pettingllms.errors import DataError
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
@@ -153,7 +153,7 @@ class Code(Environment[Work, CodeConfig]):
         try:
             text = text_in(reply, self.config.terse)
             if role == TESTER:
-                tests_in(state.problem, text, self.config.max_tests)
+                read_tests(state.problem, text, self.config.max_tests)
         except BadReply as refusal:
             return str(refusal)
         return None
@@ -182,7 +182,7 @@ class Code(Environment[Work, CodeConfig]):
         return self._graded(replace(state, program=text))
 
     def _tested(self, state: Work, text: str) -> Work:
-        tests = tests_in(state.problem, text, self.config.max_tests)
+        tests = read_tests(state.problem, text, self.config.max_tests)
         worth = self.worth(state.problem, tests)
         after = replace(state, tests=tests, tested=worth)
         return after if state.program is None else self._graded(after)

@@ -43,7 +43,7 @@ def _trivial(state: Work) -> str:
 
 def _spoilt(cases: Any) -> list[Case]:
     """Each input with a value that is not its own, if there is another."""
-    values = list(dict.fromkeys(case.expected for case in cases)) + ["0", "1"]
+    values = [*dict.fromkeys(case.expected for case in cases), '"?"']
     other = {value: values[(at + 1) % len(values)] for at, value in enumerate(values)}
     return [replace(case, expected=other[case.expected], also="") for case in cases]
 

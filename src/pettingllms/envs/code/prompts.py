@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pettingllms.data.code import Case, CodeProblem
+from pettingllms.data.wire import decode
 from pettingllms.envs.answers import HOW_TO_ANSWER
 from pettingllms.envs.code.grade import Grade, Result
 from pettingllms.envs.code.replies import KEEP, shown
@@ -44,7 +45,10 @@ def part_text(role: str, calls: bool, max_rounds: int, max_tests: int) -> str:
         "one as it is. It is run in a sandbox, with little time for each test."
     )
     if role == SOLVER:
-        return f"You write {program}. It must pass hidden tests. {rounds}, in each of which you see what your last one made of the visible tests. {how} {HOW_TO_ANSWER}"  # noqa: E501
+        return (
+            f"You write {program}. It must pass hidden tests. {rounds}, in each of which you see "
+            f"what your last one made of the visible tests. {how} {HOW_TO_ANSWER}"
+        )
     if role == CODER:
         return (
             f"You are the coder: you write {program}, and a tester writes tests for it. Hidden "
@@ -53,16 +57,15 @@ def part_text(role: str, calls: bool, max_rounds: int, max_tests: int) -> str:
             f"may be wrong. {how} {HOW_TO_ANSWER}"
         )
     form = (
-        "one test a line, as `name(arguments) == value` with plain values"
+        "one a line, as `name(arguments) == value` with plain values"
         if calls
-        else "tests, each as a line `input:`, the lines to read, a line `output:`, and the lines "
-        "to write"
+        else "each as a line `input:`, the lines to read, a line `output:`, and the lines to write"
     )
     return (
         "You are the tester: a coder writes a program for a problem, and you write tests that a "
         "right program passes and a wrong one fails: the usual mistakes, the edges. Hidden tests "
         f"decide in the end whether the program is right. {rounds}: you speak, then the coder, who "
-        f"sees your tests and the results. Answer 1 to {max_tests} {form}; they take the place of "
+        f"sees your tests and the results. Answer 1 to {max_tests} tests, {form}; they take the place of "
         f"your last ones. Do not repeat visible tests. {HOW_TO_ANSWER}"
     )
 
@@ -118,18 +121,14 @@ def _results(grade: Grade, calls: bool) -> str:
 
 def _failure(result: Result, calls: bool) -> str:
     answer = result.answer
+    came = value_text(answer.out) if calls else answer.out.rstrip() or "nothing"
     if answer.fault:
-        came = answer.fault
-    else:
-        came = value_text(answer.out) if calls else answer.out.rstrip() or "nothing"
-    how = "stops with" if answer.fault else "gives"
-    return f"Failed: {shown(result.case.told(calls))}\nThe program {how}: {shown(came)}"
+        came = f"no answer: {answer.fault}"
+    return f"Failed: {shown(result.case.told(calls))}\nThe program gives: {shown(came)}"
 
 
 def value_text(out: str) -> str:
     """A value on the wire as Python writes it."""
-    from pettingllms.data.wire import decode
-
     try:
         return repr(decode(out))
     except ValueError:

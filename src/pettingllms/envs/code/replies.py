@@ -38,7 +38,7 @@ def text_in(reply: str, terse: bool) -> str:
     return text
 
 
-def tests_in(problem: CodeProblem, text: str, max_tests: int) -> tuple[Case, ...]:
+def read_tests(problem: CodeProblem, text: str, max_tests: int) -> tuple[Case, ...]:
     """The tests that a text gives, each once; BadReply if they are not written as they should."""
     found = _calls_in(problem.function, text) if problem.function else _blocks_in(text)
     tests = tuple(dict.fromkeys(found))

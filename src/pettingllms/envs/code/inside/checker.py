@@ -47,6 +47,7 @@ class Table:
 
 
 def main() -> None:
+    """Run the checks of the job, and say which hold and which calls they wait for."""
     with open("job.json", encoding="utf-8") as file:  # noqa: PTH123
         job = json.load(file)
     known = None

@@ -34,6 +34,7 @@ TAIL = 400
 
 
 def main() -> None:
+    """Run the job: for each program a line on whether it can be built, then one for each case."""
     with open("job.json", encoding="utf-8") as file:  # noqa: PTH123
         job = json.load(file)
     told = os.dup(1)
@@ -137,7 +138,7 @@ def call(job: dict[str, Any], program: str, at: int) -> str:
     if name not in space and "Solution" in space:
         space[name] = getattr(space["Solution"](), name)
     if not callable(space.get(name)):
-        raise NameError(f"there is no function called {name}")
+        raise NameError(f"there is no function called {name}")  # noqa: TRY004
     if at < 0:
         return str(wire.encode(None))
     exec(job["fixture"], space)  # noqa: S102
@@ -150,7 +151,7 @@ def finish() -> None:
     for thread in threads.enumerate() if threads else ():
         if thread is not threads.current_thread() and not thread.daemon:  # type: ignore[union-attr]
             thread.join()
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # noqa: SLF001
     sys.stdout.flush()
 
 

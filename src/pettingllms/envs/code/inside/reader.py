@@ -14,6 +14,7 @@ import wire  # type: ignore[import-not-found]
 
 
 def main() -> None:
+    """Read the tests of the job, or say why they cannot be read."""
     with open("job.json", encoding="utf-8") as file:  # noqa: PTH123
         job = json.load(file)
     tests = []
