@@ -75,9 +75,7 @@ def test_a_file_is_split_the_same_way_each_time_and_two_files_must_not_meet(tmp_
     ]
     assert [p.name for p in problems_of("test", str(data), str(other))] == ["mbpp-9003"]
     with pytest.raises(ValueError, match="asks what 'mbpp-9002'"):
-        make_env(
-            "code-v1", data=str(data), test_data=str(write(tmp_path, text[1].upper(), text[1]))
-        )
+        make_env("code-v1", data=str(data), test_data=str(write(tmp_path, text[1])))
     with pytest.raises(ValueError, match="no problem to"):
         make_env("code-v1", data=str(other))
 
@@ -306,7 +304,9 @@ def test_checks_hold_for_right_programs_alone_whether_or_not_a_solution_is_known
 def test_the_transcript_in_the_readme_is_what_happens():
     env, _ = start(max_rounds=2)
     readme = Path(env_module.__file__).with_name("README.md").read_text()
-    parts = re.split(r"^=== (.*)\n", readme.split("```text\n")[1].split("\n```")[0], flags=re.M)
+    parts = re.split(
+        r"^=== (.*)\n", readme.split("```text\n")[1].split("\n```")[0], flags=re.MULTILINE
+    )
     task = next(task for task in env.tasks("train") if task.id == "train-rotate_list")
     state, result = env.reset(task, 0), None
     for title, text in zip(parts[1::2], parts[2::2], strict=True):

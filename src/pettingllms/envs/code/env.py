@@ -31,7 +31,7 @@ from pettingllms.envs.code.prompts import (
 from pettingllms.envs.code.replies import KEEP, read_tests, text_in
 from pettingllms.envs.code.run import Clock
 from pettingllms.errors import DataError
-from pettingllms.types import Message, Rewards, Scored, Task, system, user
+from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
 BUILT = 0.2
 """What a program that can be run is worth by itself; the rest comes from the visible tests."""
@@ -121,7 +121,7 @@ class Code(Environment[Work, CodeConfig]):
         after = self._passed_on(after)
         gained = 0.0 if role == TESTER else after.coded - state.coded
         process = self.config.illegal_reward if illegal else gained
-        agent = {}
+        agent: dict[str, Reward] = {}
         if role == TESTER and state.problem.good:
             agent = {TESTER: Scored(after.tested - state.tested)}
         team = Scored(float(after.solved)) if after.over else None

@@ -59,14 +59,14 @@ def part_text(role: str, calls: bool, max_rounds: int, max_tests: int) -> str:
     form = (
         "one a line, as `name(arguments) == value` with plain values"
         if calls
-        else "each as a line `input:`, the lines to read, a line `output:`, and the lines to write"
+        else "each as a line `input:`, the lines to read, a line `output:`, the lines to write"
     )
     return (
         "You are the tester: a coder writes a program for a problem, and you write tests that a "
         "right program passes and a wrong one fails: the usual mistakes, the edges. Hidden tests "
         f"decide in the end whether the program is right. {rounds}: you speak, then the coder, who "
-        f"sees your tests and the results. Answer 1 to {max_tests} tests, {form}; they take the place of "
-        f"your last ones. Do not repeat visible tests. {HOW_TO_ANSWER}"
+        f"sees your tests and the results. Answer 1 to {max_tests} tests, {form}; they take the "
+        f"place of your last ones. Do not repeat visible tests. {HOW_TO_ANSWER}"
     )
 
 

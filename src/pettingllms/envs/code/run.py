@@ -57,7 +57,7 @@ def run_all(
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _run_all(
     function: str,
     setup: str,

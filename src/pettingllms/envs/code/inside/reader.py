@@ -30,8 +30,10 @@ def main() -> None:
 
 def read(line: str, function: str) -> list[str]:
     """Call and value of one test."""
-    (statement,) = ast.parse(line).body or [None]
-    test = getattr(statement, "test", getattr(statement, "value", None))
+    statements = ast.parse(line).body
+    if len(statements) != 1:
+        raise ValueError("one test stands on a line")
+    test = getattr(statements[0], "test", getattr(statements[0], "value", None))
     if not isinstance(test, ast.Compare) or [type(op) for op in test.ops] != [ast.Eq]:
         raise ValueError(f"write {function}(...) == value")
     call = test.left
