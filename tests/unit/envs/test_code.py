@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pettingllms.envs.code.problems import problems_of, shipped
 from pettingllms.envs.code.replies import read_tests, shown
 from pettingllms.envs.code.run import Clock, run_all
 from pettingllms.sandbox import open_sandbox
+from pettingllms.types import Failed
 
 CLOCK = Clock(case_seconds=4, total_seconds=60)
 SAMPLES = Path(__file__).parents[2] / "data" / "code"
@@ -165,6 +167,14 @@ def test_a_tester_that_changes_its_tests_is_paid_the_difference():
     second = say(env, state, "count_vowels('') == 1")
     assert first.rewards.agent["tester"].value == pytest.approx(1)
     assert second.rewards.agent["tester"].value == pytest.approx(-1)
+
+
+def test_tests_that_nobody_can_judge_are_paid_nothing():
+    env, state = start()
+    unknown = replace(state, problem=replace(state.problem, good=()))
+    assert say(env, unknown, "count_vowels('A') == 1").rewards.agent == {}
+    broken = replace(state, problem=replace(state.problem, good=("def",)))
+    assert isinstance(say(env, broken, "count_vowels('A') == 1").rewards.agent["tester"], Failed)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from pettingllms.envs.code.prompts import (
 from pettingllms.envs.code.replies import KEEP, read_tests, text_in
 from pettingllms.envs.code.run import Clock
 from pettingllms.errors import DataError
-from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import Failed, Message, Reward, Rewards, Scored, Task, system, user
 
 BUILT = 0.2
 """What a program that can be run is worth by itself; the rest comes from the visible tests."""
@@ -121,11 +121,9 @@ class Code(Environment[Work, CodeConfig]):
         after = self._passed_on(after)
         gained = 0.0 if role == TESTER else after.coded - state.coded
         process = self.config.illegal_reward if illegal else gained
-        agent: dict[str, Reward] = {}
-        if role == TESTER and state.problem.good:
-            agent = {TESTER: Scored(after.tested - state.tested)}
+        agent = {TESTER: _gain(state, after)} if role == TESTER and state.problem.good else {}
         team = Scored(float(after.solved)) if after.over else None
-        metrics = {"illegal": float(illegal), "visible": after.coded, "tests": after.tested}
+        metrics = {"illegal": float(illegal), "visible": after.coded, "tests": after.tested or 0.0}
         return StepResult(after, Rewards({role: Scored(process)}, agent, team), metrics)
 
     def success(self, state: Work, role: str) -> bool:
@@ -183,8 +181,7 @@ class Code(Environment[Work, CodeConfig]):
 
     def _tested(self, state: Work, text: str) -> Work:
         tests = read_tests(state.problem, text, self.config.max_tests)
-        worth = self.worth(state.problem, tests)
-        after = replace(state, tests=tests, tested=worth)
+        after = replace(state, tests=tests, tested=self.worth(state.problem, tests))
         return after if state.program is None else self._graded(after)
 
     def _graded(self, state: Work) -> Work:
@@ -209,16 +206,26 @@ class Code(Environment[Work, CodeConfig]):
         assert state.program is not None  # noqa: S101 - see the caller
         return solves(state.problem, state.program, self.clock)
 
-    def worth(self, problem: CodeProblem, tests: tuple[Case, ...]) -> float:
+    def worth(self, problem: CodeProblem, tests: tuple[Case, ...]) -> float | None:
         """How well tests tell right from wrong, from 0 to 1: the share of them that agrees with a
-        known solution and, as much again, the share of known mistakes that these catch."""
+        known solution and, as much again, the share of known mistakes that these catch. None if
+        no solution is known, or it cannot be run."""
         if not problem.good:
-            return 0.0
+            return None
         known = grade_all(problem, [problem.good[0], *problem.bad], tests, self.clock)
         truth, *mistakes = known
+        if truth.fault:
+            return None
         right = [at for at, result in enumerate(truth.results) if result.passed]
         share = len(right) / len(tests)
         if not mistakes:
             return share
         caught = [m for m in mistakes if m.fault or not all(m.results[at].passed for at in right)]
         return (share + len(caught) / len(mistakes)) / 2 if right else 0.0
+
+
+def _gain(before: Work, after: Work) -> Reward:
+    """What the tester's reply added to the worth of its tests, if that is known."""
+    if after.tested is None:
+        return Failed("the known solution could not be run on the tests", "environment")
+    return Scored(after.tested - (before.tested or 0.0))

@@ -30,8 +30,8 @@ class Work:
     """By role: why its last reply was refused, if so."""
     coded: float = 0.0
     """What the program is worth by the visible tests."""
-    tested: float = 0.0
-    """What the tests are worth."""
+    tested: float | None = 0.0
+    """What the tests are worth; None if nobody can say."""
     over: bool = False
     solved: bool = False
 
