@@ -267,7 +267,9 @@ def _human_eval(row: _Fields) -> CodeProblem:
     cases, checks = checks_in(row.text("test"), function)
     if not cases and not checks:
         _refuse("'test' asserts nothing")
-    visible = examples_in(prompt, function)
+    tested = {case.given: case for case in cases}
+    examples = examples_in(prompt, function)
+    visible = tuple(tested.get(case.given, case) for case in examples)  # a test outweighs a text
     return CodeProblem(
         name=row.text("task_id"),
         statement=f"Write this function, whole:\n\n{prompt.strip()}",

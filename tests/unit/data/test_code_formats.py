@@ -90,6 +90,15 @@ def test_human_eval() -> None:
     assert not solves(ring, "def ring(radius):\n    return 3.1415 * radius * radius", CLOCK)
 
 
+def test_where_text_and_test_of_human_eval_disagree_the_test_counts(tmp_path: Path) -> None:
+    row = rows_of("humaneval.jsonl.gz")[0]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row | {"prompt": row["prompt"].replace("    3\n", "    99\n")}))
+    (step,) = read_problems(str(path))
+    assert "99" in step.statement
+    assert step.visible[0] == Case("largest_step([1, 4, 2])", "3")
+
+
 def test_mbpp() -> None:
     add, letters, nodes = read("mbpp.jsonl").values()
     assert add.visible == (Case("add_all([1, 2])", "3"),)
