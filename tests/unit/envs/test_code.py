@@ -268,6 +268,16 @@ def test_faults_say_what_went_wrong_and_where():
     assert failed.results[0].answer.fault == "ZeroDivisionError: division by zero (line 2)"
 
 
+def test_a_program_that_ends_badly_fails_whatever_it_wrote():
+    case = Case("", "1")
+    for end, passed in (("", True), ("raise SystemExit(0)", True), ("raise SystemExit(3)", False)):
+        grades = grade(CodeProblem("f", ""), f"print(1)\n{end}", [case], CLOCK)
+        assert grades.all_passed is passed
+    assert not grade(CodeProblem("f", ""), "print(1)\n1 / 0", [case], CLOCK).all_passed
+    threaded = "import threading\nthreading.Thread(target=lambda: print(1)).start()"
+    assert grade(CodeProblem("f", ""), threaded, [case], CLOCK).all_passed
+
+
 @pytest.mark.parametrize(
     ("got", "want", "same"),
     [
