@@ -109,6 +109,7 @@ ENVIRONMENTS = Registry(
         "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
+        "code-v1": "pettingllms.envs.code:Code",
     },
     libraries={
         "openspiel": "pettingllms.envs.libraries.openspiel:OpenSpielGame",

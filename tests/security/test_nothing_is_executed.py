@@ -30,7 +30,12 @@ START = {
     "subprocess.run",
 }  # fmt: skip
 
-INSIDE = {"sandbox/enter.py", "sandbox/inside.py"}
+INSIDE = {
+    "envs/code/inside/checker.py",
+    "envs/code/inside/driver.py",
+    "sandbox/enter.py",
+    "sandbox/inside.py",
+}
 """Run in the sandbox, or make it; no process of ours imports them."""
 OWN_BYTES = {("envs/check.py", "pickle.loads")}
 """`check_env` reads back bytes that it made itself a line before."""
@@ -90,9 +95,8 @@ def test_no_file_names_what_executes_text(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_nobody_imports_what_runs_inside(path: Path) -> None:
-    names = names_in(path.read_text())
-    assert not {each for each in names if each.startswith("pettingllms.sandbox.inside")}
-    assert not {each for each in names if each.startswith("pettingllms.sandbox.enter")}
+    inside = {f"pettingllms.{name[:-3].replace('/', '.')}" for name in INSIDE}
+    assert not {name for name in names_in(path.read_text()) if name.startswith(tuple(inside))}
 
 
 def test_the_exceptions_are_still_needed() -> None:

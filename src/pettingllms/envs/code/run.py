@@ -1,0 +1,136 @@
+"""Programs of models and of data sets, run in the sandbox: sources and inputs in, answers out.
+
+One start serves all cases of all programs of a job. What is expected of them stays here.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from itertools import islice
+
+from pettingllms.data.code import CodeProblem
+from pettingllms.sandbox import Limits, Outcome, open_sandbox, python
+
+START_SECONDS = 2.0
+"""Of a sandbox's time, for its start and end."""
+CASE_KB = 256
+"""Of output in one case."""
+UNTOLD = "no answer"
+"""Of a case that the run ended before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one case came to: what was written or returned, or what went wrong."""
+
+    out: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A program on all cases. If it could not be built there are no answers."""
+
+    fault: str = ""
+    """Why it could not be built, if so."""
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How long programs may take."""
+
+    case_seconds: float = 2.0
+    """Of the processor's time."""
+    total_seconds: float = 8.0
+    """By the clock, for all cases of all programs of a job."""
+
+
+def run_all(
+    problem: CodeProblem, programs: Sequence[str], givens: Sequence[str], clock: Clock
+) -> tuple[Ran, ...]:
+    """Every program on every input, in one sandbox. A run is not repeated if asked for again."""
+    return _run_all(
+        problem.function, problem.setup, problem.fixture, tuple(programs), tuple(givens), clock
+    )
+
+
+@lru_cache(maxsize=1024)
+def _run_all(
+    function: str,
+    setup: str,
+    fixture: str,
+    programs: tuple[str, ...],
+    givens: tuple[str, ...],
+    clock: Clock,
+) -> tuple[Ran, ...]:
+    job = {
+        "calls": bool(function),
+        "function": function,
+        "setup": setup,
+        "fixture": fixture,
+        "programs": programs,
+        "cases": givens if function else (),
+        "num_cases": len(givens),
+        "case_seconds": clock.case_seconds,
+        "total_seconds": clock.total_seconds,
+        "case_bytes": CASE_KB * 1024,
+    }
+    inputs = {} if function else {f"in/{at}": _bytes(text) for at, text in enumerate(givens)}
+    limits = Limits(
+        seconds=clock.total_seconds + START_SECONDS,
+        output_kb=64 + 2 * CASE_KB * max(1, min(16, len(programs) * len(givens))),
+    )
+    told = iter(_lines(run_inside("driver", job, limits, inputs)))
+    return tuple(_ran(told, len(givens)) for _ in programs)
+
+
+def run_inside(
+    name: str, job: object, limits: Limits, inputs: dict[str, bytes] | None = None
+) -> Outcome:
+    """Run one of our own programs in the sandbox on a job."""
+    wire = {"wire.py": _source("pettingllms.data", "wire")}
+    sent = {"job.json": json.dumps(job).encode(), **wire, **(inputs or {})}
+    program = python(_source("pettingllms.envs.code.inside", name).decode(), files=sent)
+    return open_sandbox().run(program, limits)
+
+
+@cache
+def _source(package: str, name: str) -> bytes:
+    return files(package).joinpath(f"{name}.py").read_bytes()
+
+
+def _ran(told: Iterator[object], num_cases: int) -> Ran:
+    first = _answer(next(told, None))
+    if first.fault:
+        return Ran(first.fault)
+    lines = list(islice(told, num_cases))
+    lines += [None] * (num_cases - len(lines))
+    return Ran("", tuple(map(_answer, lines)))
+
+
+def _lines(outcome: Outcome) -> list[object]:
+    """What the driver said, line by line. A line that is not its own ends the reading: whatever
+    stands behind it could be anybody's."""
+    lines: list[object] = []
+    for line in outcome.stdout.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except (ValueError, RecursionError):
+            break
+    return lines
+
+
+def _answer(line: object) -> Answer:
+    if not isinstance(line, dict):
+        return Answer(fault=UNTOLD)
+    out, fault = line.get("out"), line.get("fault")
+    if isinstance(out, str) and fault is None:
+        return Answer(out)
+    return Answer(fault=fault or UNTOLD) if isinstance(fault, str) else Answer(fault=UNTOLD)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
