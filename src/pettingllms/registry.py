@@ -102,6 +102,7 @@ ENVIRONMENTS = Registry(
         "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
+        "sql-v1": "pettingllms.envs.sql:Sql",
     },
 )
 

@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from pettingllms.envs.answers import BadReply
-from pettingllms.errors import nearest
+from pettingllms.errors import DataError, nearest
 from pettingllms.sandbox import Limits, open_sandbox, python
 
 Cell = str | int | float | None
@@ -14,6 +14,8 @@ MAX_ROWS = 200
 MAX_QUERY = 2000
 """Letters of a query."""
 SHOWN_ROWS = 5
+SECONDS = 8.0
+"""The driver stops a query by counting long before; this is for what it cannot count."""
 FILE = "data.sqlite"
 TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 
@@ -41,7 +43,7 @@ class Result:
 def run_query(database: bytes, sql: str, max_rows: int = MAX_ROWS) -> Result:
     """Run a query on a database in the sandbox. Whatever it does becomes a result."""
     request = json.dumps({"sql": sql, "max_rows": max_rows})
-    limits = Limits(disk_mb=16 + 2 * len(database) // 2**20)
+    limits = Limits(seconds=SECONDS, disk_mb=16 + 2 * len(database) // 2**20)
     outcome = open_sandbox().run(python(_driver(), request, {FILE: database}), limits)
     if not outcome.ok:
         return Result(error=f"the query was stopped ({outcome.end})")
@@ -64,12 +66,21 @@ def checked_query(text: str) -> str:
     return query
 
 
+@lru_cache(maxsize=4096)
+def expected_result(database: bytes, sql: str) -> Result:
+    """What a reference query gives."""
+    result = run_query(database, sql)
+    if result.error is not None:
+        raise DataError(f"the reference query {sql[:200]!r} fails: {result.error}")
+    return result
+
+
 @lru_cache(maxsize=1024)
 def tables_of(database: bytes) -> tuple[tuple[str, str], ...]:
     """Name and CREATE statement of every table."""
     found = run_query(database, TABLES)
     if found.error is not None:
-        raise ValueError(f"the database cannot be read: {found.error}")
+        raise DataError(f"the database cannot be read: {found.error}")
     return tuple((str(name), str(sql)) for name, sql in found.rows)
 
 

@@ -1,0 +1,1 @@
+"""Loaders of published data formats: files in, frozen rows out, errors that name file and row."""
