@@ -16,7 +16,7 @@ from pettingllms.types import Message, assistant, user
 
 Style = Literal["hermes", "llama", "mistral"]
 MARKS = re.compile(
-    r"<\|[^|>]{0,40}\|?>?|\[/?(INST|TOOL_[A-Z]+|AVAILABLE_TOOLS|ARGS)\]"
+    r"<\|[^|>\n]{0,40}\|>|\[/?(INST|TOOL_[A-Z]+|AVAILABLE_TOOLS|ARGS)\]"
     r"|</?(tool_\w+|answer|system|s|think)>",
     re.IGNORECASE,
 )
@@ -75,7 +75,8 @@ def shown(text: str, max_letters: int = 600) -> str:
     """Text of a tool or of another role, fit for a prompt: no control signs, no marks of a
     template, no endless words, not too long."""
     plain = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
-    plain = LONG_WORD.sub(lambda word: f"{word.group()[:20]}...", MARKS.sub("?", plain))
+    plain = MARKS.sub("?", plain).replace("<|", "< |")
+    plain = LONG_WORD.sub(lambda word: f"{word.group()[:20]}...", plain)
     return plain if len(plain) <= max_letters else f"{plain[:max_letters]}... (cut)"
 
 
