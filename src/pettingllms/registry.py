@@ -103,6 +103,7 @@ ENVIRONMENTS = Registry(
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
         "sql-v1": "pettingllms.envs.sql:Sql",
+        "search-v1": "pettingllms.envs.search:Search",
         "verilog-v1": "pettingllms.envs.verilog:Verilog",
     },
 )

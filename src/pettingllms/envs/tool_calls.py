@@ -6,7 +6,7 @@ A model has learned the form of its family, and training should not begin with t
   `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`;
 - Llama: the whole reply is `{"name": ..., "parameters": {...}}`;
 - Mistral: `[TOOL_CALLS][{"name": ..., "arguments": {...}}]`, or `[TOOL_CALLS]NAME[ARGS]{...}`;
-- any model: a fenced block, ```` ```json ```` with such an object, or code in the language of a tool.
+- any model: a fenced block, of `json` with such an object, or of the language of a tool.
 
 All are read everywhere. What looks like a call and is none is refused with what was wrong, for the
 role to read. Only JSON is parsed, and nothing is ever executed.

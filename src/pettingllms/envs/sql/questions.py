@@ -65,7 +65,8 @@ TEMPLATES = (
         "leave out those without an order.",
         "SELECT c.name, COUNT(*) FROM customers c JOIN orders o ON o.customer_id = c.id "
         "WHERE c.city = '{city}' GROUP BY c.id"),
-    Template("shop", 2, "What did all orders of the month 2024-{month} come to, price times quantity? "
+    Template("shop", 2, "What did all orders of the month 2024-{month} come to, price times "
+        "quantity? "
         "Give the sum.",
         "SELECT SUM(p.price * o.quantity) FROM orders o JOIN products p ON p.id = o.product_id "
         "WHERE o.day LIKE '2024-{month}-%'"),
@@ -89,7 +90,8 @@ TEMPLATES = (
     Template("library", 2, "What is the average number of pages of each genre, of books with more "
         "than {pages} pages? Give genre and average.",
         "SELECT genre, AVG(pages) FROM books WHERE pages > {pages} GROUP BY genre"),
-    Template("library", 3, "Which members in {city} have at least {count} loans that are not returned? "
+    Template("library", 3, "Which members in {city} have at least {count} loans that are not "
+        "returned? "
         "Give name and number of such loans.",
         "SELECT m.name, COUNT(*) FROM members m JOIN loans l ON l.member_id = m.id "
         "WHERE m.city = '{city}' AND l.returned = 0 GROUP BY m.id HAVING COUNT(*) >= {count}"),
@@ -98,17 +100,21 @@ TEMPLATES = (
         "AND id NOT IN (SELECT book_id FROM loans)"),
     Template("flights", 1, "How many flights cost less than {fare}? Give the number.",
         "SELECT COUNT(*) FROM flights WHERE price < {fare}"),
-    Template("flights", 1, "Which flights cost more than {fare}? Give their ids, the dearest first and "
+    Template("flights", 1, "Which flights cost more than {fare}? Give their ids, the dearest "
+        "first and "
         "the lower id first where prices are equal.",
         "SELECT id FROM flights WHERE price > {fare} ORDER BY price DESC, id", True),
-    Template("flights", 2, "How many flights leave {city} with each airline? Give the airline's name "
+    Template("flights", 2, "How many flights leave {city} with each airline? Give the airline's "
+        "name "
         "and the number; leave out airlines without one.",
         "SELECT a.name, COUNT(*) FROM flights f JOIN airlines a ON a.id = f.airline_id "
         "JOIN airports s ON s.id = f.from_id WHERE s.city = '{city}' GROUP BY a.id"),
-    Template("flights", 2, "What does the cheapest flight from {city} to {other} cost? Give the price.",
+    Template("flights", 2, "What does the cheapest flight from {city} to {other} cost? Give the "
+        "price.",
         "SELECT MIN(f.price) FROM flights f JOIN airports s ON s.id = f.from_id "
         "JOIN airports e ON e.id = f.to_id WHERE s.city = '{city}' AND e.city = '{other}'"),
-    Template("flights", 3, "To which cities does {airline} fly for less than {fare}, and what is the "
+    Template("flights", 3, "To which cities does {airline} fly for less than {fare}, and what "
+        "is the "
         "lowest price? Give city and price, by city from A to Z.",
         "SELECT e.city, MIN(f.price) FROM flights f JOIN airlines a ON a.id = f.airline_id "
         "JOIN airports e ON e.id = f.to_id WHERE a.name = '{airline}' AND f.price < {fare} "
@@ -120,7 +126,8 @@ TEMPLATES = (
         "SELECT name FROM students WHERE year = {year}"),
     Template("school", 1, "How many grades are above {grade}? Give the number.",
         "SELECT COUNT(*) FROM enrolments WHERE grade > {grade}"),
-    Template("school", 2, "Who takes {subject}, with which grade? Give name and grade, the best grade "
+    Template("school", 2, "Who takes {subject}, with which grade? Give name and grade, the best "
+        "grade "
         "first and names from A to Z where grades are equal.",
         "SELECT s.name, e.grade FROM students s JOIN enrolments e ON e.student_id = s.id "
         "JOIN courses c ON c.id = e.course_id WHERE c.name = '{subject}' "
@@ -134,7 +141,8 @@ TEMPLATES = (
         "SELECT DISTINCT t.name FROM teachers t JOIN courses c ON c.teacher_id = t.id "
         "JOIN enrolments e ON e.course_id = c.id JOIN students s ON s.id = e.student_id "
         "WHERE s.year = {year} AND e.grade > {grade}"),
-    Template("school", 3, "Which students do not take {subject} but at least {count} other courses? "
+    Template("school", 3, "Which students do not take {subject} but at least {count} other "
+        "courses? "
         "Give name and number of courses.",
         "SELECT s.name, COUNT(*) FROM students s JOIN enrolments e ON e.student_id = s.id "
         "WHERE s.id NOT IN (SELECT e2.student_id FROM enrolments e2 JOIN courses c "

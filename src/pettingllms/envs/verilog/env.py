@@ -1,10 +1,10 @@
 """Hardware: a designer writes a module, a bencher a test bench for it.
 
-The bench is run on the design, both see what it said, and the designer may write again; a bench that
-passes the design ends the play. Nobody is told what the hidden bench found. Each is paid at once by
-how much its reply improved its own work: the designer by the inputs that its module answers right,
-the bencher by whether its bench passes a known-good design and none of the known-bad ones. So a
-bench that always passes, or never, is worth little, and talking longer earns nothing.
+The bench is run on the design, both see what it said, and the designer may write again; a bench
+that passes the design ends the play. Nobody is told what the hidden bench found. Each is paid at
+once by how much its reply improved its own work: the designer by the inputs that its module answers
+right, the bencher by whether its bench passes a known-good design and none of the known-bad ones.
+So a bench that always passes, or never, is worth little, and talking longer earns nothing.
 """
 
 import random
@@ -33,7 +33,9 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
 DESIGNER, BENCHER, ENGINEER = "designer", "bencher", "engineer"
-BLOCK = re.compile(r"^```(?:verilog|systemverilog|v|sv)?[ \t]*\n(.*?)^```[ \t]*$", re.M | re.S)
+BLOCK = re.compile(
+    r"^```(?:verilog|systemverilog|v|sv)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL
+)
 HOW_TO_ANSWER = "You may think first. Give the code once and whole, in one ```verilog block."
 
 
@@ -212,13 +214,14 @@ def _part(role: str, part: str, module: Module) -> str:
     if part == DESIGNER:
         return (
             f"{who} Write the module as the statement says, with exactly these ports; it must be "
-            f"synthesizable. Of system functions only {', '.join(sorted(DESIGN_WORDS))} are allowed."
+            "synthesizable. Of system functions only "
+            f"{', '.join(sorted(DESIGN_WORDS))} are allowed."
         )
     return (
         f"{who} Write a test bench: a module called bench, without ports, that makes one "
-        f"{module.name}, drives its inputs, compares its outputs with what the statement says, prints "
-        "FAIL for each that is wrong, prints PASS at the end if none was, and calls $finish. It must "
-        "pass every right design and no wrong one."
+        f"{module.name}, drives its inputs, compares its outputs with what the statement says, "
+        "prints FAIL for each that is wrong, prints PASS at the end if none was, and calls "
+        "$finish. It must pass every right design and no wrong one."
     )
 
 

@@ -1,7 +1,7 @@
 """The modules that ship: what each must do, one design that does, and changes that break it.
 
-A known-bad design is the known-good one with one thing changed, so a bench that tells them apart has
-looked at that thing. `@W` is the module's width, `@M` its highest bit.
+A known-bad design is the known-good one with one thing changed, so a bench that tells them apart
+has looked at that thing. `@W` is the module's width, `@M` its highest bit.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ _MODULES = (
     ),
     Module(
         "abs_diff",
-        "y is the difference of the unsigned a and b without its sign: the larger less the smaller.",
+        "y is the difference of the unsigned a and b without its sign: larger less smaller.",
         (("a", "W"), ("b", "W")),
         (("y", "W"),),
         "  assign y = a > b ? a - b : b - a;",
@@ -142,8 +142,8 @@ _MODULES = (
     ),
     Module(
         "counter",
-        "On each rising clk: if rst is 1, q becomes 0; else if en is 1, q grows by one, and after its "
-        "largest value comes 0.",
+        "On each rising clk: if rst is 1, q becomes 0; else if en is 1, q grows by one, and after "
+        "its largest value comes 0.",
         (("en", 1),),
         (("q", "W"),),
         "  reg [@M:0] r;\n  always @(posedge clk) if (rst) r <= 0; else if (en) r <= r + 1;\n"
@@ -154,8 +154,8 @@ _MODULES = (
     ),
     Module(
         "shift_register",
-        "On each rising clk: if rst is 1, q becomes 0; else if load is 1, q becomes d; else q moves "
-        "one bit to the left and si becomes its lowest bit.",
+        "On each rising clk: if rst is 1, q becomes 0; else if load is 1, q becomes d; else q "
+        "moves one bit to the left and si becomes its lowest bit.",
         (("load", 1), ("si", 1), ("d", "W")),
         (("q", "W"),),
         "  reg [@M:0] r;\n  always @(posedge clk)\n    if (rst) r <= 0;\n"
@@ -180,7 +180,8 @@ _MODULES = (
         "read were 1, 0, 1; they may overlap with the three before. rst = 1 forgets all bits.",
         (("x", 1),),
         (("seen", 1),),
-        "  reg [2:0] last;\n  always @(posedge clk) if (rst) last <= 0; else last <= {last[1:0], x};\n"
+        "  reg [2:0] last;\n  always @(posedge clk)\n"
+        "    if (rst) last <= 0; else last <= {last[1:0], x};\n"
         "  assign seen = last == 3'b101;",
         (("3'b101", "3'b011"), ("if (rst) last <= 0;", "if (rst | seen) last <= 0;")),
         clocked=True,
@@ -188,8 +189,8 @@ _MODULES = (
     ),
     Module(
         "traffic_light",
-        "green, yellow and red are 1 by turns: 3 clocks green, then 1 yellow, then 2 red, again and "
-        "again. On a rising clk with rst = 1 the first clock of green begins.",
+        "green, yellow and red are 1 by turns: 3 clocks green, then 1 yellow, then 2 red, again "
+        "and again. On a rising clk with rst = 1 the first clock of green begins.",
         (),
         (("green", 1), ("yellow", 1), ("red", 1)),
         "  reg [2:0] t;\n  always @(posedge clk) if (rst || t == 5) t <= 0; else t <= t + 1;\n"
@@ -219,11 +220,12 @@ _MODULES = (
     ),
     Module(
         "edge_detector",
-        "On each rising clk the bit x is read. rise is 1 for one clock after x was read as 1 when the "
-        "bit read before was 0. After rst = 1 the bit read before counts as 0, and rise is 0.",
+        "On each rising clk the bit x is read. rise is 1 for one clock after x was read as 1 when "
+        "the bit read before was 0. After rst = 1 the bit read before counts as 0, and rise is 0.",
         (("x", 1),),
         (("rise", 1),),
-        "  reg before, now;\n  always @(posedge clk)\n    if (rst) begin before <= 0; now <= 0; end\n"
+        "  reg before, now;\n  always @(posedge clk)\n"
+        "    if (rst) begin before <= 0; now <= 0; end\n"
         "    else begin before <= now; now <= x; end\n  assign rise = now & ~before;",
         (("now & ~before", "now"), ("now & ~before", "now ^ before")),
         clocked=True,
@@ -232,9 +234,9 @@ _MODULES = (
     ),
     Module(
         "up_down_counter",
-        "On each rising clk: if rst is 1, q becomes 0; else if up is 1 and down is 0, q grows by one "
-        "unless it is at its largest value; if down is 1 and up is 0, it shrinks by one unless it "
-        "is 0.",
+        "On each rising clk: if rst is 1, q becomes 0; else if up is 1 and down is 0, q grows by "
+        "one unless it is at its largest value; if down is 1 and up is 0, it shrinks by one unless "
+        "it is 0.",
         (("up", 1), ("down", 1)),
         (("q", "W"),),
         "  reg [@M:0] r;\n  always @(posedge clk)\n    if (rst) r <= 0;\n"

@@ -57,7 +57,8 @@ def comparing_bench(module: Module, width: int) -> str:
         f"  golden want({', '.join(part for part in (shared, wanted) if part)});",
         f"  initial begin\n    for (i = 0; i < {4 * NUM_CHECKS}; i = i + 1) begin",
         f"      {reset}{draws} {pulse} bad = bad + ({late}({wrong}));{fall}",
-        '    end\n    if (bad) $display("FAIL"); else $display("PASS");\n    $finish;\n  end\nendmodule',
+        '    end\n    if (bad) $display("FAIL"); else $display("PASS");',
+        "    $finish;\n  end\nendmodule",
     ]
     return golden + "\n".join(lines) + "\n"
 

@@ -22,7 +22,8 @@ NUM_VECTORS = 64
 LIMITS = Limits(seconds=3.0)
 NOT_BUILT = 97
 SCRIPT = f"""
-TMP=. iverilog -g2012 -s "$1" -o run.vvp *.v >build.txt 2>&1 || {{ cat build.txt; exit {NOT_BUILT}; }}
+TMP=. iverilog -g2012 -s "$1" -o run.vvp *.v >build.txt 2>&1 ||
+    {{ cat build.txt; exit {NOT_BUILT}; }}
 exec vvp -n run.vvp
 """
 MAX_SOURCE = 4000
