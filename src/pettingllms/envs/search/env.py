@@ -96,11 +96,6 @@ class Search(Environment[Quest, SearchConfig]):
     late_rewards = True
     blocking = True
 
-    def __init__(self, config: SearchConfig | None = None) -> None:
-        super().__init__(config)
-        if not self.config.service:
-            require_bm25s()
-
     @property
     def roles(self) -> tuple[str, ...]:
         return (SOLVER,) if self.config.solo else (DECOMPOSER, SEARCHER)
@@ -109,6 +104,8 @@ class Search(Environment[Quest, SearchConfig]):
         return type(self)(self.config.model_copy(update={"solo": True}))
 
     def tasks(self, split: Split) -> Sequence[Task]:
+        if not self.config.service:
+            require_bm25s()
         if not self.config.data:
             return SeededTasks(split, self.config.num_tasks)
         found = read_short_answers(self.config.data)
@@ -265,9 +262,12 @@ def _part(role: str) -> str:
     short = "An answer is a name, a number or a few words, nothing more."
     if role == DECOMPOSER:
         return (
-            f"You are the decomposer. {world} You split it into simple questions, each of which one "
-            "article answers, in the order in which they must be searched; the searcher, who sees "
-            f"them, searches and answers. {HOW_TO_ANSWER}"
+            f"You are the decomposer. {world} You split it into simple questions, each of which "
+            "one article answers, in the order in which they must be searched; the searcher, who "
+            "sees them, searches and answers. 'What is the river that flows through the city where "
+            "Ada was born?' has two parts: 'Where was Ada born?' and 'Which river flows through "
+            f"that city?' {HOW_TO_ANSWER}"
         )
     who = "You are the searcher." if role == SEARCHER else "You search and answer."
-    return f"{who} {world} You search, read, and search again for what you learned. {short} {HOW_TO_ANSWER}"
+    how = "You search, read, and search again for what you learned."
+    return f"{who} {world} {how} {short} {HOW_TO_ANSWER}"

@@ -19,7 +19,7 @@ SECONDS = 8.0
 MAX_BYTES = 1_000_000
 WORD = re.compile(r"\w+")
 COMMON = frozenset(
-    "a an and by for has in is it of on that the to was what where which who".split()
+    ["a", "an", "and", "by", "for", "has", "in", "is", "it", "of", "on", "that", "the", "to", "was"]
 )
 
 

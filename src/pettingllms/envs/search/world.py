@@ -34,19 +34,29 @@ class Relation:
 
 RELATIONS: Mapping[str, Relation] = {
     "born": Relation("person", "city", "the city where {x} was born", "{x} was born in {y}."),
-    "employer": Relation("person", "company", "the company that {x} works for", "{x} works for {y}."),
+    "employer": Relation(
+        "person", "company", "the company that {x} works for", "{x} works for {y}."
+    ),
     "job": Relation("person", "word", "the profession of {x}", "By profession {x} is a {y}."),
-    "river": Relation("city", "river", "the river that flows through {x}", "The river {y} flows through {x}."),
+    "river": Relation(
+        "city", "river", "the river that flows through {x}", "The river {y} flows through {x}."
+    ),
     "country": Relation("city", "country", "the country in which {x} lies", "{x} lies in {y}."),
     "mayor": Relation("city", "person", "the mayor of {x}", "The mayor of {x} is {y}."),
     "founder": Relation("company", "person", "the founder of {x}", "{x} was founded by {y}."),
-    "seat": Relation("company", "city", "the city where {x} has its seat", "{x} has its seat in {y}."),
+    "seat": Relation(
+        "company", "city", "the city where {x} has its seat", "{x} has its seat in {y}."
+    ),
     "goods": Relation("company", "word", "the goods that {x} makes", "{x} makes {y}."),
-    "mouth": Relation("river", "city", "the city where {x} reaches the sea", "{x} reaches the sea at {y}."),
-    "length": Relation("river", "word", "the length of {x} in kilometres", "{x} has a length of {y} kilometres."),
+    "mouth": Relation(
+        "river", "city", "the city where {x} reaches the sea", "{x} reaches the sea at {y}."
+    ),
+    "length": Relation(
+        "river", "word", "the length of {x} in kilometres", "{x} has a length of {y} kilometres."
+    ),
     "capital": Relation("country", "city", "the capital of {x}", "The capital of {x} is {y}."),
     "coin": Relation("country", "word", "the currency of {x}", "The currency of {x} is the {y}."),
-}  # fmt: skip
+}
 WORDS: Mapping[str, Callable[[random.Random], str]] = {
     "job": lambda rng: rng.choice(JOBS),
     "goods": lambda rng: rng.choice(GOODS),
@@ -78,18 +88,29 @@ def make_world(seed: int) -> World:
     """The world of a seed."""
     rng = random.Random(seed)
     names = _names(rng)
-    facts: dict[tuple[str, str], str] = {}
-    articles = []
-    for kind, things in names.items():
-        for thing in things:
-            sentences = [f"{thing} is a {kind}."]
-            for name, relation in RELATIONS.items():
-                if relation.start == kind:
-                    made = WORDS[name](rng) if name in WORDS else rng.choice(names[relation.end])
-                    facts[thing, name] = made
-                    sentences.append(relation.sentence.format(x=thing, y=made))
-            articles.append(Article(thing, " ".join([sentences[0], *_mixed(sentences[1:], rng)])))
+    facts = {
+        (thing, name): WORDS[name](rng) if name in WORDS else rng.choice(names[relation.end])
+        for name, relation in RELATIONS.items()
+        for thing in names[relation.start]
+    }
+    capitals = rng.sample(names["city"], len(names["country"]))
+    for country, city in zip(names["country"], capitals, strict=True):
+        facts[country, "capital"], facts[city, "country"] = city, country
+    articles = [
+        Article(thing, _text(thing, kind, facts, rng))
+        for kind, things in names.items()
+        for thing in things
+    ]
     return World(names, facts, tuple(articles))
+
+
+def _text(thing: str, kind: Kind, facts: Mapping[tuple[str, str], str], rng: random.Random) -> str:
+    told = [
+        relation.sentence.format(x=thing, y=facts[thing, name])
+        for name, relation in RELATIONS.items()
+        if relation.start == kind
+    ]
+    return " ".join([f"{thing} is a {kind}.", *rng.sample(told, len(told))])
 
 
 def _names(rng: random.Random) -> Mapping[Kind, tuple[str, ...]]:
@@ -102,7 +123,3 @@ def _names(rng: random.Random) -> Mapping[Kind, tuple[str, ...]]:
             own = [f"{word} {words.pop()}" for word in own]
         names[kind] = tuple(f"{word} Works" if kind == "company" else word for word in own)
     return names
-
-
-def _mixed(sentences: list[str], rng: random.Random) -> list[str]:
-    return rng.sample(sentences, len(sentences))

@@ -40,13 +40,26 @@ class Result:
         return "\n".join([*lines, f"({more} more rows)"] if more > 0 else lines)
 
 
+class _Stopped(Exception):  # noqa: N818 - an end that says nothing about the next time
+    pass
+
+
 def run_query(database: bytes, sql: str, max_rows: int = MAX_ROWS) -> Result:
-    """Run a query on a database in the sandbox. Whatever it does becomes a result."""
+    """Run a query on a database in the sandbox. Whatever it does becomes a result, and the same
+    query need not run again: it can only give the same."""
+    try:
+        return _run(database, sql, max_rows)
+    except _Stopped as stopped:
+        return Result(error=str(stopped))
+
+
+@lru_cache(maxsize=1024)
+def _run(database: bytes, sql: str, max_rows: int) -> Result:
     request = json.dumps({"sql": sql, "max_rows": max_rows})
     limits = Limits(seconds=SECONDS, disk_mb=16 + 2 * len(database) // 2**20)
     outcome = open_sandbox().run(python(_driver(), request, {FILE: database}), limits)
     if not outcome.ok:
-        return Result(error=f"the query was stopped ({outcome.end})")
+        raise _Stopped(f"the query was stopped ({outcome.end})")
     found = json.loads(outcome.stdout)
     if "error" in found:
         return Result(error=found["error"])

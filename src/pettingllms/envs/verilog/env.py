@@ -76,10 +76,6 @@ class Verilog(Environment[Work, VerilogConfig]):
     players = players.PLAYERS
     blocking = True
 
-    def __init__(self, config: VerilogConfig | None = None) -> None:
-        require_icarus()
-        super().__init__(config)
-
     @property
     def roles(self) -> tuple[str, ...]:
         return (ENGINEER,) if self.config.solo else (DESIGNER, BENCHER)
@@ -88,6 +84,7 @@ class Verilog(Environment[Work, VerilogConfig]):
         return type(self)(self.config.model_copy(update={"solo": True}))
 
     def tasks(self, split: Split) -> Sequence[Task]:
+        require_icarus()
         return [
             Task(f"{split}-{module.name}-{width}", {"module": module.name, "width": width})
             for module in MODULES.values()

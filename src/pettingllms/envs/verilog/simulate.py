@@ -73,16 +73,31 @@ def checked_source(text: str, words: frozenset[str]) -> str:
     return text.strip() + "\n"
 
 
+class _Stopped(Exception):  # noqa: N818 - an end that says nothing about the next time
+    def __init__(self, output: str) -> None:
+        self.run = Run(built=True, ended=False, output=output)
+
+
 def simulate(sources: Mapping[str, str], top: str) -> Run:
     """Build sources by file name and run the module `top`."""
     files = {name: source.encode() for name, source in sources.items()}
     program = Program(("sh", "-c", SCRIPT, "sh", top), files)
     outcome = open_sandbox().run(program, LIMITS)
+    if outcome.end != "exited":
+        raise _Stopped(outcome.stdout)
     return Run(outcome.code != NOT_BUILT, outcome.ok, outcome.stdout)
 
 
 def share_right(name: str, width: int, seed: int, design: str) -> tuple[float, str]:
     """Share of the inputs for which a design's outputs are right, and why it was not built."""
+    try:
+        return _share_right(name, width, seed, design)
+    except _Stopped:
+        return 0.0, ""
+
+
+@lru_cache(maxsize=1024)
+def _share_right(name: str, width: int, seed: int, design: str) -> tuple[float, str]:
     got, trouble = _trace(MODULES[name], width, seed, design)
     wanted = _expected(name, width, seed)
     if got is None or len(got) != len(wanted):
@@ -92,6 +107,14 @@ def share_right(name: str, width: int, seed: int, design: str) -> tuple[float, s
 
 def verdict(bench: str, design: str) -> tuple[bool | None, Run]:
     """Whether a bench passes a design: it prints PASS, and no FAIL. None if it does not run."""
+    try:
+        return _verdict(bench, design)
+    except _Stopped as stopped:
+        return None, stopped.run
+
+
+@lru_cache(maxsize=1024)
+def _verdict(bench: str, design: str) -> tuple[bool | None, Run]:
     run = simulate({"design.v": design, "bench.v": bench}, "bench")
     if not run.built or not run.ended:
         return None, run
