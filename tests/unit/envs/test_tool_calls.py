@@ -112,9 +112,20 @@ def test_several_arguments_keep_their_kinds(table: str, rows: int) -> None:
 
 
 PIECES = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "```json\n", "```sql\n", "\n```", "{"]
-    + ["}", "[", "]", '"name"', '"run"', ":", '"arguments"', "<function=run>", "</function>", ";"]
-    + ["<parameter=sql>", "</parameter>", ",", "<|python_tag|>", "\ud800", "\x00", "9" * 30, "💥"]
+    [
+        *(
+            "<tool_call>",
+            "</tool_call>",
+            "[TOOL_CALLS]",
+            "[ARGS]",
+            "```json\n",
+            "```sql\n",
+            "\n```",
+        ),
+        *("{", "}", "[", "]", ":", ",", ";", '"name"', '"run"', '"arguments"', "<function=run>"),
+        *("</function>", "<parameter=sql>", "</parameter>", "<|python_tag|>", "\ud800", "\x00"),
+        *("9" * 30, "💥"),
+    ]
 )
 
 
@@ -122,10 +133,9 @@ PIECES = st.sampled_from(
 def test_any_reply_is_read_or_refused_and_never_raises(pieces: list[str]) -> None:
     try:
         call = one_call("".join(pieces), TOOLS)
-    except BadReply as refusal:
-        assert str(refusal)
-    else:
-        assert call is None or call.name in ("run", "look")
+    except BadReply:
+        return
+    assert call is None or call.name in ("run", "look")
 
 
 @given(st.text())
