@@ -9,6 +9,7 @@ import json
 import re
 import urllib.request
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -68,10 +69,8 @@ def _article(result: Any) -> Article:
 
 @lru_cache(maxsize=8)
 def _index(world_seed: int) -> tuple[Any, frozenset[str]]:
-    import bm25s
-
     tokens = [_words(f"{one.title} {one.text}") for one in make_world(world_seed).articles]
-    index = bm25s.BM25()
+    index = import_module("bm25s").BM25()
     index.index(tokens, show_progress=False)
     return index, frozenset(word for article in tokens for word in article)
 
