@@ -1,6 +1,27 @@
 """Settings that all tests share."""
 
+import shutil
+from importlib.util import find_spec
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("default", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("default")
+LACKING = {
+    name: pytest.mark.skip(reason=f"needs {what}")
+    for name, here, what in (
+        ("verilog", shutil.which("iverilog"), "Icarus Verilog: apt install iverilog"),
+        ("search-v1", find_spec("bm25s"), "bm25s: pip install 'pettingllms[search]'"),
+        ("search_", find_spec("bm25s"), "bm25s: pip install 'pettingllms[search]'"),
+    )
+    if here is None
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out tests of an environment whose engine is not on this machine."""
+    for item in items:
+        for name, skip in LACKING.items():
+            if f"[{name}" in item.name:
+                item.add_marker(skip)

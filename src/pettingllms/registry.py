@@ -110,6 +110,9 @@ ENVIRONMENTS = Registry(
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
         "code-v1": "pettingllms.envs.code:Code",
+        "sql-v1": "pettingllms.envs.sql:Sql",
+        "search-v1": "pettingllms.envs.search:Search",
+        "verilog-v1": "pettingllms.envs.verilog:Verilog",
     },
     libraries={
         "openspiel": "pettingllms.envs.libraries.openspiel:OpenSpielGame",

@@ -1,0 +1,52 @@
+"""Questions with short answers are read; a bad file gives one message with file and row."""
+
+from pathlib import Path
+
+import pytest
+
+from pettingllms.data.short_answers import ShortAnswer, read_short_answers
+from pettingllms.errors import DataError
+
+GOOD = '{"question": "Who?", "answer": "Ada"}\n'
+
+
+def test_both_forms_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(GOOD + '\n{"id": "7", "question": " Where? ", "golden_answers": ["A", "B "]}\n')
+    assert read_short_answers(str(path)) == (
+        ShortAnswer("Who?", ("Ada",)),
+        ShortAnswer("Where?", ("A", "B")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (GOOD + "{", "row 2: no JSON"),
+        (GOOD + "[]", "row 2: expected an object, got list"),
+        ('{"answer": "Ada"}', "row 1: 'question'"),
+        ('{"question": 3, "answer": "Ada"}', "row 1: 'question'"),
+        ('{"question": " ", "answer": "Ada"}', "row 1: 'question'"),
+        (GOOD + GOOD + '{"question": "Who?"}', "row 3: 'answer'"),
+        ('{"question": "Who?", "answer": ""}', "row 1: 'answer'"),
+        ('{"question": "Who?", "golden_answers": []}', "row 1: 'answer'"),
+        ('{"question": "Who?", "golden_answers": ["a", 1]}', "row 1: 'answer'"),
+        ("\n\n", "expected JSON lines"),
+    ],
+)
+def test_a_malformed_file_gives_one_message_with_file_and_row(
+    text: str, what: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError) as error:
+        read_short_answers(str(path))
+    assert str(path) in str(error.value)
+    assert what in str(error.value)
+
+
+def test_what_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="no text in UTF-8"):
+        read_short_answers(str(path))
