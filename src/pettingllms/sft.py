@@ -29,6 +29,9 @@ from pettingllms.seeds import derive_seed
 from pettingllms.train import Watcher
 from pettingllms.types import Episode, Turn, read_episodes
 
+WHOLE = 1 << 30
+"""As many bytes as any script writes."""
+
 
 def sft(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
     """Train every policy that learns on what its roles said, and leave a checkpoint."""
@@ -94,7 +97,8 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     if not source.player:
         raise ConfigError("sft", ["neither player nor episodes are set, so there is no teacher"])
     env = make_env_for(config.env)
-    rollout = config.rollout.model_copy(update={"type": "linear", "num_samples": 1})
+    whole = {"max_reply_tokens": WHOLE, "max_episode_tokens": WHOLE}  # a script's are bytes
+    rollout = config.rollout.model_copy(update={"type": "linear", "num_samples": 1, **whole})
     seats = scripted_seats(config, env, source.player)
     episodes: list[Episode] = []
     tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))
@@ -119,7 +123,21 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
             if config.sft.only_success and not episode.success.get(turn.role):
                 continue
             items[policy].append(_item(turn, policy, renderers[policy]))
+    _refuse_longer(config, items)
     return items
+
+
+def _refuse_longer(config: RunConfig, items: dict[str, list[Item]]) -> None:
+    """Refuse to teach what could never be sampled."""
+    limit = config.rollout.max_reply_tokens
+    for policy, some in items.items():
+        longest = max((len(item.response_ids) for item in some), default=0)
+        if longest > limit:
+            problem = (
+                f"'{policy}' would be taught replies of up to {longest} tokens, and rollout."
+                f"max_reply_tokens cuts what it says after {limit}; set it to {longest}"
+            )
+            raise ConfigError("sft", [problem])
 
 
 def _item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:

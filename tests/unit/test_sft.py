@@ -92,6 +92,18 @@ def test_a_reply_that_was_cut_teaches_no_end(model: Path) -> None:
     assert item.response_ids.tolist() == renderer.encode(turn.text)[:-1].tolist()
 
 
+def test_a_script_is_not_cut_and_what_could_not_be_sampled_is_not_taught(model: Path) -> None:
+    """A limit of the policy's tokens is none of a script's bytes."""
+    rollout = config(model).rollout.model_copy(update={"max_reply_tokens": 1})
+    run = config(model).model_copy(update={"rollout": rollout})
+    episodes = source_episodes(run)
+    assert [t.text for e in episodes for t in e.trunk_turns()] == [
+        t.text for e in source_episodes(config(model)) for t in e.trunk_turns()
+    ]
+    with pytest.raises(ConfigError, match=r"max_reply_tokens cuts .* after 1; set it to \d+"):
+        items_by_policy(run, episodes)
+
+
 def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
     options = {
         "loss": {"kl": 0.1, "entropy": 0.1},

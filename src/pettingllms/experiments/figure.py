@@ -141,6 +141,7 @@ class Page:
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         if lines.is_share:
+            axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # whole percents
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         self._name_ends(axes, ends)
 
