@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pettingllms.errors import DataError
 
@@ -46,7 +47,7 @@ def _row(path: Path, at: int, line: str) -> ShortAnswer:
     if not isinstance(question, str) or not question.strip():
         raise DataError(f"{path}, row {at}: 'question' must be a text, got {question!r:.40}")
     given = row.get("golden_answers", row.get("answer"))
-    answers = given if isinstance(given, list) else [given]
+    answers: list[Any] = given if isinstance(given, list) else [given]
     if not answers or not all(isinstance(one, str) and one.strip() for one in answers):
         raise DataError(f"{path}, row {at}: 'answer' must be a text or several, got {given!r:.40}")
     return ShortAnswer(question.strip(), tuple(one.strip() for one in answers))

@@ -54,11 +54,15 @@ def read_questions(file: str) -> tuple[SqlRow, ...]:
 def _row(path: Path, at: int, row: Any) -> SqlRow:
     if not isinstance(row, dict):
         raise DataError(f"{path}, row {at}: expected an object, got {type(row).__name__}")
-    query = row.get("query", row.get("SQL"))
-    for name, value in (("question", row.get("question")), ("query", query)):
-        if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{path}, row {at}: '{name}' must be a text, got {value!r:.40}")
-    return SqlRow(row["question"].strip(), query.strip(), _database(path, at, row.get("db_id")))
+    question = _text(path, at, "question", row.get("question"))
+    query = _text(path, at, "query", row.get("query", row.get("SQL")))
+    return SqlRow(question, query, _database(path, at, row.get("db_id")))
+
+
+def _text(path: Path, at: int, name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"{path}, row {at}: '{name}' must be a text, got {value!r:.40}")
+    return value.strip()
 
 
 def _database(path: Path, at: int, db_id: Any) -> Path:

@@ -71,7 +71,7 @@ ATTACKS = [
     "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT COUNT(*) FROM n",
     "SELECT COUNT(*) FROM orders a, orders b, orders c, orders d, orders e",
     "SELECT zeroblob(1000000000)",
-    "SELECT printf('%.*c', 100000000, 'x')",
+    "SELECT hex(zeroblob(90000))",
     "SELECT a.id FROM orders a, orders b",
     "BEGIN",
     "EXPLAIN DELETE FROM orders",
@@ -135,8 +135,9 @@ def test_no_question_is_in_both_splits_and_all_templates_come_up():
         for split in ("train", "test")
     }
     assert not asked["train"] & asked["test"]
-    begins = {text[:14] for texts in asked.values() for text in texts}
-    assert begins == {template.text[:14] for template in TEMPLATES}
+    for template in TEMPLATES:
+        begin = template.text.split("{")[0]
+        assert any(text.startswith(begin) for texts in asked.values() for text in texts), begin
 
 
 def test_the_level_bounds_the_question():
@@ -194,10 +195,10 @@ def test_the_writer_sees_what_the_explorer_saw_and_a_failed_query_may_be_written
     seen = env.observe(state, "writer")[-1].content
     assert f"CREATE TABLE {needed}" in seen
     assert "Use the dates." in seen
-    result = env.step(state, {"writer": "<answer>SELECT nothing FROM nowhere</answer>"})
+    result = env.step(state, {"writer": "<answer>SELECT name FROM nowhere</answer>"})
     assert not result.state.over
     assert "no such table: nowhere" in env.observe(result.state, "writer")[-1].content
-    last = env.step(result.state, {"writer": "<answer>SELECT nothing FROM nowhere</answer>"})
+    last = env.step(result.state, {"writer": "<answer>SELECT name FROM nowhere</answer>"})
     assert last.state.over
     assert last.rewards.team.value == 0.0
 

@@ -35,8 +35,8 @@ def play_hasty(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def _search(env: Any, query: str) -> str:
-    style = "llama" if env.config.terse else env.config.tool_calls
-    return as_call(ToolCall("search", (("query", query),)), style)
+    call = ToolCall("search", (("query", query),))
+    return as_call(call, "llama" if env.config.terse else env.config.tool_calls)
 
 
 PLAYERS: Mapping[str, Player] = {

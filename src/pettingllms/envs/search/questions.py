@@ -40,7 +40,8 @@ def make_question(world_seed: int, seed: int, max_hops: int) -> Question:
 def _walk(
     world: World, rng: random.Random, thing: str, kind: str, num_hops: int
 ) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]] | None:
-    phrase, hops = thing, []
+    phrase = thing
+    hops: list[tuple[str, str]] = []
     for at in range(num_hops):
         last = at == num_hops - 1
         ways = [
