@@ -75,6 +75,10 @@ class RecordError(PettingError, ValueError):
     """An episode file that cannot be read."""
 
 
+class DataError(PettingError, ValueError):
+    """A data file that cannot be read; the message names the file and the row."""
+
+
 def describe(error: BaseException) -> str:
     """An exception by its name and its words, even if it fails to say them."""
     try:

@@ -1,0 +1,173 @@
+"""Rows of a data file, whatever it is written in: JSON lines, CSV or parquet, packed by gzip or not.
+
+A row that is not what it should be is an error with its file and its number, never a row that is
+left out: a data set that shrinks in silence gives a figure that nobody can repeat.
+"""
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import DataError, nearest
+
+MAX_FIELD = 1 << 24
+"""Letters of one field of a CSV file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: where it stands, and its values by name."""
+
+    file: str
+    number: int
+    """From 1. In JSON lines it is the number of the line; the head of a CSV file is not counted."""
+    values: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file's name and the row's number: what a message about the problem can say."""
+        return f"{Path(self.file).name}:{self.number}"
+
+    def wrong(self, what: str) -> DataError:
+        """The error for something that is wrong with this row."""
+        return DataError(f"{self.file}, row {self.number}: {what}")
+
+    def has(self, key: str) -> bool:
+        """Whether the row has a value of that name."""
+        return self.values.get(key) is not None
+
+    def get(self, key: str, kind: type | tuple[type, ...], what: str) -> Any:
+        """A value that must be there; `what` says in words what it must be."""
+        if key not in self.values:
+            close = nearest(key, [str(name) for name in self.values])
+            raise self.wrong(f"has no '{key}'; expected {what}, {close}")
+        value = self.values[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(f"'{key}' is {value!r:.60}; expected {what}")
+        return value
+
+    def text(self, key: str) -> str:
+        """A text that is not empty."""
+        found = str(self.get(key, str, "a text")).strip()
+        if not found:
+            raise self.wrong(f"'{key}' is empty; expected a text")
+        return found
+
+    def first(self, *keys: str) -> str:
+        """The first of these names that the row has; the first of all if it has none."""
+        return next((key for key in keys if self.has(key)), keys[0])
+
+
+def read_rows(path: str | Path) -> Iterator[Row]:
+    """Every row of a file, or of all files of a folder; how one is written follows from its name."""
+    if Path(path).is_dir():
+        for file in sorted(part for part in Path(path).rglob("*") if part.is_file()):
+            yield from _rows_of(file)
+    else:
+        yield from _rows_of(Path(path))
+
+
+def _rows_of(file: Path) -> Iterator[Row]:
+    packed = file.suffix == ".gz"
+    kind = Path(file.stem if packed else file.name).suffix.lower()
+    readers = {".jsonl": _json_lines, ".json": _json, ".csv": _csv}
+    if kind == ".parquet" and not packed:
+        return _parquet(file)
+    if kind not in readers:
+        names = f"{', '.join(readers)}, each with .gz or without, or .parquet"
+        raise DataError(f"{file}: cannot tell how it is written; end its name in {names}")
+    return readers[kind](file, _text_of(file, packed))
+
+
+def _text_of(file: Path, packed: bool) -> str:
+    try:
+        raw = file.read_bytes()
+        return (gzip.decompress(raw) if packed else raw).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        row = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{file}, row {row}: not UTF-8 ({error.reason})") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{file}, row 1: not a whole gzip file ({error})") from None
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror or error}") from None
+
+
+def _json(file: Path, text: str) -> Iterator[Row]:
+    """One list of objects, one object, or JSON lines under another name."""
+    whole = None
+    if text.lstrip().startswith("[") or len(text.split("\n", 1)[0].strip()) == 1:
+        whole = _json_value(str(file), 1, text)
+    if whole is None:
+        yield from _json_lines(file, text)
+        return
+    for number, value in enumerate(whole if isinstance(whole, list) else [whole], start=1):
+        yield _row_of(str(file), number, value)
+
+
+def _json_lines(file: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield _row_of(str(file), number, _json_value(str(file), number, line))
+
+
+def _json_value(file: str, number: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file}, row {number}: not JSON ({error})") from None
+
+
+def _row_of(file: str, number: int, value: Any) -> Row:
+    if not isinstance(value, dict):
+        what = type(value).__name__
+        raise DataError(f"{file}, row {number}: a JSON {what}; expected an object")
+    return Row(file, number, value)
+
+
+def _csv(file: Path, text: str) -> Iterator[Row]:
+    csv.field_size_limit(MAX_FIELD)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    number = 0
+    try:
+        names = next(reader, [])
+        if not names or len(set(names)) < len(names):
+            raise DataError(f"{file}, row 0: the head is {names!r:.60}; expected names, each once")
+        for number, values in enumerate(reader, start=1):
+            if len(values) != len(names):
+                raise DataError(
+                    f"{file}, row {number}: {len(values)} fields; expected {len(names)}, as in the "
+                    "head"
+                )
+            yield Row(str(file), number, dict(zip(names, values, strict=True)))
+    except csv.Error as error:
+        raise DataError(f"{file}, row {number + 1}: not CSV ({error})") from None
+
+
+def _parquet(file: Path) -> Iterator[Row]:
+    try:
+        import duckdb
+    except ImportError:
+        raise DataError(
+            f"{file}: parquet is read by duckdb, which is not installed; "
+            "pip install 'pettingllms[data]'"
+        ) from None
+    if not file.is_file():
+        raise DataError(f"{file}: cannot be read: no such file")
+    try:
+        found = duckdb.connect().read_parquet(_unglobbed(str(file)))
+        names, rows = found.columns, found.fetchall()
+    except duckdb.Error as error:
+        raise DataError(f"{file}, row 1: not parquet ({str(error).splitlines()[0]})") from None
+    for number, values in enumerate(rows, start=1):
+        yield Row(str(file), number, dict(zip(names, values, strict=True)))
+
+
+def _unglobbed(path: str) -> str:
+    """The path with the signs escaped that duckdb would take for a pattern."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)

@@ -1,0 +1,5 @@
+"""Grading mathematics outside of our processes."""
+
+
+
+
