@@ -79,6 +79,10 @@ class DataError(PettingError, ValueError):
     """A data file that cannot be read; the message names the file and the row."""
 
 
+class GraderError(PettingError):
+    """A grader that cannot be started, or that gave no verdict."""
+
+
 def describe(error: BaseException) -> str:
     """An exception by its name and its words, even if it fails to say them."""
     try:

@@ -87,6 +87,7 @@ def rewritten(text: str) -> str:
         return f"{found.group(1)}\\times 10^{{{int(found.group(2))}}}"
     if found := MIXED.fullmatch(text):
         return f"{found.group(1)}\\frac{{{found.group(2)}}}{{{found.group(3)}}}"
+    text = re.sub(r"\\[dtc]?frac\s*(\d)\s+(\d)", r"\\frac{\1}{\2}", text)
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
     text = re.sub(r"(?<![\\A-Za-z])oo(?![A-Za-z])", r"\\infty ", text)
     text = re.sub(r"(?<![\\A-Za-z])i(?![A-Za-z])", " i ", text)

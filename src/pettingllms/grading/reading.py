@@ -3,10 +3,26 @@
 Imported by the worker alone: no other process reads what a model wrote as mathematics.
 """
 
+import re
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from pettingllms.grading.forms import Written, base_in, words_in, written
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+BESIDE = re.compile(r"(?<![_\d.])\d[\d.]*\s+[\d.]")
+"""Two numbers with nothing between them, which math-verify adds up."""
+WARM = (
+    ("\\frac{1}{2}", "0.5"),
+    ("x^2+2x+1", "(x+1)^2"),
+    ("\\{1,2\\}", "\\{2,1\\}"),
+    ("2\\sqrt{3}", "\\sqrt{12}"),
+    ("x \\le 1", "(-\\infty,1]"),
+    ("(1,\\frac{\\pi}{2})", "(1,2)"),
+    ("3+4i", "4i+3"),
+)
+"""Read before the first child is forked: what the parser learns of its grammar, all of them have."""
 
 
 class MathVerify:
@@ -15,14 +31,17 @@ class MathVerify:
     def __init__(self) -> None:
         import math_verify
         from latex2sympy2_extended import NormalizationConfig
+        from sympy import I
 
         how = NormalizationConfig(
             basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"
         )
         self._lib = math_verify
+        self._imaginary = I
         self._how = [math_verify.LatexExtractionConfig(normalization_config=how)]
         self._truth = lru_cache(maxsize=4096)(self._parsed)
-        self.same("\\frac{1}{2}", "0.5")
+        for answer, truth in WARM:
+            self.same(answer, truth)
 
     def same(self, answer: str, truth: str) -> bool:
         """Whether an answer is the truth, both as they were written."""
@@ -32,6 +51,10 @@ class MathVerify:
         given, right = written(answer), written(truth)
         if given.unit and right.unit and given.unit != right.unit:
             return False
+        if BESIDE.search(given.text):
+            return False
+        if NUMBER.fullmatch(given.text) and NUMBER.fullmatch(right.text) and not given.percent and not right.percent:
+            return Decimal(given.text) == Decimal(right.text)
         based = base_in(given.text), base_in(right.text)
         if all(based):
             return based[0] == based[1]
@@ -52,10 +75,10 @@ class MathVerify:
         return [self._settled(part) for part in found]
 
     def _settled(self, part: Any) -> Any:
-        """An expression with `i` worked out: it is left as it was written otherwise."""
-        from sympy import Basic, I
-
-        return part.doit() if isinstance(part, Basic) and part.has(I) else part
+        """With the letter i as the imaginary unit, which it is in answers."""
+        names = getattr(part, "free_symbols", ())
+        units = {name: self._imaginary for name in names if name.name == "i"}
+        return part.subs(units).doit() if units else part
 
 
 def _ways(given: Written, right: Written) -> list[tuple[str, str]]:
