@@ -102,6 +102,8 @@ ENVIRONMENTS = Registry(
         "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
+        "math-v1": "pettingllms.envs.math:Math",
+        "debate-v1": "pettingllms.envs.debate:Debate",
     },
 )
 
