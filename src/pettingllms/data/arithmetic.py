@@ -28,7 +28,11 @@ def make(seed: int, num_steps: int = 2) -> Problem:
     for _ in range(num_steps):
         change, sentence, after, step = _change(rng, stock, other, thing, before)
         sentences.append(sentence)
-        formula, stock, before = f"({formula}){step}" if step[0] in "*/" else formula + step, after, change
+        formula, stock, before = (
+            f"({formula}){step}" if step[0] in "*/" else formula + step,
+            after,
+            change,
+        )
     sentences.append(f"How many {thing} does {name} have now?")
     text = " ".join(sentences).replace("NAME", name)
     return Problem(f"arithmetic:{seed}:{num_steps}", text, str(stock), short=f"{formula}=")

@@ -14,7 +14,9 @@ def anli(row: Row) -> Problem:
     given = str(row.get(key, (str, int), f"one of {', '.join(LABELS)}")).strip()
     label = SHORT.get(given, given)
     if label not in LABELS:
-        raise row.wrong(f"'{key}' is {given!r:.40}; expected one of {', '.join(LABELS)}, or e, n, c")
+        raise row.wrong(
+            f"'{key}' is {given!r:.40}; expected one of {', '.join(LABELS)}, or e, n, c"
+        )
     context = row.text(row.first("context", "premise"))
     statement = row.text(row.first("hypothesis", "statement"))
     return Problem(row.name, asked(context, statement), label, LABELS)

@@ -107,4 +107,3 @@ def last_boxed(text: str) -> str | None:
             if depth == 0:
                 return text[opened:at].strip()
     return None
-

@@ -68,9 +68,7 @@ def fetched(name: str, part: Part) -> str:
     """The file of a set on this machine, fetched from the hub if it is not here yet."""
     repo, files = HUB.get(name, ("", {}))
     if part not in files:
-        raise DataError(
-            f"'{name}' cannot be fetched to {part} with; give a file: \"{name}:FILE\""
-        )
+        raise DataError(f"'{name}' cannot be fetched to {part} with; give a file: \"{name}:FILE\"")
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError
@@ -84,5 +82,5 @@ def fetched(name: str, part: Part) -> str:
     except (HfHubHTTPError, OSError) as error:
         raise DataError(
             f"'{name}' cannot be fetched from {repo}: {str(error).splitlines()[0]}; give a file: "
-            f"\"{name}:FILE\""
+            f'"{name}:FILE"'
         ) from None

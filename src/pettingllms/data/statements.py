@@ -17,7 +17,9 @@ def make(seed: int, num_steps: int = 2) -> Problem:
     thing = rng.choice(THINGS)
     row = rng.sample(NAMES, num_steps + 2)
     apart, row = row[0], row[1:]
-    told = [f"{more} has more {thing} than {less}." for more, less in zip(row, row[1:], strict=False)]
+    told = [
+        f"{more} has more {thing} than {less}." for more, less in zip(row, row[1:], strict=False)
+    ]
     told.append(f"{apart} has more {thing} than {row[-1]}.")
     rng.shuffle(told)
     label = rng.choice(LABELS)

@@ -15,7 +15,8 @@ from pettingllms.config import EnvConfig
 from pettingllms.data import Problem
 from pettingllms.data.maths import last_boxed
 from pettingllms.envs.answers import CLOSE, OPEN, BadReply
-from pettingllms.grading import Verdict, grade, same_text
+from pettingllms.grading import Verdict, grade
+from pettingllms.grading.forms import written
 
 HOW_TO_BOX = r"You may think first. Give your answer last, as \boxed{...}."
 SIGNS = frozenset(string.ascii_letters + string.digits + r" +-*/=^_{}()[]\,.:;!|&%$'~<>°π")
@@ -76,9 +77,9 @@ def judged(problem: Problem, answer: str) -> Verdict:
     return grade(answer, problem.answer)
 
 
-def alike(one: str, other: str) -> bool:
-    """Whether two roles wrote the same answer."""
-    return same_text(one, other)
+def spelt(answer: str) -> str:
+    """An answer in the form that others of the same spelling have; nothing is worked out."""
+    return "".join(written(answer).text.split())
 
 
 def other_answer(problem: Problem, rng: random.Random) -> str:

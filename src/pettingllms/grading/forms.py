@@ -23,7 +23,9 @@ GROUPS = re.compile(r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?![\d])")
 POWER_OF_TEN = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,4})")
 MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)")
 CURRENCY = re.compile(r"(?:\\?\$|€|£|¥|₹|USD|EUR|GBP)\s*(?=[-\d.(\\])")
-UNIT_IN_TEXT = re.compile(rf"(?P<number>.*[\d}})]){SPACE}{TEXT}\{{(?P<unit>[^{{}}]*)\}}(?:\^\{{?\d\}}?)?")
+UNIT_IN_TEXT = re.compile(
+    rf"(?P<number>.*[\d}})]){SPACE}{TEXT}\{{(?P<unit>[^{{}}]*)\}}(?:\^\{{?\d\}}?)?"
+)
 UNIT = re.compile(
     rf"(?P<number>.*[\d}})]){SPACE}(?P<unit>[A-Za-z]{{2,}}(?:[ /]+[A-Za-z]+)*)(?:\^\{{?[23]\}}?)?"
 )

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import GraderError
-from pettingllms.grading.forms import written
 from pettingllms.types import Failed, Reward, Scored
 
 SECONDS = 3.0
@@ -71,11 +70,6 @@ def refusal(answer: str) -> str | None:
         depth += (sign in "([{") - (sign in ")]}")
         deepest = max(deepest, depth)
     return f"it is nested {deepest} deep" if deepest > MAX_DEPTH else None
-
-
-def same_text(one: str, other: str) -> bool:
-    """Whether two answers are written alike; nothing is worked out."""
-    return "".join(written(one).text.split()) == "".join(written(other).text.split())
 
 
 class Worker:

@@ -53,7 +53,12 @@ class MathVerify:
             return False
         if BESIDE.search(given.text):
             return False
-        if NUMBER.fullmatch(given.text) and NUMBER.fullmatch(right.text) and not given.percent and not right.percent:
+        if (
+            NUMBER.fullmatch(given.text)
+            and NUMBER.fullmatch(right.text)
+            and not given.percent
+            and not right.percent
+        ):
             return Decimal(given.text) == Decimal(right.text)
         based = base_in(given.text), base_in(right.text)
         if all(based):

@@ -14,7 +14,9 @@ class Bubblewrap:
 
     def run(self, program: Program, limits: Limits = Limits()) -> Outcome:  # noqa: B008
         """Run to the end, or to the time limit."""
-        command = ("/usr/bin/python3", "-I") if program.command[0] == "python" else program.command[:1]
+        command = (
+            ("/usr/bin/python3", "-I") if program.command[0] == "python" else program.command[:1]
+        )
         with tempfile.TemporaryDirectory() as folder:
             for name, content in program.files.items():
                 path = Path(folder, name)
@@ -23,12 +25,39 @@ class Bubblewrap:
             start = time.monotonic()
             try:
                 done = subprocess.run(  # noqa: S603
-                    ["/usr/bin/bwrap", "--unshare-all", "--die-with-parent", "--clearenv",
-                     "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin",
-                     "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
-                     "--proc", "/proc", "--dev", "/dev", "--bind", folder, "/work",
-                     "--chdir", "/work", *command, *program.command[1:]],
-                    input=program.stdin, capture_output=True, timeout=limits.seconds, check=False,
+                    [
+                        "/usr/bin/bwrap",
+                        "--unshare-all",
+                        "--die-with-parent",
+                        "--clearenv",
+                        "--ro-bind",
+                        "/usr",
+                        "/usr",
+                        "--symlink",
+                        "usr/bin",
+                        "/bin",
+                        "--symlink",
+                        "usr/lib",
+                        "/lib",
+                        "--symlink",
+                        "usr/lib64",
+                        "/lib64",
+                        "--proc",
+                        "/proc",
+                        "--dev",
+                        "/dev",
+                        "--bind",
+                        folder,
+                        "/work",
+                        "--chdir",
+                        "/work",
+                        *command,
+                        *program.command[1:],
+                    ],
+                    input=program.stdin,
+                    capture_output=True,
+                    timeout=limits.seconds,
+                    check=False,
                 )
             except subprocess.TimeoutExpired:
                 return Outcome("timeout", None, "", "", time.monotonic() - start)

@@ -12,11 +12,11 @@ from pettingllms.data.tasks import ProblemTasks
 from pettingllms.envs.answering import (
     HOW_TO_BOX,
     ProblemConfig,
-    alike,
     boxed_in,
     in_box,
     judged,
     other_answer,
+    spelt,
 )
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
@@ -45,24 +45,26 @@ class MathConfig(ProblemConfig):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The last thing that a role came to."""
+    """What a role has come to."""
 
     role: str
     answer: str | None = None
+    """The answer in force; None if there is none."""
     verdict: Verdict = Verdict()
     note: str = ""
-    """Why there is no answer: a refusal, or how the program ended."""
+    """What is to be said of the last reply, if it gave no answer."""
+    refused: bool = False
+    """Whether the last reply was refused. The answer before it then stays in force."""
 
     def told(self, viewer: str) -> str:
-        """One line about it for the viewer."""
-        own = self.role == viewer
-        if self.role == TOOL:
-            whose = "Your program" if own else "The tool's program"
-            return f"{whose} {self.note or f'printed: {self.answer}'}."
-        if self.answer is None:
-            return f"{'Your' if own else 'The reasoner'} {'reply' if own else 'gave a reply that'} " \
-                f"was refused: {self.note}."
-        return f"{'Your' if own else 'The reasoner'}{' answer' if own else chr(39) + 's answer'}: {self.answer}"
+        """What the viewer is told of it."""
+        whose = "Your" if self.role == viewer else f"The {self.role}'s"
+        what = "program" if self.role == TOOL else "reply"
+        lines = [f"{whose} {what} {self.note}."] if self.note else []
+        if self.answer is not None:
+            still = " still" if self.note else ""
+            lines.append(f"{whose} answer is{still}: {self.answer}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,7 @@ class Math(Environment[Work, MathConfig]):
     def __init__(self, config: MathConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
-        self._problems = ProblemTasks(
-            c.data, c.test_data, c.num_tasks, c.num_steps, c.test_share
-        )
+        self._problems = ProblemTasks(c.data, c.test_data, c.num_tasks, c.num_steps, c.test_share)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -118,10 +118,10 @@ class Math(Environment[Work, MathConfig]):
         return [system(self._part(role)), user("\n\n".join(parts))]
 
     def step(self, state: Work, replies: Mapping[str, str]) -> StepResult[Work]:
-        found = {role: self._find(state.problem, role, replies[role]) for role in state.turn}
+        found = {role: self._find(state, role, replies[role]) for role in state.turn}
         after = self._advance(state, found)
         process = {role: self._gain(state.of(role), now) for role, now in found.items()}
-        metrics = {"illegal": float(any(map(_illegal, found.values())))}
+        metrics = {"illegal": float(any(one.refused for one in found.values()))}
         if TOOL in found:
             metrics["ran"] = float(found[TOOL].answer is not None)
         if not after.over:
@@ -140,7 +140,9 @@ class Math(Environment[Work, MathConfig]):
     def redeal(self, state: Work, role: str, rng: random.Random) -> Work:
         """Another truth: nobody is shown it, or whether an answer is right."""
         truth = other_answer(state.problem, rng)
-        found = tuple(replace(one, verdict=Verdict(right=rng.random() < 0.5)) for one in state.found)
+        found = tuple(
+            replace(one, verdict=Verdict(right=rng.random() < 0.5)) for one in state.found
+        )
         return replace(state, problem=replace(state.problem, answer=truth), found=found)
 
     def reply_of(self, typed: str) -> str:
@@ -155,26 +157,23 @@ class Math(Environment[Work, MathConfig]):
     def _first(self) -> tuple[str, ...]:
         return ROLES if self.config.order == "together" else (TOOL,)
 
-    def _find(self, problem: Problem, role: str, reply: str) -> Found:
-        terse = self.config.terse
+    def _find(self, state: Work, role: str, reply: str) -> Found:
+        problem, c = state.problem, self.config
         try:
             if role == REASONER:
-                answer = boxed_in(reply, problem, terse)
+                answer = boxed_in(reply, problem, c.terse)
                 return Found(role, answer, judged(problem, answer))
-            source = programs.program_in(reply, terse)
-        except BadReply as refused:
-            note = f"was refused: {refused}" if role == TOOL else str(refused)
-            return Found(role, None, Verdict(refusal=str(refused)), note)
-        c = self.config
+            source = programs.program_in(reply, c.terse)
+        except BadReply as refusal:
+            return replace(state.of(role), note=f"was refused: {refusal}", refused=True)
         printed = programs.run(source, c.program_seconds, c.program_memory_mb)
         if printed.answer is None:
-            return Found(role, None, Verdict(), printed.note)
+            return Found(role, note=printed.note)
         return Found(role, printed.answer, judged(problem, printed.answer))
 
     def _advance(self, state: Work, found: Mapping[str, Found]) -> Work:
-        kept = [found.get(role, state.of(role)) for role in ROLES if role in found or state.found]
-        spoken = tuple(one for one in kept if one.role in found or one in state.found)
-        after = replace(state, found=spoken)
+        known = {one.role: one for one in state.found} | found
+        after = replace(state, found=tuple(known[role] for role in ROLES if role in known))
         if REASONER not in state.turn:
             return replace(after, turn=(REASONER,))
         over = state.round == self.config.max_rounds or _agree(after)
@@ -182,7 +181,7 @@ class Math(Environment[Work, MathConfig]):
 
     def _gain(self, before: Found, now: Found) -> Reward:
         """What a reply added: a right answer earns once, and losing it costs as much."""
-        if _illegal(now):
+        if now.refused:
             return Scored(self.config.illegal_reward)
         was = float(before.verdict.right)
         return now.verdict.reward(1.0 - was, -was)
@@ -208,13 +207,9 @@ class Math(Environment[Work, MathConfig]):
         )
 
 
-def _illegal(found: Found) -> bool:
-    return found.verdict.refusal is not None and found.answer is None
-
-
 def _agree(state: Work) -> bool:
     one, other = (state.of(role).answer for role in ROLES)
-    return one is not None and other is not None and alike(one, other)
+    return one is not None and other is not None and spelt(one) == spelt(other)
 
 
 def _ask(role: str) -> str:

@@ -10,7 +10,11 @@ from pettingllms.sandbox import Limits, open_sandbox, python
 
 BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 MAX_LETTERS = 8000
-ENDS = {"timeout": "took too long", "memory": "needed too much memory", "output": "printed too much"}
+ENDS = {
+    "timeout": "took too long",
+    "memory": "needed too much memory",
+    "output": "printed too much",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +57,7 @@ def run(source: str, seconds: float, memory_mb: int) -> Printed:
 def _error_in(stderr: str) -> str:
     """The kind of error that ended a program: a name, and none of its words."""
     lines = stderr.strip().splitlines()
-    kind = re.match(r"([A-Za-z]{1,40}(?:Error|Exception|Exit|Interrupt))\b", lines[-1] if lines else "")
+    kind = re.match(
+        r"([A-Za-z]{1,40}(?:Error|Exception|Exit|Interrupt))\b", lines[-1] if lines else ""
+    )
     return f"ended with {kind.group(1)}" if kind else "ended with an error"
