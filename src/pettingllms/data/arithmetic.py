@@ -9,13 +9,19 @@ from collections.abc import Callable
 
 from pettingllms.data.problems import Problem
 
-NAMES = "Ada Ben Carla Deng Emeka Fatima Goran Hana Ivo Jun Kofi Lena Mira Noor Olga Pablo".split()
-THINGS = "apples books cards coins eggs marbles pencils shells stamps stickers tickets".split()
+NAMES = (
+    *("Ada", "Ben", "Carla", "Deng", "Emeka", "Fatima", "Goran", "Hana"),
+    *("Ivo", "Jun", "Kofi", "Lena", "Mira", "Noor", "Olga", "Pablo"),
+)
+THINGS = (
+    *("apples", "books", "cards", "coins", "eggs", "marbles"),
+    *("pencils", "shells", "stamps", "stickers", "tickets"),
+)
 PLACES = ("a box", "a drawer", "a bag", "a basket", "a jar")
 MAX_STOCK = 400
 
-Change = Callable[[random.Random, int, str, str], tuple[str, int, str] | None]
-"""Stock, name and thing in; a sentence, the new stock and the step as a formula out."""
+Change = Callable[[random.Random, int], tuple[str, int, str] | None]
+"""A stock in; a sentence, the new stock and the step as a formula out, or None if it cannot be."""
 
 
 def make(seed: int, num_steps: int = 2) -> Problem:
@@ -23,56 +29,54 @@ def make(seed: int, num_steps: int = 2) -> Problem:
     rng = random.Random(seed)
     name, other = rng.sample(NAMES, 2)
     thing, stock = rng.choice(THINGS), rng.randint(3, 40)
-    sentences = [f"{name} has {stock} {thing} in {rng.choice(PLACES)}."]
-    formula, before = str(stock), None
+    told = [f"NAME has {stock} THINGS in {rng.choice(PLACES)}."]
+    formula, last = str(stock), None
     for _ in range(num_steps):
-        change, sentence, after, step = _change(rng, stock, other, thing, before)
-        sentences.append(sentence)
-        formula, stock, before = (
-            f"({formula}){step}" if step[0] in "*/" else formula + step,
-            after,
-            change,
-        )
-    sentences.append(f"How many {thing} does {name} have now?")
-    text = " ".join(sentences).replace("NAME", name)
+        last, (sentence, stock, step) = _change(rng, stock, last)
+        told.append(sentence)
+        formula = f"({formula}){step}" if step[0] in "*/" else f"{formula}{step}"
+    text = " ".join([*told, "How many THINGS does NAME have now?"])
+    for word, meant in (("NAME", name), ("OTHER", other), ("THINGS", thing)):
+        text = text.replace(word, meant)
     return Problem(f"arithmetic:{seed}:{num_steps}", text, str(stock), short=f"{formula}=")
 
 
 def _change(
-    rng: random.Random, stock: int, other: str, thing: str, before: Change | None
-) -> tuple[Change, str, int, str]:
+    rng: random.Random, stock: int, last: Change | None
+) -> tuple[Change, tuple[str, int, str]]:
+    """A change that fits the stock, and that is not of the same kind as the last one."""
     while True:
         change = rng.choice(CHANGES)
-        made = None if change is before else change(rng, stock, other, thing)
+        made = None if change is last else change(rng, stock)
         if made is not None and made[1] <= MAX_STOCK:
-            return change, *made
+            return change, made
 
 
-def _gets(rng: random.Random, stock: int, other: str, thing: str) -> tuple[str, int, str]:
+def _gets(rng: random.Random, stock: int) -> tuple[str, int, str]:
     more = rng.randint(2, 30)
-    return f"{other} gives NAME {more} {thing}.", stock + more, f"+{more}"
+    return f"OTHER gives NAME {more} THINGS.", stock + more, f"+{more}"
 
 
-def _buys(rng: random.Random, stock: int, other: str, thing: str) -> tuple[str, int, str]:
+def _buys(rng: random.Random, stock: int) -> tuple[str, int, str]:
     packs, each = rng.randint(2, 6), rng.randint(2, 9)
-    told = f"NAME buys {packs} packs of {each} {thing} each."
+    told = f"NAME buys {packs} packs of {each} THINGS each."
     return told, stock + packs * each, f"+{packs}*{each}"
 
 
-def _loses(rng: random.Random, stock: int, other: str, thing: str) -> tuple[str, int, str] | None:
+def _loses(rng: random.Random, stock: int) -> tuple[str, int, str] | None:
     if stock < 3:
         return None
     less = rng.randint(1, stock - 1)
-    return f"NAME gives {less} of them to {other}.", stock - less, f"-{less}"
+    return f"NAME gives {less} of them to OTHER.", stock - less, f"-{less}"
 
 
-def _grows(rng: random.Random, stock: int, other: str, thing: str) -> tuple[str, int, str]:
+def _grows(rng: random.Random, stock: int) -> tuple[str, int, str]:
     times = rng.randint(2, 4)
     word = {2: "twice", 3: "three times", 4: "four times"}[times]
     return f"A week later NAME has {word} as many.", stock * times, f"*{times}"
 
 
-def _shares(rng: random.Random, stock: int, other: str, thing: str) -> tuple[str, int, str] | None:
+def _shares(rng: random.Random, stock: int) -> tuple[str, int, str] | None:
     ways = [ways for ways in range(2, 7) if stock % ways == 0 and stock > ways]
     if not ways:
         return None

@@ -5,6 +5,7 @@ from pettingllms.data.rows import Row
 
 LABELS = ("entailment", "neutral", "contradiction")
 SHORT = {label[0]: label for label in LABELS} | {str(at): name for at, name in enumerate(LABELS)}
+NAMES = ", ".join([*LABELS, *SHORT])
 """Labels as letters (the authors' files) and as numbers (the hub's)."""
 
 
@@ -14,9 +15,7 @@ def anli(row: Row) -> Problem:
     given = str(row.get(key, (str, int), f"one of {', '.join(LABELS)}")).strip()
     label = SHORT.get(given, given)
     if label not in LABELS:
-        raise row.wrong(
-            f"'{key}' is {given!r:.40}; expected one of {', '.join(LABELS)}, or e, n, c"
-        )
+        raise row.wrong(f"'{key}' is {given!r:.40}; expected one of {NAMES}")
     context = row.text(row.first("context", "premise"))
     statement = row.text(row.first("hypothesis", "statement"))
     return Problem(row.name, asked(context, statement), label, LABELS)

@@ -5,6 +5,7 @@ somebody of whom the text says too little.
 """
 
 import random
+from itertools import pairwise
 
 from pettingllms.data.arithmetic import NAMES, THINGS
 from pettingllms.data.inference import LABELS, asked
@@ -17,9 +18,7 @@ def make(seed: int, num_steps: int = 2) -> Problem:
     thing = rng.choice(THINGS)
     row = rng.sample(NAMES, num_steps + 2)
     apart, row = row[0], row[1:]
-    told = [
-        f"{more} has more {thing} than {less}." for more, less in zip(row, row[1:], strict=False)
-    ]
+    told = [f"{more} has more {thing} than {less}." for more, less in pairwise(row)]
     told.append(f"{apart} has more {thing} than {row[-1]}.")
     rng.shuffle(told)
     label = rng.choice(LABELS)

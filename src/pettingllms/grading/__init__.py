@@ -1,5 +1,5 @@
 """Grading mathematics outside of our processes."""
 
-from pettingllms.grading.grader import Grader, Verdict, grade, refusal
+from pettingllms.grading.grader import NO_VERDICT, Grader, Verdict, grade, refusal, start_grader
 
-__all__ = ["Grader", "Verdict", "grade", "refusal"]
+__all__ = ["NO_VERDICT", "Grader", "Verdict", "grade", "refusal", "start_grader"]

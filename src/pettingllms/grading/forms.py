@@ -32,10 +32,14 @@ UNIT = re.compile(
 PERCENT = re.compile(rf"(.*[\d}})]){SPACE}(?:\\?%|percent|percentage)")
 BASE = re.compile(r"([0-9A-Z]+)_\{?(\d+)\}?")
 WORDS = re.compile(r"[A-Za-z][A-Za-z '-]*")
-NOT_UNITS = frozenset(
-    "pi sin cos tan cot sec csc ln log exp sqrt and or percent infinity inf oo choose mod".split()
-)
-SHORT_UNITS = frozenset("cm mm km kg mg ml ft in yd mi lb oz hr hrs min mph kmh sq usd eur".split())
+NOT_UNITS = frozenset({
+    "pi", "sin", "cos", "tan", "cot", "sec", "csc", "ln", "log", "exp", "sqrt", "and", "or",
+    "percent", "infinity", "inf", "oo", "choose", "mod",
+})  # fmt: skip
+SHORT_UNITS = frozenset({
+    "cm", "mm", "km", "kg", "mg", "ml", "ft", "in", "yd", "mi", "lb", "oz", "hr", "hrs", "min",
+    "mph", "kmh", "sq", "usd", "eur",
+})  # fmt: skip
 SAME_UNITS = {
     "centimeter": "cm", "centimetre": "cm", "millimeter": "mm", "kilometer": "km",
     "kilometre": "km", "meter": "m", "metre": "m", "kilogram": "kg", "gram": "g", "feet": "ft",
@@ -63,7 +67,8 @@ def written(text: str) -> Written:
     number, currency = CURRENCY.subn("", whole, count=1)
     if found := UNIT_IN_TEXT.fullmatch(number) or UNIT.fullmatch(number):
         unit = found["unit"].strip(" ~.").casefold()
-        if found.re is UNIT_IN_TEXT or _is_unit(unit):
+        spaced = not number[: found.start("unit")].endswith(found["number"])
+        if found.re is UNIT_IN_TEXT or _is_unit(unit, spaced):
             return Written(rewritten(found["number"]), unit_name(unit))
     return Written(rewritten(number), "dollar" if currency else "")
 
@@ -118,12 +123,12 @@ def unit_name(unit: str) -> str:
     return SAME_UNITS.get(single, single)
 
 
-def _is_unit(words: str) -> bool:
-    """Whether plain letters behind a number are a unit: known ones, or words that no formula has."""
+def _is_unit(words: str, spaced: bool) -> bool:
+    """Whether letters behind a number are a unit: a known one, or a word that stands apart."""
     parts = re.split(r"[ /]+", words)
     if NOT_UNITS & set(parts):
         return False
-    return parts[0] in SHORT_UNITS or len(parts[0]) > 2
+    return parts[0] in SHORT_UNITS or (spaced and len(parts[0]) > 2)
 
 
 def _closes_early(inner: str, right: str) -> bool:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -55,6 +56,9 @@ class Verdict:
         if self.failure is not None:
             return Failed(f"no verdict on an answer: {self.failure}", "judge")
         return Scored(right if self.right else wrong)
+
+
+NO_VERDICT = Verdict()
 
 
 def refusal(answer: str) -> str | None:
@@ -104,8 +108,6 @@ class Worker:
 
     def end(self) -> None:
         """End the process and all that it forked."""
-        from contextlib import suppress
-
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
@@ -140,11 +142,17 @@ class Grader:
                 "pip install 'pettingllms[math]'"
             )
         self._limits = (seconds, memory_mb)
-        self._idle = queue.LifoQueue[Worker | None]()
+        self._idle = queue.Queue[Worker | None]()
         for _ in range(num_workers or min(4, os.cpu_count() or 1)):
             self._idle.put(None)
         self._kept: OrderedDict[tuple[str, str], Verdict] = OrderedDict()
         self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start every worker that is not running, and wait for none of them."""
+        for _ in range(self._idle.qsize()):
+            with suppress(queue.Empty):
+                self._idle.put(self._idle.get_nowait() or Worker(*self._limits))
 
     def grade(self, answer: str, truth: str) -> Verdict:
         """What there is to say of an answer to a problem with this truth."""
@@ -191,7 +199,7 @@ class Grader:
 
 
 @cache
-def _grader_of(process: int) -> Grader:
+def _grader_of(_process: int) -> Grader:
     """One pool for each process: pipes do not survive a fork."""
     import atexit
 
@@ -203,3 +211,8 @@ def _grader_of(process: int) -> Grader:
 def grade(answer: str, truth: str) -> Verdict:
     """What there is to say of an answer, by this process's own pool."""
     return _grader_of(os.getpid()).grade(answer, truth)
+
+
+def start_grader() -> None:
+    """Have the pool ready when the first answer comes: math-verify takes a second to load."""
+    _grader_of(os.getpid()).start()

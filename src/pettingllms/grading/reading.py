@@ -22,7 +22,7 @@ WARM = (
     ("(1,\\frac{\\pi}{2})", "(1,2)"),
     ("3+4i", "4i+3"),
 )
-"""Read before the first child is forked: what the parser learns of its grammar, all of them have."""
+"""Read before the first child is forked: all children have what the parser then knows."""
 
 
 class MathVerify:
@@ -53,12 +53,7 @@ class MathVerify:
             return False
         if BESIDE.search(given.text):
             return False
-        if (
-            NUMBER.fullmatch(given.text)
-            and NUMBER.fullmatch(right.text)
-            and not given.percent
-            and not right.percent
-        ):
+        if given.percent == right.percent and _numbers(given.text, right.text):
             return Decimal(given.text) == Decimal(right.text)
         based = base_in(given.text), base_in(right.text)
         if all(based):
@@ -87,12 +82,17 @@ class MathVerify:
 
 
 def _ways(given: Written, right: Written) -> list[tuple[str, str]]:
-    """What is compared with what: a percentage is a share, and is also often left without a sign."""
+    """What is compared with what: a percentage is a share, and often stands without its sign."""
     shown = [f"{side.text}\\%" if side.percent else side.text for side in (given, right)]
     ways = [(shown[0], shown[1])]
     if given.percent != right.percent and (right.percent or not _below_one(given.text)):
         ways.append((given.text, right.text))
     return ways
+
+
+def _numbers(*texts: str) -> bool:
+    """Whether these are plain numbers, which need no algebra."""
+    return all(NUMBER.fullmatch(text) for text in texts)
 
 
 def _below_one(text: str) -> bool:

@@ -28,7 +28,7 @@ from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.debate import players
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
-from pettingllms.grading import Verdict
+from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
@@ -55,7 +55,7 @@ class Said:
     """What a debater stands by."""
 
     answer: str | None = None
-    verdict: Verdict = Verdict()
+    verdict: Verdict = NO_VERDICT
     reason: str = ""
     score: bool | None = None
     """What the verifier holds of the answer; None if nobody asks it."""
@@ -100,8 +100,9 @@ class Debate(Environment[Floor, DebateConfig]):
         return self._problems.tasks(split)
 
     def reset(self, task: Task, seed: int) -> Floor:
+        start_grader()
         said = (Said(),) * len(self.roles)
-        return Floor(self._problems.problem(task), said, derive_seed("debate", task.seed, seed))
+        return Floor(self._problems.problem(task), said, derive_seed("debate", task.id, seed))
 
     def acting(self, state: Floor) -> tuple[str, ...]:
         return () if state.over else self.roles
@@ -109,11 +110,8 @@ class Debate(Environment[Floor, DebateConfig]):
     def observe(self, state: Floor, role: str) -> Sequence[Message]:
         if self.config.terse:
             asked = state.problem.short or state.problem.question
-            own, *others = self._seen_by(state, role)
-            known = (
-                " ".join(_tersely(said) for _, said in (own, *others)) if state.round > 1 else ""
-            )
-            return [user(f"{asked} {known}".strip())]
+            seen = self._seen_by(state, role) if state.round > 1 else []
+            return [user(" ".join([asked, *(_tersely(said) for _, said in seen)]))]
         parts = [state.problem.question, self._situation(state, role), "Answer the question."]
         return [system(self._part(state.problem)), user("\n\n".join(parts))]
 
@@ -212,10 +210,10 @@ class Debate(Environment[Floor, DebateConfig]):
             who = f"You answer a question, and go over your answer in {rounds} rounds."
         else:
             who = (
-                f"You are one of {count} debaters who answer a question over {rounds} rounds. After "
-                "each round you see what the others answered. They may be wrong, and so may you: "
-                "check, and change your answer or stay with it. What most say in the end is the "
-                "team's answer."
+                f"You are one of {count} debaters who answer a question over {rounds} rounds. "
+                "After each round you see what the others answered. They may be wrong, and so may "
+                "you: check, and change your answer or stay with it. What most say in the end is "
+                "the team's answer."
             )
         choose = f" The answer is one of: {', '.join(problem.choices)}." if problem.choices else ""
         why = f" You may add a line '{REASON} ...' in {HOW_TO_TALK}." if self.config.reasons else ""
@@ -224,8 +222,8 @@ class Debate(Environment[Floor, DebateConfig]):
 
 
 def _vote(said: Said) -> str:
-    """What an answer is counted as: all right ones are one answer, however they are written."""
-    return "right" if said.verdict.right else f"wrong {spelt(said.answer or '')}"
+    """What an answer is counted as: its spelling. Who counts does not know which is right."""
+    return spelt(said.answer or "")
 
 
 def _tersely(said: Said) -> str:

@@ -1,4 +1,4 @@
-"""Mathematics by two roles: one writes programs, one reasons, and each sees what the other found."""
+"""Mathematics by two roles: one writes programs, one reasons, each sees what the other found."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.math import players, programs
 from pettingllms.envs.solo import AllSeats
-from pettingllms.grading import Verdict
+from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
 TOOL, REASONER = "tool", "reasoner"
@@ -37,7 +37,7 @@ class MathConfig(ProblemConfig):
     both speak at the same time, and see each other's work of the round before."""
     max_rounds: int = Field(default=2, ge=1, le=20)
     """Rounds before the play ends. It ends earlier when both have the same answer."""
-    program_seconds: float = Field(default=5.0, gt=0, le=60)
+    program_seconds: float = Field(default=3.0, gt=0, le=60)
     """How long a program may run. `rollout.env_seconds` must be longer."""
     program_memory_mb: int = Field(default=512, ge=64)
     """Memory that a program may use."""
@@ -50,7 +50,7 @@ class Found:
     role: str
     answer: str | None = None
     """The answer in force; None if there is none."""
-    verdict: Verdict = Verdict()
+    verdict: Verdict = NO_VERDICT
     note: str = ""
     """What is to be said of the last reply, if it gave no answer."""
     refused: bool = False
@@ -103,6 +103,7 @@ class Math(Environment[Work, MathConfig]):
         return self._problems.tasks(split)
 
     def reset(self, task: Task, seed: int) -> Work:
+        start_grader()
         return Work(self._problems.problem(task), self._first())
 
     def acting(self, state: Work) -> tuple[str, ...]:
@@ -184,7 +185,7 @@ class Math(Environment[Work, MathConfig]):
         if now.refused:
             return Scored(self.config.illegal_reward)
         was = float(before.verdict.right)
-        return now.verdict.reward(1.0 - was, -was)
+        return now.verdict.reward(1.0 - was, 0.0 - was)
 
     def _round(self, state: Work) -> str:
         return f"Round {state.round} of {self.config.max_rounds}."
@@ -192,8 +193,8 @@ class Math(Environment[Work, MathConfig]):
     def _part(self, role: str) -> str:
         when = "after it" if self.config.order == "in_turn" else "at the same time"
         team = (
-            "You solve a problem of mathematics in a team of two. The tool writes a Python program; "
-            f"the reasoner answers {when}. The reasoner's last answer is the team's."
+            "You solve a problem of mathematics in a team of two. The tool writes a Python "
+            f"program; the reasoner answers {when}. The reasoner's last answer is the team's."
         )
         if role == TOOL:
             return (

@@ -27,10 +27,8 @@ class Printed:
 
 def program_in(reply: str, terse: bool = False) -> str:
     """The program of a reply; BadReply unless there is exactly one."""
-    if terse:
-        found = [] if OPEN in reply or CLOSE in reply else [reply]
-    else:
-        found = BLOCK.findall(reply)
+    tagged = OPEN in reply or CLOSE in reply
+    found = [reply] * (not tagged) if terse else BLOCK.findall(reply)
     if len(found) != 1 or not found[0].strip():
         raise BadReply(f"{len(found)} programs in the reply; give one, as ```python ... ```")
     if len(found[0]) > MAX_LETTERS or "\x00" in found[0]:
@@ -56,8 +54,6 @@ def run(source: str, seconds: float, memory_mb: int) -> Printed:
 
 def _error_in(stderr: str) -> str:
     """The kind of error that ended a program: a name, and none of its words."""
-    lines = stderr.strip().splitlines()
-    kind = re.match(
-        r"([A-Za-z]{1,40}(?:Error|Exception|Exit|Interrupt))\b", lines[-1] if lines else ""
-    )
+    last = (stderr.strip().splitlines() or [""])[-1]
+    kind = re.match(r"([A-Za-z]{1,40}(?:Error|Exception|Exit|Interrupt))\b", last)
     return f"ended with {kind.group(1)}" if kind else "ended with an error"
