@@ -25,16 +25,16 @@ from pettingllms.errors import GraderError
 from pettingllms.types import Failed, Reward, Scored
 
 SECONDS = 3.0
-"""How long one answer may take to read."""
+"""How long one answer may take to read, by the processor's time."""
 MEMORY_MB = 512
 """What one answer may need beyond what math-verify itself does."""
 MAX_LETTERS = 1000
 MAX_DEPTH = 16
 NUM_KEPT = 4096
 """Verdicts that are remembered: replies to one problem repeat each other."""
-START_SECONDS = 120.0
-SLACK_SECONDS = 5.0
-"""What a worker may be late by, on a busy machine, before it is given up with all its children."""
+START_SECONDS = 600.0
+MAX_STRETCH = 10
+"""How many times longer the clock may run than the processor before a worker is given up."""
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from pettingllms.grading.worker import serve; "
     "serve(float(sys.argv[2]), int(sys.argv[3]))"
@@ -76,6 +76,15 @@ def refusal(answer: str) -> str | None:
     return f"it is nested {deepest} deep" if deepest > MAX_DEPTH else None
 
 
+def check_installed() -> None:
+    """Raise GraderError if there is nothing to grade with."""
+    if find_spec("math_verify") is None:
+        raise GraderError(
+            "mathematics is graded by math-verify, which is not installed; "
+            "pip install 'pettingllms[math]'"
+        )
+
+
 class Worker:
     """One process of `pettingllms.grading.worker`, and the pipe to it."""
 
@@ -104,7 +113,7 @@ class Worker:
             self._process.stdin.write(request)
         except BrokenPipeError:
             raise GraderError("the grader's process is gone") from None
-        return self._message(self._seconds + SLACK_SECONDS)
+        return self._message(self._seconds * MAX_STRETCH)
 
     def end(self) -> None:
         """End the process and all that it forked."""
@@ -136,11 +145,7 @@ class Grader:
     def __init__(
         self, num_workers: int = 0, seconds: float = SECONDS, memory_mb: int = MEMORY_MB
     ) -> None:
-        if find_spec("math_verify") is None:
-            raise GraderError(
-                "mathematics is graded by math-verify, which is not installed; "
-                "pip install 'pettingllms[math]'"
-            )
+        check_installed()
         self._limits = (seconds, memory_mb)
         self._idle = queue.Queue[Worker | None]()
         for _ in range(num_workers or min(4, os.cpu_count() or 1)):

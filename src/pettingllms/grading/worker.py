@@ -6,6 +6,9 @@ reads answers until one of them takes too long (the kernel's timer then ends it,
 or needs too much memory, and the next child is there within milliseconds. Nothing in here runs in
 a process that trains.
 
+The timer counts the processor's time, not the clock's: an answer is not lost because the machine is
+busy, and what hangs here hangs at work.
+
 One request a line, one verdict a line, both JSON.
 """
 
@@ -44,15 +47,15 @@ def _read(reader: MathVerify, requests: int, verdicts: int, seconds: float, memo
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while line := _line(requests):
         request = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             right = reader.same(request["answer"], request["truth"])
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _say(verdicts, {"right": right})
 
 
@@ -71,7 +74,7 @@ def _say(stream: int, message: dict[str, Any]) -> None:
 def _cause(status: int, seconds: float, memory_mb: int) -> str:
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:
         return f"it needs more than {memory_mb} MB"
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
         return f"it is not read within {seconds:g} s"
     return f"reading it ended the process (status {status})"
 

@@ -28,8 +28,8 @@ class Scored:
         value = float(self.value) if abs(self.value) <= MAX_REWARD else math.nan
         if math.isnan(value):
             raise ValueError(
-                f"Scored({self.value!r:.60}) is not a number from -{MAX_REWARD:g} to {MAX_REWARD:g}; if no "
-                "reward can be given, give Failed(reason, owner)"
+                f"Scored({self.value!r:.60}) is not a number from -{MAX_REWARD:g} to "
+                f"{MAX_REWARD:g}; if no reward can be given, give Failed(reason, owner)"
             )
         object.__setattr__(self, "value", value)
 

@@ -170,7 +170,9 @@ def test_the_hub_is_asked_for_the_right_file(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [("openai/gsm8k", "main/test-00000-of-00001.parquet", "dataset")]
     with pytest.raises(DataError, match='"math:FILE"'):
         load("math", "train")
-    monkeypatch.setattr(hub, "hf_hub_download", lambda *_, **__: (_ for _ in ()).throw(OSError("x")))
+    monkeypatch.setattr(
+        hub, "hf_hub_download", lambda *_, **__: (_ for _ in ()).throw(OSError("x"))
+    )
     with pytest.raises(DataError, match='give a file: "gsm8k:FILE"'):
         sets.load("gsm8k")
 

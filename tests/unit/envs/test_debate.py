@@ -141,8 +141,8 @@ def test_inference_knows_three_answers_alone() -> None:
     assert result.rewards.process["debater_2"] == Scored(-0.1)
 
 
-def test_the_shaping_of_debates_reads_its_scores(tmp_path: Path) -> None:
-    """One who was right and two who come over: the first is paid for leading, they for following."""
+def test_the_shaping_of_debates_reads_its_scores() -> None:
+    """Two are right and one comes over: they are paid for leading, and it for following."""
     from pettingllms.algos.shaping import shaped_score
 
     env, state = start(num_rounds=2)

@@ -34,9 +34,7 @@ def shown(env: Any, state: Any, role: str) -> str:
 def play(env: Any, player: str, number: int = 0) -> tuple[Any, list[Any]]:
     state, rng, results = env.reset(env.tasks("train")[number], 0), random.Random(number), []
     while roles := env.acting(state):
-        results.append(
-            env.step(state, {r: env.players[player](env, state, r, rng) for r in roles})
-        )
+        results.append(env.step(state, {r: env.players[player](env, state, r, rng) for r in roles}))
         state = results[-1].state
     return state, results
 

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("math_verify", reason="needs the extra `math`")
 
 from pettingllms.grading import Grader, Verdict, refusal
+from pettingllms.grading.grader import MAX_STRETCH
 from pettingllms.types import Failed, Scored
 
 PAIRS = Path(__file__).parents[2] / "data" / "grading" / "pairs.jsonl"
@@ -30,7 +31,7 @@ HOSTILE = {
     "an endless sum": "\\sum_{k=1}^{10^{12}} \\frac{1}{k^k}",
     "an endless product": "\\prod_{k=1}^{10^{9}} (k^2+1)",
     "an integral that nobody can do": "\\int_0^1 \\sin(\\sin(\\sin(x^{x}))) dx",
-    "a limit that nobody can do": "\\lim_{x \\to 0} \\frac{\\sin(\\tan x) - \\tan(\\sin x)}{x^{77}}",
+    "a limit that nobody can do": "\\lim_{x \\to 0} \\frac{\\sin(\\tan x)-\\tan(\\sin x)}{x^{77}}",
     "an expansion that fills the memory": "(a+b+c+d+e+f+g+h)^{99999}",
     "nested roots": "\\sqrt{2+" * 40 + "x" + "}" * 40,
     "nested fractions": "\\frac{1}{1+" * 200 + "x" + "}" * 200,
@@ -70,7 +71,7 @@ def read_pairs() -> list[dict]:
 
 
 def test_it_agrees_with_every_label(grader: Grader) -> None:
-    """Slow answers are asked again: this is about what is right, not about how busy a machine is."""
+    """Slow ones are asked again: this is about what is right, not about a busy machine."""
     wrong = []
     for pair in read_pairs():
         verdict = grader.grade(pair["answer"], pair["truth"])
@@ -87,7 +88,9 @@ def test_the_labelled_set_is_large_and_balanced() -> None:
     assert len({(pair["answer"], pair["truth"]) for pair in pairs}) == len(pairs)
     labels, kinds = Counter(pair["right"] for pair in pairs), Counter(p["kind"] for p in pairs)
     assert min(labels.values()) > len(pairs) / 3
-    assert {"fraction", "set", "interval", "units", "percent", "root", "text", "matrix"} <= set(kinds)
+    assert {"fraction", "set", "interval", "units", "percent", "root", "text", "matrix"} <= set(
+        kinds
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -96,7 +99,7 @@ def test_a_hostile_answer_is_never_right_and_harms_nobody(grader: Grader, name: 
     verdict = grader.grade(HOSTILE[name], "5")
     seconds = time.monotonic() - start
     assert not verdict.right
-    assert seconds < 3 * SECONDS + 5
+    assert seconds < MAX_STRETCH * SECONDS + 5
     assert grader.grade("\\frac{10}{2}", f"5.{'0' * (1 + list(HOSTILE).index(name))}").right
 
 

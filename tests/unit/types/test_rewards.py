@@ -40,7 +40,7 @@ NO_NUMBERS: list[Any] = [
     {"value": 1.0},
     np.array([1.0, 2.0]),
     np.array(1.0),
-    Decimal("1"),
+    Decimal(1),
     Scored,
     LOST,
     lambda: 1.0,

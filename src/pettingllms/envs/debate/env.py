@@ -28,7 +28,7 @@ from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.debate import players
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
-from pettingllms.grading import NO_VERDICT, Verdict, start_grader
+from pettingllms.grading import NO_VERDICT, Verdict, check_installed, start_grader
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
@@ -84,6 +84,7 @@ class Debate(Environment[Floor, DebateConfig]):
 
     def __init__(self, config: DebateConfig | None = None) -> None:
         super().__init__(config)
+        check_installed()
         c = self.config
         self._problems = ProblemTasks(c.data, c.test_data, c.num_tasks, c.num_steps, c.test_share)
 

@@ -22,7 +22,7 @@ from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.math import players, programs
 from pettingllms.envs.solo import AllSeats
-from pettingllms.grading import NO_VERDICT, Verdict, start_grader
+from pettingllms.grading import NO_VERDICT, Verdict, check_installed, start_grader
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
 TOOL, REASONER = "tool", "reasoner"
@@ -92,6 +92,7 @@ class Math(Environment[Work, MathConfig]):
 
     def __init__(self, config: MathConfig | None = None) -> None:
         super().__init__(config)
+        check_installed()
         c = self.config
         self._problems = ProblemTasks(c.data, c.test_data, c.num_tasks, c.num_steps, c.test_share)
 
@@ -173,7 +174,7 @@ class Math(Environment[Work, MathConfig]):
         return Found(role, printed.answer, judged(problem, printed.answer))
 
     def _advance(self, state: Work, found: Mapping[str, Found]) -> Work:
-        known = {one.role: one for one in state.found} | found
+        known = {one.role: one for one in state.found} | dict(found)
         after = replace(state, found=tuple(known[role] for role in ROLES if role in known))
         if REASONER not in state.turn:
             return replace(after, turn=(REASONER,))
