@@ -1,4 +1,4 @@
-"""Rows of a data file, however it is written: JSON lines, CSV or parquet, packed by gzip or not.
+"""Rows of a data file, whatever it is written in: JSON lines, CSV or parquet, gzipped or not.
 
 A row that is not what it should be is an error with its file and its number, never a row that is
 left out: a data set that shrinks in silence gives a figure that nobody can repeat.
@@ -65,7 +65,7 @@ class Row:
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
-    """Every row of a file, or of all files of a folder; its name tells how one is written."""
+    """Every row of a file, or of all files of a folder; its name says how one is written."""
     if Path(path).is_dir():
         for file in sorted(part for part in Path(path).rglob("*") if part.is_file()):
             yield from _rows_of(file)
