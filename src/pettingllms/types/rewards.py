@@ -64,8 +64,9 @@ class Rewards:
     """For all roles together."""
 
     def __post_init__(self) -> None:
-        for reward in (*self.process.values(), *self.agent.values(), self.team):
-            if reward is not None and not isinstance(reward, Scored | Failed):
+        team = () if self.team is None else (self.team,)
+        for reward in (*self.process.values(), *self.agent.values(), *team):
+            if not isinstance(reward, Scored | Failed):
                 raise TypeError(f"a reward is {reward!r}; give Scored(...) or Failed(...)")
 
 
