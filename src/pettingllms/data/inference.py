@@ -23,4 +23,5 @@ def anli(row: Row) -> Problem:
 
 def asked(context: str, statement: str) -> str:
     """The question that a pair is."""
-    return f"Text: {context}\nStatement: {statement}\nIs the statement to the text entailment, neutral or contradiction?"
+    ask = "Is the statement to the text entailment, neutral or contradiction?"
+    return f"Text: {context}\nStatement: {statement}\n{ask}"
