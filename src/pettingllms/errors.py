@@ -91,6 +91,10 @@ class DataError(PettingError, ValueError):
     """A data file that cannot be read as what it should hold; the message names file and row."""
 
 
+class GraderError(PettingError):
+    """A grader that cannot be started, or that gave no verdict."""
+
+
 def describe(error: BaseException) -> str:
     """An exception by its name and its words, even if it fails to say them."""
     try:

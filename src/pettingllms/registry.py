@@ -109,6 +109,8 @@ ENVIRONMENTS = Registry(
         "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",
         "negotiation-v1": "pettingllms.envs.negotiation:Negotiation",
         "werewolf-v1": "pettingllms.envs.werewolf:Werewolf",
+        "math-v1": "pettingllms.envs.math:Math",
+        "debate-v1": "pettingllms.envs.debate:Debate",
         "code-v1": "pettingllms.envs.code:Code",
         "sql-v1": "pettingllms.envs.sql:Sql",
         "search-v1": "pettingllms.envs.search:Search",

@@ -33,6 +33,7 @@ START = {
 INSIDE = {
     "envs/code/inside/checker.py",
     "envs/code/inside/driver.py",
+    "grading/worker.py",  # a process of its own, with a deadline
     "sandbox/enter.py",
     "sandbox/inside.py",
 }
@@ -42,6 +43,7 @@ OWN_BYTES = {("envs/check.py", "pickle.loads")}
 STARTERS = {
     "bench/process.py",  # our own module in a process of its own
     "doctor.py",  # nvidia-smi
+    "grading/grader.py",  # the grader's processes
     "models/smollm2.py",  # pip, to fetch a package's file
     "sandbox/box.py",  # the sandbox
 }

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal, get_args
 
 Owner = Literal["environment", "sampler", "judge", "limit"]
@@ -19,11 +20,16 @@ class Scored:
     value: float
 
     def __post_init__(self) -> None:
-        value = float(self.value)
-        if not abs(value) <= MAX_REWARD:
+        if not isinstance(self.value, Real) or isinstance(self.value, bool):
+            raise TypeError(
+                f"Scored({self.value!r:.60}) is no number; write Scored(1.0), and if no reward can "
+                "be given, give Failed(reason, owner)"
+            )
+        value = float(self.value) if abs(self.value) <= MAX_REWARD else math.nan
+        if math.isnan(value):
             raise ValueError(
-                f"Scored({value}) is not a number from -{MAX_REWARD:g} to {MAX_REWARD:g}; if no "
-                "reward can be given, give Failed(reason, owner)"
+                f"Scored({self.value!r:.60}) is not a number from -{MAX_REWARD:g} to "
+                f"{MAX_REWARD:g}; if no reward can be given, give Failed(reason, owner)"
             )
         object.__setattr__(self, "value", value)
 
@@ -58,8 +64,9 @@ class Rewards:
     """For all roles together."""
 
     def __post_init__(self) -> None:
-        for reward in (*self.process.values(), *self.agent.values(), self.team):
-            if reward is not None and not isinstance(reward, Scored | Failed):
+        team = () if self.team is None else (self.team,)
+        for reward in (*self.process.values(), *self.agent.values(), *team):
+            if not isinstance(reward, Scored | Failed):
                 raise TypeError(f"a reward is {reward!r}; give Scored(...) or Failed(...)")
 
 

@@ -1,0 +1,223 @@
+"""Whether an answer is right, said by a process that is not ours.
+
+An answer that is too long, too deep or unprintable is refused by its looks, here, always in the
+same way. All others go to a small pool of workers; one that does not come back in time, or needs
+too much memory, gets no verdict at all: that is a failure of the judge, and never a wrong answer.
+"""
+
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import GraderError
+from pettingllms.types import Failed, Reward, Scored
+
+SECONDS = 3.0
+"""How long one answer may take to read, by the processor's time."""
+MEMORY_MB = 512
+"""What one answer may need beyond what math-verify itself does."""
+MAX_LETTERS = 1000
+MAX_DEPTH = 16
+NUM_KEPT = 4096
+"""Verdicts that are remembered: replies to one problem repeat each other."""
+START_SECONDS = 600.0
+MAX_STRETCH = 10
+"""How many times longer the clock may run than the processor before a worker is given up."""
+BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from pettingllms.grading.worker import serve; "
+    "serve(float(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of an answer: right or not, or why neither can be said."""
+
+    right: bool = False
+    refusal: str | None = None
+    """Why the answer was not even looked at; it is not right then."""
+    failure: str | None = None
+    """Why there is no verdict."""
+
+    def reward(self, right: float = 1.0, wrong: float = 0.0) -> Reward:
+        """A number for a verdict, and a failure of the judge for none."""
+        if self.failure is not None:
+            return Failed(f"no verdict on an answer: {self.failure}", "judge")
+        return Scored(right if self.right else wrong)
+
+
+NO_VERDICT = Verdict()
+
+
+def refusal(answer: str) -> str | None:
+    """Why an answer is not looked at, by its looks alone."""
+    if not answer.strip():
+        return "it is empty"
+    if len(answer) > MAX_LETTERS:
+        return f"it has {len(answer)} letters, and more than {MAX_LETTERS} are no answer"
+    if not all(sign.isprintable() or sign in "\n\t" for sign in answer):
+        return "it has signs that cannot be printed"
+    depth = deepest = 0
+    for sign in answer:
+        depth += (sign in "([{") - (sign in ")]}")
+        deepest = max(deepest, depth)
+    return f"it is nested {deepest} deep" if deepest > MAX_DEPTH else None
+
+
+def check_installed() -> None:
+    """Raise GraderError if there is nothing to grade with."""
+    if find_spec("math_verify") is None:
+        raise GraderError(
+            "mathematics is graded by math-verify, which is not installed; "
+            "pip install 'pettingllms[math]'"
+        )
+
+
+class Worker:
+    """One process of `pettingllms.grading.worker`, and the pipe to it."""
+
+    def __init__(self, seconds: float, memory_mb: int) -> None:
+        root = str(Path(__file__).parents[2])
+        self._seconds = seconds
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
+            [sys.executable, "-I", "-c", BOOT, root, str(seconds), str(memory_mb)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._ready = False
+
+    def ask(self, answer: str, truth: str) -> dict[str, Any]:
+        """The worker's message about an answer; GraderError if it gives none."""
+        if not self._ready:
+            self._message(START_SECONDS)
+            self._ready = True
+        request = json.dumps({"answer": answer, "truth": truth}).encode() + b"\n"
+        try:
+            assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+            self._process.stdin.write(request)
+        except BrokenPipeError:
+            raise GraderError("the grader's process is gone") from None
+        return self._message(self._seconds * MAX_STRETCH)
+
+    def end(self) -> None:
+        """End the process and all that it forked."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None  # noqa: S101 - it is a pipe
+            pipe.close()
+
+    def _message(self, seconds: float) -> dict[str, Any]:
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        stream, found, deadline = self._process.stdout.fileno(), b"", time.monotonic() + seconds
+        while not found.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([stream], [], [], left)[0]:
+                raise GraderError(f"the grader's process said nothing for {seconds:g} s")
+            part = os.read(stream, 4096)
+            if not part:
+                raise GraderError("the grader's process ended")
+            found += part
+        message: dict[str, Any] = json.loads(found)
+        return message
+
+
+class Grader:
+    """A pool of workers, for any number of threads."""
+
+    def __init__(
+        self, num_workers: int = 0, seconds: float = SECONDS, memory_mb: int = MEMORY_MB
+    ) -> None:
+        check_installed()
+        self._limits = (seconds, memory_mb)
+        self._idle = queue.Queue[Worker | None]()
+        for _ in range(num_workers or min(4, os.cpu_count() or 1)):
+            self._idle.put(None)
+        self._kept: OrderedDict[tuple[str, str], Verdict] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start every worker that is not running, and wait for none of them."""
+        for _ in range(self._idle.qsize()):
+            with suppress(queue.Empty):
+                self._idle.put(self._idle.get_nowait() or Worker(*self._limits))
+
+    def grade(self, answer: str, truth: str) -> Verdict:
+        """What there is to say of an answer to a problem with this truth."""
+        why = refusal(answer)
+        if why is not None:
+            return Verdict(refusal=why)
+        if answer == truth:
+            return Verdict(right=True)
+        kept = self._kept.get((answer, truth))
+        if kept is not None:
+            return kept
+        message = self._ask(answer, truth)
+        if "right" not in message:
+            return Verdict(failure=str(message["failed"]))
+        verdict = Verdict(right=bool(message["right"]))
+        with self._lock:
+            self._kept[answer, truth] = verdict
+            while len(self._kept) > NUM_KEPT:
+                self._kept.popitem(last=False)
+        return verdict
+
+    def close(self) -> None:
+        """End the workers that are idle."""
+        while not self._idle.empty():
+            worker = self._idle.get()
+            if worker is not None:
+                worker.end()
+
+    def _ask(self, answer: str, truth: str) -> dict[str, Any]:
+        """Ask the next worker. One that is left in the middle, whatever the reason, is replaced."""
+        worker, sound = self._idle.get(), False
+        try:
+            worker = worker or Worker(*self._limits)
+            message = worker.ask(answer, truth)
+            sound = True
+        except GraderError as error:
+            return {"failed": str(error)}
+        else:
+            return message
+        finally:
+            if not sound and worker is not None:
+                worker.end()
+            self._idle.put(worker if sound else None)
+
+
+@cache
+def _grader_of(_process: int) -> Grader:
+    """One pool for each process: pipes do not survive a fork."""
+    import atexit
+
+    grader = Grader()
+    atexit.register(grader.close)
+    return grader
+
+
+def grade(answer: str, truth: str) -> Verdict:
+    """What there is to say of an answer, by this process's own pool."""
+    return _grader_of(os.getpid()).grade(answer, truth)
+
+
+def start_grader() -> None:
+    """Have the pool ready when the first answer comes: math-verify takes a second to load."""
+    _grader_of(os.getpid()).start()

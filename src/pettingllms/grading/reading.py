@@ -1,0 +1,99 @@
+"""Whether two answers are the same: math-verify, and what it needs around it.
+
+Imported by the worker alone: no other process reads what a model wrote as mathematics.
+"""
+
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from pettingllms.grading.forms import Written, base_in, words_in, written
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+BESIDE = re.compile(r"(?<![_\d.])\d[\d.]*\s+[\d.]")
+"""Two numbers with nothing between them, which math-verify adds up."""
+WARM = (
+    ("\\frac{1}{2}", "0.5"),
+    ("x^2+2x+1", "(x+1)^2"),
+    ("\\{1,2\\}", "\\{2,1\\}"),
+    ("2\\sqrt{3}", "\\sqrt{12}"),
+    ("x \\le 1", "(-\\infty,1]"),
+    ("(1,\\frac{\\pi}{2})", "(1,2)"),
+    ("3+4i", "4i+3"),
+)
+"""Read before the first child is forked: all children have what the parser then knows."""
+
+
+class MathVerify:
+    """math-verify with its own timers off: the worker has one that cannot be caught."""
+
+    def __init__(self) -> None:
+        import math_verify
+        from latex2sympy2_extended import NormalizationConfig
+        from sympy import I
+
+        how = NormalizationConfig(
+            basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"
+        )
+        self._lib = math_verify
+        self._imaginary = I
+        self._how = [math_verify.LatexExtractionConfig(normalization_config=how)]
+        self._truth = lru_cache(maxsize=4096)(self._parsed)
+        for answer, truth in WARM:
+            self.same(answer, truth)
+
+    def same(self, answer: str, truth: str) -> bool:
+        """Whether an answer is the truth, both as they were written."""
+        said = words_in(truth)
+        if said is not None and words_in(answer) == said:
+            return True
+        given, right = written(answer), written(truth)
+        if given.unit and right.unit and given.unit != right.unit:
+            return False
+        if BESIDE.search(given.text):
+            return False
+        if given.percent == right.percent and _numbers(given.text, right.text):
+            return Decimal(given.text) == Decimal(right.text)
+        based = base_in(given.text), base_in(right.text)
+        if all(based):
+            return based[0] == based[1]
+        return any(self._equal(one, other) for one, other in _ways(given, right))
+
+    def _equal(self, given: str, right: str) -> bool:
+        return bool(
+            self._lib.verify(
+                self._truth(right),
+                self._parsed(given),
+                allow_set_relation_comp=True,
+                timeout_seconds=None,
+            )
+        )
+
+    def _parsed(self, text: str) -> list[Any]:
+        found = self._lib.parse(f"${text}$", self._how, parsing_timeout=None)
+        return [self._settled(part) for part in found]
+
+    def _settled(self, part: Any) -> Any:
+        """With the letter i as the imaginary unit, which it is in answers."""
+        names = getattr(part, "free_symbols", ())
+        units = {name: self._imaginary for name in names if name.name == "i"}
+        return part.subs(units).doit() if units else part
+
+
+def _ways(given: Written, right: Written) -> list[tuple[str, str]]:
+    """What is compared with what: a percentage is a share, and often stands without its sign."""
+    shown = [f"{side.text}\\%" if side.percent else side.text for side in (given, right)]
+    ways = [(shown[0], shown[1])]
+    if given.percent != right.percent and (right.percent or not _below_one(given.text)):
+        ways.append((given.text, right.text))
+    return ways
+
+
+def _numbers(*texts: str) -> bool:
+    """Whether these are plain numbers, which need no algebra."""
+    return all(NUMBER.fullmatch(text) for text in texts)
+
+
+def _below_one(text: str) -> bool:
+    return text.lstrip("-").startswith(("0", "."))
