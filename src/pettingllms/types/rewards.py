@@ -21,7 +21,8 @@ class Scored:
 
     def __post_init__(self) -> None:
         given: Any = self.value
-        if not isinstance(given, Real) or isinstance(given, bool):
+        kind: type = type(given)
+        if kind is bool or not issubclass(kind, Real):
             raise TypeError(
                 f"Scored({given!r:.60}) is no number; write Scored(1.0), and if no reward can "
                 "be given, give Failed(reason, owner)"
