@@ -25,6 +25,10 @@ VARIANTS = [
     ("negotiation-v1", {"always_gain": False, "talk": False, "discount": 0.9}),
     ("werewolf-v1", {"num_players": 8, "num_wolves": 2}),
     ("werewolf-v1", {"num_players": 5, "num_talks": 0}),
+    ("math-v1", {"order": "together", "max_rounds": 1}),
+    ("math-v1", {"data": "statements"}),
+    ("debate-v1", {"data": "statements", "verifier": 0.8, "reasons": True}),
+    ("debate-v1", {"num_debaters": 8, "num_rounds": 1}),
 ]
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Owner = Literal["environment", "sampler", "judge", "limit"]
 """Who is answerable for a failure. `limit` is a cap of the configuration."""
@@ -20,15 +20,17 @@ class Scored:
     value: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.value, Real) or isinstance(self.value, bool):
+        given: Any = self.value
+        kind: type = type(given)
+        if kind is bool or not issubclass(kind, Real):
             raise TypeError(
-                f"Scored({self.value!r:.60}) is no number; write Scored(1.0), and if no reward can "
+                f"Scored({given!r:.60}) is no number; write Scored(1.0), and if no reward can "
                 "be given, give Failed(reason, owner)"
             )
-        value = float(self.value) if abs(self.value) <= MAX_REWARD else math.nan
+        value = float(given) if abs(given) <= MAX_REWARD else math.nan
         if math.isnan(value):
             raise ValueError(
-                f"Scored({self.value!r:.60}) is not a number from -{MAX_REWARD:g} to "
+                f"Scored({given!r:.60}) is not a number from -{MAX_REWARD:g} to "
                 f"{MAX_REWARD:g}; if no reward can be given, give Failed(reason, owner)"
             )
         object.__setattr__(self, "value", value)
