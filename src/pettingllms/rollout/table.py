@@ -177,5 +177,7 @@ class Table:
         found: dict[str, Any] = {role: self.env.answer(state, role) for role in self.env.roles}
         given = {role: answer for role, answer in found.items() if answer is not None}
         if wrong := [role for role, answer in given.items() if not isinstance(answer, str)]:
-            raise TypeError(f"the answer of '{wrong[0]}' is {given[wrong[0]]!r:.60}, which is no text")
+            raise TypeError(
+                f"the answer of '{wrong[0]}' is {given[wrong[0]]!r:.60}, which is no text"
+            )
         return given

@@ -8,7 +8,7 @@ missing here: the one is to be mended, the other may be passed over.
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -126,7 +126,6 @@ def _tasks(env: Env, bench: Bench) -> list[Task]:
 
 def _try_out(form: Form) -> None:
     """Play one task with scripts; what breaks now would break every play."""
-    seats: Mapping[str, object] = {}
     seats = {role: player_seat(form.env, TRIAL) for role in form.env.roles}
     limits = Settings()
     config = form.bench.rollout(1, 1, limits.seconds).model_copy(

@@ -15,8 +15,6 @@ from pettingllms.suites.spec import SOLO, TEAM, Bench
 from pettingllms.suites.subjects import SeatOf
 from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task
 
-SERVER_AT_ONCE = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -114,15 +112,14 @@ async def _play_on(
     missing = num_plays - played.num_plays
     config = form.bench.rollout(missing, settings.max_concurrent, settings.seconds)
     worker = Worker(form.env, seats, config, RewardConfig())
-    episodes: list[Episode] = []
+    seed = derive_seed(settings.seed, "suite", form.bench.title)
 
     def deliver(episode: Episode) -> None:
-        episodes.append(episode)
         played.episodes.append(episode)
         end()
 
     try:
-        await worker.run(form.tasks, derive_seed(settings.seed, "suite"), deliver, played.num_plays)
+        await worker.run(form.tasks, seed, deliver, played.num_plays)
     except* ClusterError as dead:
         raise dead.exceptions[0] from None
     place = {task.id: at for at, task in enumerate(form.tasks)}

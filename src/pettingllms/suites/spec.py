@@ -120,9 +120,7 @@ class Suite(Section):
                 update={"benches": [bench.model_copy(update=update) for bench in self.benches]}
             )
         benches = [
-            bench.model_copy(
-                update={**update, "max_samples": max(bench.max_samples, num_samples)}
-            )
+            bench.model_copy(update={**update, "max_samples": max(bench.max_samples, num_samples)})
             for bench in self.benches
         ]
         return self.model_copy(update={"benches": benches})
