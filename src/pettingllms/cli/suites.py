@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pettingllms.experiments.spec import slug
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.suites.picture import FIGURE, draw_report
 from pettingllms.suites.play import Settings
-from pettingllms.suites.results import RESULTS, Report
+from pettingllms.suites.results import BENCHES, RESULTS, Report
 from pettingllms.suites.run import run_suite
 from pettingllms.suites.spec import load_suite
 from pettingllms.suites.subjects import (
@@ -78,7 +79,10 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
         f"{subject.kind} {subject.name}"
     )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=order.as_json) as progress:
+    with (
+        _going_on_later(folder),
+        Progress(*columns, console=console, transient=True, disable=order.as_json) as progress,
+    ):
         bar = progress.add_task("getting ready", total=None)
         report = run_suite(
             suite,
@@ -103,6 +107,18 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
             console.print("[dim]no picture: pip install 'pettingllms\\[figures]'[/]")
     if report.unmeasured or not report.results:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _going_on_later(folder: Path) -> Iterator[None]:
+    """What Ctrl-C leaves: benches that are done, and the same command to go on with the rest."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        num_done = len(list((folder / BENCHES).glob("*.json")))
+        where = escape(str(folder))
+        console.print(f"\nStopped. {num_done} benches are in {where}; the same command goes on.")
+        raise typer.Exit(130) from None
 
 
 def _subject(order: Order, settings: Settings) -> Subject:

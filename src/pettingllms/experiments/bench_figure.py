@@ -54,8 +54,8 @@ class Panel:
 def draw_benches(title: str, note: str, panels: Sequence[Panel], path: Path) -> None:
     """Write the picture as a PNG."""
     titles, notes = wrapped(title, 70), wrapped(note, 108)
-    head = 0.2 + 0.24 * len(titles) + LINE * len(notes) + 0.3
-    bars = sum(BAR * len(panel.shares) + BENCH_GAP for panel in panels) + 0.4
+    head = 0.2 + 0.24 * len(titles) + LINE * len(notes) + 0.15
+    bars = sum(BAR * len(panel.shares) + BENCH_GAP for panel in panels) - BENCH_GAP / 2 + 0.4
     compared = [panel for panel in panels if panel.curves]
     num_rows = -(-len(compared) // NUM_COLUMNS)
     below = num_rows * (PANEL + PANEL_GAP) + (0.15 if num_rows else 0.0)

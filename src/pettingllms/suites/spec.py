@@ -68,7 +68,8 @@ class Bench(Section):
     @property
     def title(self) -> str:
         """As the table has it."""
-        return self.name or self.env.rpartition(":")[2].rpartition("-v")[0] or self.env
+        plain = self.env.rpartition(":")[2].rpartition("-v")[0] or self.env
+        return self.name or plain.replace("_", " ")
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -113,16 +114,15 @@ class Suite(Section):
 
     def with_numbers(self, num_tasks: int | None, num_samples: int | None) -> Self:
         """The same suite with as many tasks and plays as a user asks for."""
-        wanted = {"num_tasks": num_tasks, "num_samples": num_samples}
-        update = {key: value for key, value in wanted.items() if value is not None}
-        if num_samples is None:
-            return self.model_copy(
-                update={"benches": [bench.model_copy(update=update) for bench in self.benches]}
-            )
-        benches = [
-            bench.model_copy(update={**update, "max_samples": max(bench.max_samples, num_samples)})
-            for bench in self.benches
-        ]
+        benches = []
+        for bench in self.benches:
+            plays = bench.num_samples if num_samples is None else num_samples
+            update = {
+                "num_tasks": bench.num_tasks if num_tasks is None else num_tasks,
+                "num_samples": plays,
+                "max_samples": max(bench.max_samples, plays),
+            }
+            benches.append(bench.model_copy(update=update))
         return self.model_copy(update={"benches": benches})
 
 

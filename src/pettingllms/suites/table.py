@@ -78,7 +78,7 @@ def remarks_on(report: Report) -> Iterator[str]:
         yield from _difference(result)
     for result in report.results:
         yield from _troubles(result)
-    in_bytes = [r.name for r in report.results if any(f.unit == "bytes" for f in r.forms.values())]
+    in_bytes = dict.fromkeys(r.name for r, _, found in _forms(report) if found.unit == "bytes")
     if in_bytes:
         yield f"{', '.join(in_bytes)}: tokens are bytes, as nobody counted tokens."
     for name, reasons in report.skipped.items():
