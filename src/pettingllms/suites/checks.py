@@ -2,8 +2,8 @@
 
 An environment may need a package, a program or a sandbox that this machine lacks, and it may say so
 only when it is made, when its tasks are asked for, or in the middle of a play. So each bench is
-made and played once by its `random` player. What is wrong in the suite itself is kept apart from what is
-missing here: the one is to be mended, the other may be passed over.
+made and played once by its `random` player. What is wrong in the suite itself is kept apart from
+what is missing here: the one is to be mended, the other may be passed over.
 """
 
 import asyncio

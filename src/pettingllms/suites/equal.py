@@ -18,10 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from pettingllms.algos.credit import mean
 from pettingllms.runs.scores import FEW, NUM_RESAMPLES, SEED, Estimate, Floats, estimate
 from pettingllms.suites.measure import Play, by_task, has_answers, pass_curve, unit_of, vote_curve
 
 PASS, MAJORITY = "pass", "majority"
+SLACK = 1.5
+"""How many more plays a budget may pay for once tasks are drawn again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +95,48 @@ def compare(team: Sequence[Play], solo: Sequence[Play]) -> Equal | None:
 
 
 class _Form:
-    """The tokens of each task's plays, and by rule a curve for each task over numbers of plays."""
+    """The plays of one form, and what a play of each task takes."""
 
     def __init__(self, plays: Sequence[Play]) -> None:
         tasks = by_task(plays)
         self.num_plays = len(next(iter(tasks.values())))
-        self.tokens = np.array([np.mean([p.tokens for p in some]) for some in tasks.values()])
-        ks = range(1, self.num_plays + 1)
-        votes = [vote_curve(some, ks) for some in tasks.values()] if has_answers(plays) else []
-        self.curves: dict[str, Floats] = {
-            PASS: np.array([pass_curve(some) for some in tasks.values()]),
-            MAJORITY: np.array([[vote[k] for k in (0, *ks)] for vote in votes]),
-        }
+        self.tokens = np.array([_tokens(some) for some in tasks.values()])
+        self._plays = list(tasks.values())
+
+    def curves(self, rule: str, most: int) -> Floats:
+        """For each task what k plays reach, for k from 0 to `most` or to the last that there is."""
+        ks = range(1, min(most, self.num_plays) + 1)
+        if rule == PASS:
+            return np.array([pass_curve(some)[: len(ks) + 1] for some in self._plays])
+        votes = [vote_curve(some, ks) for some in self._plays]
+        return np.array([[vote[k] for k in (0, *ks)] for vote in votes])
+
+
+def _tokens(plays: Sequence[Play]) -> float:
+    """Of one play; those that failed broke off too early to tell."""
+    return mean([play.tokens for play in plays if play.reached is not None]
+                or [play.tokens for play in plays])  # fmt: skip
 
 
 def _pair(team: _Form, solo: _Form, rule: str) -> Pair:
     budget = max(team.tokens.mean(), solo.tokens.mean())
-    values = [
-        _at(form.curves[rule], np.full(len(form.tokens), budget / form.tokens.mean()))
-        for form in (team, solo)
+    ks = [budget / form.tokens.mean() for form in (team, solo)]
+    curves = [
+        form.curves(rule, math.ceil(k * SLACK) + 1)
+        for form, k in zip((team, solo), ks, strict=True)
     ]
+    values = [_at(rows, np.full(len(rows), k)) for rows, k in zip(curves, ks, strict=True)]
     first, second = (estimate(some.tolist()) for some in values)
-    gained = values[0] - values[1]
-    return Pair(first, second, _difference(team, solo, rule, gained, (first, second)))
+    tokens = (team.tokens, solo.tokens)
+    difference = _difference(values[0] - values[1], (first, second), curves, tokens)
+    return Pair(first, second, difference)
 
 
 def _difference(
-    team: _Form, solo: _Form, rule: str, gained: Floats, ends: tuple[Estimate, Estimate]
+    gained: Floats,
+    ends: tuple[Estimate, Estimate],
+    curves: Sequence[Floats],
+    tokens: tuple[Floats, Floats],
 ) -> Estimate:
     """Where few tasks differ, resampling sees too little of chance; Newcombe's interval (1998),
     made of those of both, is then taken."""
@@ -131,12 +149,9 @@ def _difference(
         return Estimate(middle, max(-1.0, middle - low), min(1.0, middle + high))
     num = len(gained)
     drawn = np.random.default_rng(SEED).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES) / num
-    costs = [drawn @ form.tokens for form in (team, solo)]
+    costs = [drawn @ some for some in tokens]
     budget = np.maximum(*costs)
-    found = [
-        _at(drawn @ form.curves[rule], budget / cost)
-        for form, cost in zip((team, solo), costs, strict=True)
-    ]
+    found = [_at(drawn @ rows, budget / cost) for rows, cost in zip(curves, costs, strict=True)]
     low, high = np.quantile(found[0] - found[1], (0.025, 0.975))
     return Estimate(middle, min(middle, float(low)), max(middle, float(high)))
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from pettingllms.algos.credit import mean
 from pettingllms.runs.scores import Estimate, estimate
 from pettingllms.types import Episode
 
 LIMIT = "limit"
 """Who is answerable where a play was cut."""
-MAX_SETS = 1000
+MAX_SETS = 256
 """Of k plays, over which a vote is averaged; where there are more, so many are drawn."""
 NUM_REASONS = 3
 
@@ -44,8 +45,8 @@ class Play:
 
 
 def play_of(episode: Episode, role: str, roles: Sequence[str], in_bytes: bool) -> Play:
-    """An episode in which the subject had these roles, told from one of them. `in_bytes` says that
-    ids are bytes, so that tokens are counted only where a server counted them."""
+    """An episode, told from one role, with the tokens of some. `in_bytes` says that ids are bytes,
+    so that tokens are counted only where a server counted them."""
     own = [turn for turn in episode.turns if turn.role in roles]
     failure = episode.failure
     lost = failure is not None and failure.owner != LIMIT
@@ -80,7 +81,7 @@ class Measured:
     """By k: share of tasks in which the answer that most of k plays give is right; empty where
     answers cannot be compared."""
     tokens: float
-    """Sampled for an answer."""
+    """Sampled for an answer. Plays that failed gave none."""
     prompt_tokens: float
     """Read for an answer."""
     unit: str
@@ -139,8 +140,8 @@ def measure(form: str, role: str, plays: Sequence[Play], k: int, seconds: float)
         avg=estimate([curve[1] for curve in passes]) if ended else None,
         pass_at={at: estimate([curve[at] for curve in passes]) for at in ks} if ended else {},
         majority_at={at: estimate([vote[at] for vote in votes]) for at in ks} if votes else {},
-        tokens=sum(play.tokens for play in plays) / len(plays),
-        prompt_tokens=sum(play.prompt_tokens for play in plays) / len(plays),
+        tokens=mean([play.tokens for play in ended or plays]),
+        prompt_tokens=mean([play.prompt_tokens for play in ended or plays]),
         unit=unit_of(plays),
         seconds=seconds / len(plays),
         failed=dict(owners),

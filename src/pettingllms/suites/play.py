@@ -124,8 +124,10 @@ async def _play_on(
         raise dead.exceptions[0] from None
     place = {task.id: at for at, task in enumerate(form.tasks)}
     played.episodes.sort(key=lambda e: (place[e.task.id], len(e.id), e.id))
-    in_bytes = any(seats[role].in_bytes or seats[role].sees_state for role in form.roles)
-    played.plays = [play_of(e, form.role, form.roles, in_bytes) for e in played.episodes]
+    models = [role for role in form.roles if not seats[role].sees_state]
+    in_bytes = not models or any(seats[role].in_bytes for role in models)
+    counted = models or form.roles
+    played.plays = [play_of(e, form.role, counted, in_bytes) for e in played.episodes]
     played.num_plays = num_plays
     played.seconds += sum(clock.seconds for clock in clocks)
 

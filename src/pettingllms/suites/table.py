@@ -66,8 +66,8 @@ def markdown(report: Report) -> str:
 
 
 LEGEND = (
-    "In brackets: 95% intervals over tasks. Tokens are those sampled for an answer, read: shown for "
-    "it. Seconds: waited for its replies. At equal tokens: what each form reaches, by pass and by "
+    "In brackets: 95% intervals over tasks. Tokens: sampled for an answer; read: shown for it. "
+    "Seconds: waited for its replies. At equal tokens: what each form reaches, by pass and by "
     "majority, with the tokens of one play of the dearer form, which pay for so many plays (×)."
 )
 
@@ -99,6 +99,8 @@ def _difference(result: Result) -> Iterator[str]:
             f"{result.name}: with {budget} the team is {gain.value * 100:+.1f} points from solo "
             f"[{gain.low * 100:+.1f}, {gain.high * 100:+.1f}] by {rule}{sure}."
         )
+    if any(found.num_failed for found in result.forms.values()):
+        yield f"{result.name}: plays that failed count as not reached in this comparison too."
     if equal.is_short:
         yield (
             f"{result.name}: the cheaper form did not play as often as the budget pays for, so its "
