@@ -9,6 +9,20 @@ from typing import Annotated
 import typer
 
 from pettingllms import __version__
+from pettingllms.cli.arguments import (
+    Checkpoint,
+    Config,
+    EnvName,
+    EnvOptions,
+    Keys,
+    MaxTokens,
+    Out,
+    Overrides,
+    RunPath,
+    Seconds,
+    Temperature,
+)
+from pettingllms.cli.evaluation import evaluate
 
 app = typer.Typer(
     name="pettingllms",
@@ -21,29 +35,6 @@ bench_app = typer.Typer(help="Measure what the system itself costs.", no_args_is
 app.add_typer(bench_app, name="bench")
 models_app = typer.Typer(help="Fetch, make and list models.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
-
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Such as rollout.num_samples=8."),
-]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write to.")]
-Checkpoint = Annotated[Path | None, typer.Option(help="Folder of a checkpoint; else the newest.")]
-EnvName = Annotated[
-    str, typer.Argument(metavar="ENV", help="As in `pettingllms envs --all`, or file.py:Class.")
-]
-Keys = Annotated[
-    list[str] | None,
-    typer.Option(help="Environment variable with a server's key: VARIABLE or ADDRESS=VARIABLE."),
-]
-Temperature = Annotated[float, typer.Option(min=0, help="Of servers' sampling; 0 is greedy.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one reply of a model.")]
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long one reply of a model may take.")]
-EnvOptions = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Options of the environment, such as solo=true."),
-]
 
 
 def _print_version(asked: bool) -> None:
@@ -241,90 +232,7 @@ def resume(
     resume_run(run, step)
 
 
-SUITES = "With --suite"
-
-
-@app.command("eval")
-def evaluate(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run's folder, or a TOML file. With --suite also a model's folder or name, or "
-            "http://HOST:PORT/v1[#MODEL].",
-            show_default=False,
-        ),
-    ] = "",
-    overrides: Overrides = None,
-    checkpoint: Checkpoint = None,
-    out: Out = None,
-    distance: Annotated[
-        bool, typer.Option("--distance", help="Also say how far policies are from perfect play.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    suite: Annotated[
-        str,
-        typer.Option(
-            help="Play these benches: math, code, tools, games, puzzles, or a TOML file.",
-            rich_help_panel=SUITES,
-        ),
-    ] = "",
-    player: Annotated[
-        str, typer.Option(help="Ask a scripted player instead of RUN.", rich_help_panel=SUITES)
-    ] = "",
-    policy: Annotated[
-        str,
-        typer.Option(help="Who plays roles that the run does not have.", rich_help_panel=SUITES),
-    ] = "",
-    tasks: Annotated[
-        int | None, typer.Option(min=1, help="Tasks of each bench.", rich_help_panel=SUITES)
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(min=1, help="Plays of each task, the k of pass@k.", rich_help_panel=SUITES),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of chance.", rich_help_panel=SUITES)] = 0,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0, help="In place of all others; 0 is greedy.", rich_help_panel=SUITES),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="For one reply.", rich_help_panel=SUITES)
-    ] = 600.0,
-    concurrent: Annotated[
-        int, typer.Option(min=1, help="Plays at once.", rich_help_panel=SUITES)
-    ] = 64,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Environment variable with the server's key: its name.", rich_help_panel=SUITES
-        ),
-    ] = None,
-    skip_missing: Annotated[
-        bool,
-        typer.Option(
-            "--skip-missing",
-            help="Go on without benches whose package or program is not installed.",
-            rich_help_panel=SUITES,
-        ),
-    ] = False,
-) -> None:
-    """Play test tasks without learning: success, avg@k and pass@k, by role; or whole suites."""
-    if not suite:
-        from pettingllms.cli.training import evaluate_policies
-
-        if not run:
-            raise typer.BadParameter("give a run's folder, or --suite", param_hint="RUN")
-        evaluate_policies(Path(run), overrides or [], checkpoint, out, as_json, distance)
-        return
-    from pettingllms.cli.suites import Order, evaluate_suite
-    from pettingllms.suites.play import Settings
-
-    order = Order(
-        suite, run, player, overrides or [], checkpoint, policy, tasks, samples, key or [],
-        skip_missing, out, as_json,
-    )  # fmt: skip
-    evaluate_suite(order, Settings(seed, concurrent, seconds, temperature))
+app.command("eval")(evaluate)
 
 
 @app.command()
