@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -31,7 +30,7 @@ from pettingllms.suites.subjects import (
     run_subject,
     server_subject,
 )
-from pettingllms.suites.table import LEGEND, NONE, TABLE, remarks_on, short_rows_of
+from pettingllms.suites.table import NONE, SHORT_LEGEND, TABLE, remarks_on, short_rows_of
 
 ROOT = Path("runs/suites")
 
@@ -156,14 +155,14 @@ def _is_address(text: str) -> bool:
 def _print(report: Report) -> None:
     head, *rows = short_rows_of(report)
     title = escape(f"{report.suite.title}: {report.subject.name}")
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
     shown = [at for at in range(len(head)) if any(row[at] not in ("0", NONE) for row in rows)]
     for at in shown:
-        table.add_column(head[at], justify="left" if at < 2 else "right")
+        table.add_column(head[at], justify="left" if at < 2 else "right", no_wrap=at > 1)
     for row in rows:
         table.add_row(*(escape(row[at]) for at in shown))
     console.print(table)
-    for line in (*remarks_on(report), LEGEND):
+    for line in (*remarks_on(report), SHORT_LEGEND):
         console.print(escape(line))
 
 

@@ -84,8 +84,11 @@ def _draw_bars(page: Page, panels: Sequence[Panel], bottom: float, height: float
             color=INK, linespacing=1.05, annotation_clip=False,
         )  # fmt: skip
         for form, found in panel.shares.items():
-            _draw_bar(axes, at + BAR / 2, form, found, form not in named)
-            named.add(form)
+            compared = len(panel.shares) > 1
+            name = form if compared and form not in named else ""
+            named.add(name)
+            color = FORM_COLORS[form] if compared else COLORS[0]
+            _draw_bar(axes, at + BAR / 2, name, found, color)
             at += BAR
         at += BENCH_GAP
     axes.set_ylim(height, -BENCH_GAP / 2)
@@ -95,19 +98,15 @@ def _draw_bars(page: Page, panels: Sequence[Panel], bottom: float, height: float
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _draw_bar(axes: Any, at: float, form: str, found: Estimate, is_named: bool) -> None:
-    color = FORM_COLORS[form]
+def _draw_bar(axes: Any, at: float, name: str, found: Estimate, color: str) -> None:
     axes.barh(at, found.value, height=BAR * 0.82, color=color, alpha=0.85, lw=0)
     axes.plot([found.low, found.high], [at, at], color=INK, lw=1.0, solid_capstyle="butt")
-    name = f"  {form}" if is_named else ""
+    style: Any = {"textcoords": "offset points", "va": "center", "annotation_clip": False}
+    text = f"{found.value:.0%}"
+    axes.annotate(text, (found.high, at), (4, 0), fontsize=TEXT - 1, color=INK, **style)
     axes.annotate(
-        f"{found.value:.0%}", (found.high, at), (4, 0), textcoords="offset points", va="center",
-        fontsize=TEXT - 1, color=INK, annotation_clip=False,
-    )  # fmt: skip
-    axes.annotate(
-        name, (found.high, at), (28, 0), textcoords="offset points", va="center",
-        fontsize=TEXT - 1, color=color, fontweight="bold", annotation_clip=False,
-    )  # fmt: skip
+        name, (found.high, at), (33, 0), fontsize=TEXT - 1, color=color, fontweight="bold", **style
+    )
 
 
 def _draw_curves(page: Page, panel: Panel, column: int, bottom: float) -> None:

@@ -74,9 +74,9 @@ def _make(bench: Bench, name: str, subject: Subject) -> Form:
     except UnknownNameError as error:
         kind = _Wrong if error.__cause__ is None else _Missing
         raise kind(str(error)) from None
-    env, error = build_env({"env": section})
-    if error is not None:
-        raise _Missing(_words(error))
+    env, broken = build_env({"env": section})
+    if broken is not None:
+        raise _Missing(_words(broken))
     alone = name == SOLO and bench.against_solo
     roles = tuple(env.roles if alone else bench.roles or env.roles)
     role = roles[0] if alone else bench.role or roles[0]

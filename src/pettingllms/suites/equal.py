@@ -77,7 +77,7 @@ def num_plays_for(team: Sequence[Play], solo: Sequence[Play], most: int) -> tupl
 
 def compare(team: Sequence[Play], solo: Sequence[Play]) -> Equal | None:
     """Both forms at equal tokens; None where a form sampled nothing, or what is counted differs."""
-    forms = [_Form(team), _Form(solo)]
+    forms = (_Form(team), _Form(solo))
     costs = [float(form.tokens.mean()) for form in forms]
     units = {unit_of(plays) for plays in (team, solo)}
     if not all(costs) or len(units) > 1:

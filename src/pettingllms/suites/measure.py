@@ -66,8 +66,10 @@ def play_of(episode: Episode, role: str, roles: Sequence[str], in_bytes: bool) -
 class Measured:
     """One form of a bench, summed up."""
 
-    form: str
+    label: str
+    """Who played: team, solo, or the roles that the subject had."""
     role: str
+    """Whose success it is."""
     num_tasks: int
     num_plays: int
     """Of each task."""
@@ -121,7 +123,7 @@ def measured_from(data: Mapping[str, Any]) -> Measured:
     return Measured(**{**data, **curves, "avg": avg})
 
 
-def measure(form: str, role: str, plays: Sequence[Play], k: int, seconds: float) -> Measured:
+def measure(label: str, role: str, plays: Sequence[Play], k: int, seconds: float) -> Measured:
     """Sum the plays of a form up; every task has been played equally often."""
     tasks = by_task(plays)
     number = len(next(iter(tasks.values())))
@@ -132,7 +134,7 @@ def measure(form: str, role: str, plays: Sequence[Play], k: int, seconds: float)
     passes = [pass_curve(some) for some in tasks.values()]
     votes = [vote_curve(some, ks) for some in tasks.values()] if has_answers(plays) else []
     return Measured(
-        form=form,
+        label=label,
         role=role,
         num_tasks=len(tasks),
         num_plays=number,

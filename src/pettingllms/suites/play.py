@@ -41,6 +41,11 @@ class Form:
     role: str
     """Whose success is reported."""
 
+    @property
+    def label(self) -> str:
+        """As the table has it: team or solo, or the only role of several that the subject has."""
+        return self.name if len(self.roles) == len(self.env.roles) else ", ".join(self.roles)
+
 
 @dataclass(slots=True)
 class Played:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pettingllms.errors import ConfigError
@@ -90,18 +91,17 @@ async def _play(
 ) -> None:
     async with opened(report.subject, say) as seat_of:
         for bench in benches:
-            name, forms = bench.title, ready.forms[bench.title]
+            name, k, forms = bench.title, bench.num_samples, ready.forms[bench.title]
             start = time.perf_counter()
-            played = await play_bench(
-                forms, seat_of, report.settings, lambda n, of, name=name: progress(name, n, of)
-            )
+            tell = partial(progress, name)
+            played = await play_bench(forms, seat_of, report.settings, tell)
             seconds = time.perf_counter() - start
             for form, one in played.items():
                 path = folder / EPISODES / f"{slug(name)}-{form}.jsonl"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_episodes(path, one.episodes)
             measured = {
-                form: measure(form, forms[form].role, one.plays, bench.num_samples, one.seconds)
+                form: measure(forms[form].label, forms[form].role, one.plays, k, one.seconds)
                 for form, one in played.items()
             }
             ended = all(one.avg is not None for one in measured.values())

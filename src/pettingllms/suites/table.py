@@ -28,8 +28,8 @@ def short_rows_of(report: Report) -> list[list[str]]:
     """The same for a screen: whole percents, and one interval a row."""
     ks = {found.k for _, _, found in _forms(report)}
     k = ks.pop() if len(ks) == 1 else "k"
-    heads = ["bench", "form", f"avg@{k}", f"pass@{k}", f"majority@{k}", "tokens", "seconds"]
-    rows = [[*heads, "at equal tokens", "failed"]]
+    heads = ["bench", "form", f"avg@{k}", f"pass@{k}", f"maj@{k}", "tokens", "seconds"]
+    rows = [[*heads, "equal tokens", "failed"]]
     for result, name, found in _forms(report):
         avg, *others = _shares(found, digits=0)
         tokens, _, seconds = _costs(found)
@@ -47,7 +47,8 @@ def _forms(report: Report) -> Iterator[tuple[Result, str, Measured]]:
 
 
 def _titles(result: Result, form: str) -> list[str]:
-    return [result.name if form == next(iter(result.forms)) else "", form]
+    title = result.name if form == next(iter(result.forms)) else ""
+    return [title, result.forms[form].label]
 
 
 def markdown(report: Report) -> str:
@@ -67,8 +68,13 @@ def markdown(report: Report) -> str:
 
 LEGEND = (
     "In brackets: 95% intervals over tasks. Tokens: sampled for an answer; read: shown for it. "
-    "Seconds: waited for its replies. At equal tokens: what each form reaches, by pass and by "
-    "majority, with the tokens of one play of the dearer form, which pay for so many plays (×)."
+    "Seconds: waited for its replies. Equal tokens: what each form reaches, if one of its plays is "
+    "right (pass) or the commonest answer is (majority), with the tokens of one play of the dearer "
+    "form, which pay for so many plays (×)."
+)
+SHORT_LEGEND = (
+    "In brackets: 95% intervals over tasks. Tokens, seconds: for an answer. Equal tokens: by pass "
+    "/ by majority, with the tokens of one play of the dearer form."
 )
 
 
@@ -80,7 +86,8 @@ def remarks_on(report: Report) -> Iterator[str]:
         yield from _troubles(result)
     in_bytes = dict.fromkeys(r.name for r, _, found in _forms(report) if found.unit == "bytes")
     if in_bytes:
-        yield f"{', '.join(in_bytes)}: tokens are bytes, as nobody counted tokens."
+        where = "" if len(in_bytes) == len(report.results) else f" in {'; '.join(in_bytes)}"
+        yield f"Tokens are bytes{where}, as nobody counted tokens."
     for name, reasons in report.skipped.items():
         yield f"{name}: passed over. {' '.join(reasons)}"
 
@@ -91,14 +98,12 @@ def _difference(result: Result) -> Iterator[str]:
         if len(result.forms) > 1:
             yield f"{result.name}: no comparison at equal tokens, as none were counted alike."
         return
+    gains = [
+        f"{gain.value * 100:+.1f} points [{gain.low * 100:+.1f}, {gain.high * 100:+.1f}] by {rule}"
+        for rule, gain in ((rule, pair.difference) for rule, pair in equal.pairs.items())
+    ]
     budget = f"{equal.budget:,.0f} {equal.unit} a task"
-    for rule, pair in equal.pairs.items():
-        gain = pair.difference
-        sure = "" if gain.low > 0 or gain.high < 0 else ", which may be chance"
-        yield (
-            f"{result.name}: with {budget} the team is {gain.value * 100:+.1f} points from solo "
-            f"[{gain.low * 100:+.1f}, {gain.high * 100:+.1f}] by {rule}{sure}."
-        )
+    yield f"{result.name}, {budget}: team minus solo {', '.join(gains)}."
     if any(found.num_failed for found in result.forms.values()):
         yield f"{result.name}: plays that failed count as not reached in this comparison too."
     if equal.is_short:

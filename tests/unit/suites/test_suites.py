@@ -243,7 +243,7 @@ def test_a_server_that_counts_nothing_is_counted_in_bytes(tmp_path: Path) -> Non
     with serving(first_free_cell) as server:
         said, found = run(tmp_path, CELLS, server.url)
     assert found["benches"][0]["forms"]["team"]["unit"] == "bytes"
-    assert "tokens are bytes" in said
+    assert "Tokens are bytes" in said
 
 
 def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(tmp_path: Path) -> None:
