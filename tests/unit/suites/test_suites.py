@@ -72,6 +72,15 @@ class Lacks(PlanPath):
 
     def tasks(self, split):
         raise RuntimeError("frobnicator is not installed; apt install frobnicator")
+
+
+class LacksLater(PlanPath):
+    """As above, and says so in the middle of a play."""
+
+    id = "lacks_later-v1"
+
+    def step(self, state, replies):
+        raise RuntimeError("no sandbox on this machine")
 '''
 
 
@@ -133,6 +142,9 @@ def test_the_cheaper_form_has_played_on_to_equal_tokens(tmp_path: Path) -> None:
     assert used["team"] == pytest.approx(used["solo"], rel=0.3)
     plays = found["benches"][0]["equal"]["plays"]
     assert min(plays.values()) == 1.0
+    lines = (tmp_path / f"out/episodes/plan-path-{cheap}.jsonl").read_text().splitlines()
+    ids = [json.loads(line)["id"] for line in lines]
+    assert len(set(ids)) == len(ids) == 4 * forms[cheap]["num_plays"], "none is played twice"
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +189,12 @@ def test_failures_are_counted_apart_and_said(tmp_path: Path) -> None:
 def test_what_is_missing_is_refused_with_every_problem_or_passed_over(tmp_path: Path) -> None:
     (tmp_path / "breaks.py").write_text(BREAKS)
     text = TWO + '[[benches]]\nname = "lacks"\nenv = "breaks.py:Lacks"\n'
+    text += '[[benches]]\nname = "later"\nenv = "breaks.py:LacksLater"\n'
     also = text + '[[benches]]\nname = "typo"\nenv = "sudoku-v2"\n'
     with pytest.raises(ConfigError) as caught:
         run(tmp_path, also, "--player", "random")
-    assert "frobnicator" in str(caught.value)
+    assert "lacks: RuntimeError: frobnicator is not" in str(caught.value)
+    assert "later: step raised RuntimeError: no sandbox" in str(caught.value)
     assert "no environment is called 'sudoku-v2'" in str(caught.value)
     assert "--skip-missing" in str(caught.value)
     assert not (tmp_path / "out").exists(), "nothing was played"

@@ -84,6 +84,16 @@ def test_an_interval_is_sure_only_where_many_tasks_agree() -> None:
     assert gain.low < 0 < gain.value < gain.high
 
 
+def test_drawing_tasks_again_keeps_the_budget() -> None:
+    team = plays([[at < 10] for at in range(40)], 30)
+    solo = plays([[at < 20, False, False] for at in range(40)], 10)
+    found = compare(team, solo)
+    assert found is not None
+    gain = found.pairs["pass"].difference
+    assert gain.value == -0.25
+    assert -0.45 < gain.low < gain.high < -0.05
+
+
 def test_both_forms_go_on_to_equal_tokens_but_not_past_the_cap() -> None:
     team, solo = plays([[True] * 2] * 3, 30), plays([[True] * 2] * 3, 10)
     assert num_plays_for(team, solo, 64) == (2, 6)
