@@ -16,7 +16,7 @@ def evaluate(
         typer.Argument(
             metavar="RUN",
             help="A run's folder, or a TOML file. With --suite also a model's folder or name, or "
-            "http://HOST:PORT/v1[#MODEL].",
+            "http://HOST:PORT/v1\\[#MODEL].",
             show_default=False,
         ),
     ] = "",
