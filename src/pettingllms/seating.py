@@ -56,7 +56,7 @@ def read_entrant(text: str, env: Env) -> Entrant:
     if text == HUMAN:
         return Entrant("human", HUMAN)
     if text.startswith(("http://", "https://")):
-        return _read_address(text)
+        return read_address(text)
     if text in env.players:
         return Entrant("player", text)
     if (Path(text) / CONFIG_FILE).is_file():
@@ -68,7 +68,8 @@ def read_entrant(text: str, env: Env) -> Entrant:
     )
 
 
-def _read_address(text: str) -> Entrant:
+def read_address(text: str) -> Entrant:
+    """The server, and its model if the address names one."""
     parts = urlsplit(text)
     if "@" in parts.netloc or parts.query:
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -93,7 +94,7 @@ def read_keys(texts: Sequence[str], entrants: Iterable[Entrant]) -> dict[str, st
                 f"--key {text}",
                 [f"there are {len(urls)} servers; say whose it is, --key http://HOST/v1={text}"],
             )
-        url = _read_address(address).url if equals else urls[0]
+        url = read_address(address).url if equals else urls[0]
         if url not in urls:
             raise ConfigError(f"--key {text}", [f"nobody plays at {url}; {nearest(url, urls)}"])
         keys[url] = variable
@@ -111,12 +112,9 @@ async def seated(
         for role, entrant in entrants.items():
             match entrant.kind:
                 case "player":
-                    script = ScriptedSampler(env, entrant.name)
-                    seats[role] = Seat(
-                        entrant.name, script, ByteRenderer(), trained=False, sees_state=True
-                    )
+                    seats[role] = player_seat(env, entrant.name)
                 case "server":
-                    seats[role] = await _server_seat(stack, entrant, options)
+                    seats[role] = server_seat(stack, entrant, options)
                 case "run":
                     if entrant.name not in teams:
                         teams[entrant.name] = await _start_run(stack, env, entrant.name, say)
@@ -129,7 +127,14 @@ async def seated(
         yield seats
 
 
-async def _server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions) -> Seat:
+def player_seat(env: Env, player: str) -> Seat:
+    """The seat of a scripted player."""
+    script = ScriptedSampler(env, player)
+    return Seat(player, script, ByteRenderer(), trained=False, sees_state=True)
+
+
+def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions) -> Seat:
+    """The seat of a server's model; the stack lets go of its connections."""
     key = options.keys.get(entrant.url, "")
     policy = ApiPolicy(url=entrant.url, model=entrant.name, key=key)
     sampler = HttpSampler(policy, num_tries=NUM_TRIES)

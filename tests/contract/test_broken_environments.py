@@ -303,6 +303,11 @@ class SilentAboutSilence(Relay):
         return None
 
 
+class AnswersWithANumber(Relay):
+    def answer(self, state, role):
+        return 42
+
+
 class SoloForTwo(Relay):
     def solo(self) -> Environment:
         return self
@@ -342,6 +347,7 @@ BROKEN = {
     OneIdForAll: "bad-tasks",
     SplitsOverlap: "split-overlap",
     MaybeSucceeds: "bad-success",
+    AnswersWithANumber: "bad-answer",
     NoRandomPlayer: "no-random-player",
     SoloForTwo: "no-solo",
 }

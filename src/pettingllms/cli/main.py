@@ -9,6 +9,20 @@ from typing import Annotated
 import typer
 
 from pettingllms import __version__
+from pettingllms.cli.arguments import (
+    Checkpoint,
+    Config,
+    EnvName,
+    EnvOptions,
+    Keys,
+    MaxTokens,
+    Out,
+    Overrides,
+    RunPath,
+    Seconds,
+    Temperature,
+)
+from pettingllms.cli.evaluation import evaluate
 
 app = typer.Typer(
     name="pettingllms",
@@ -21,29 +35,6 @@ bench_app = typer.Typer(help="Measure what the system itself costs.", no_args_is
 app.add_typer(bench_app, name="bench")
 models_app = typer.Typer(help="Fetch, make and list models.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
-
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Such as rollout.num_samples=8."),
-]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write to.")]
-Checkpoint = Annotated[Path | None, typer.Option(help="Folder of a checkpoint; else the newest.")]
-EnvName = Annotated[
-    str, typer.Argument(metavar="ENV", help="As in `pettingllms envs --all`, or file.py:Class.")
-]
-Keys = Annotated[
-    list[str] | None,
-    typer.Option(help="Environment variable with a server's key: VARIABLE or ADDRESS=VARIABLE."),
-]
-Temperature = Annotated[float, typer.Option(min=0, help="Of servers' sampling; 0 is greedy.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one reply of a model.")]
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long one reply of a model may take.")]
-EnvOptions = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Options of the environment, such as solo=true."),
-]
 
 
 def _print_version(asked: bool) -> None:
@@ -241,21 +232,7 @@ def resume(
     resume_run(run, step)
 
 
-@app.command("eval")
-def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a TOML file.")],
-    overrides: Overrides = None,
-    checkpoint: Checkpoint = None,
-    out: Out = None,
-    distance: Annotated[
-        bool, typer.Option("--distance", help="Also say how far policies are from perfect play.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Play test tasks without learning: success, avg@k and pass@k, by role."""
-    from pettingllms.cli.training import evaluate_policies
-
-    evaluate_policies(run, overrides or [], checkpoint, out, as_json, distance)
+app.command("eval")(evaluate)
 
 
 @app.command()

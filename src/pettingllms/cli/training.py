@@ -82,7 +82,7 @@ def evaluate_policies(
     from pettingllms.evaluate import evaluate
 
     asked = [*overrides, *(["eval.distance=true"] if distance else [])]
-    config, saved = _weights(path, asked, checkpoint)
+    config, saved = weights_of(path, asked, checkpoint)
     total = config.eval.num_tasks * config.eval.num_samples
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=as_json) as progress:
@@ -110,7 +110,7 @@ def evaluate_policies(
 
 def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: Path) -> None:
     """Write a trained policy as a folder that Transformers, PEFT and vLLM load."""
-    config, found = _weights(path, [], checkpoint)
+    config, found = weights_of(path, [], checkpoint)
     saved = {name: files for name, files in found.items() if name in config.policies}
     if not saved:
         raise CheckpointError(f"{path} has no checkpoint yet; it is saved every train.save_every")
@@ -118,7 +118,7 @@ def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: 
     console.print(f"[bold]{escape(policy)}[/] written to [bold]{escape(str(out))}[/]")
 
 
-def _weights(
+def weights_of(
     path: Path, overrides: Sequence[str], checkpoint: Path | None
 ) -> tuple[RunConfig, Saved]:
     """The configuration and the trained weights that a run, or a plain configuration, names."""

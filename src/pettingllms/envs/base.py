@@ -93,6 +93,11 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """Whether a finished play reached this role's aim. Evaluation reports it, and a curriculum
         may be moved by it; no reward is made of it."""
 
+    def answer(self, state: StateT, role: str) -> str | None:
+        """What a finished play came to, written alike wherever it is the same answer; None if this
+        cannot be compared. Evaluation lets the answers of several plays vote."""
+        return None
+
     def central(self, state: StateT) -> Sequence[Message]:
         """What a critic of the whole team is shown, and no role ever: all that the roles see, one
         after another. Shared system texts stand once."""

@@ -167,6 +167,9 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
         success: object = _call(partial(env.success, state, role), "success")
         if not isinstance(success, bool):
             raise _Broken("bad-success", f"success for '{role}' is {success!r}, not True or False")
+        answer: object = _call(partial(env.answer, state, role), "answer")
+        if not isinstance(answer, str | None):
+            raise _Broken("bad-answer", f"answer of '{role}' is {answer!r:.60}; give text or None")
     if unpaid := sorted(acted - paid):
         raise _Broken("never-paid", f"a whole play paid {unpaid} nothing at any level")
     plays.append(_Play(task, seed, script))

@@ -184,6 +184,9 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     def success(self, state: Draft[PuzzleT], role: str) -> bool:
         return self._score(state) == 1.0
 
+    def answer(self, state: Draft[PuzzleT], role: str) -> str | None:
+        return state.plan
+
     def silence(self, state: Draft[PuzzleT], role: str) -> str:
         """Acceptance of the plan in force; what the planner leaves empty is refused, and the plan
         in force stays."""

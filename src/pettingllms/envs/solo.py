@@ -64,6 +64,9 @@ class AllSeats(Environment[SeatState, EnvConfig]):
     def success(self, state: SeatState, role: str) -> bool:
         return self.env.success(state.inner, state.seat)
 
+    def answer(self, state: SeatState, role: str) -> str | None:
+        return self.env.answer(state.inner, state.seat)
+
     def redeal(self, state: SeatState, role: str, rng: random.Random) -> SeatState:
         return replace(state, inner=self.env.redeal(state.inner, state.seat, rng))
 

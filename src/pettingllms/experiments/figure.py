@@ -83,9 +83,9 @@ class Picture:
 
 def draw(picture: Picture, path: Path) -> None:
     """Write the picture as a PNG."""
-    title, note = _wrapped(picture.title, 70), _wrapped(picture.note, 105)
+    title, note = wrapped(picture.title, 70), wrapped(picture.note, 105)
     head = 0.2 + 0.24 * len(title) + LINE * len(note) + 0.12
-    names = [_wrapped(panel.name, _panel_letters(picture)) for panel in picture.bars]
+    names = [wrapped(panel.name, _panel_letters(picture)) for panel in picture.bars]
     top = max((len(name) for name in names), default=0) * LINE + 0.2
     lines = LINES + 0.5 if picture.lines else 0.0
     bars = top + ROW * len(picture.arms) + 0.4 if picture.bars else 0.0
@@ -149,7 +149,7 @@ class Page:
         """Names at the right, each as near to the end of its line as the others leave room for."""
         self.canvas.draw_without_rendering()
         box = axes.get_window_extent()
-        labels = {arm: _wrapped(arm, 26) for arm in ends}
+        labels = {arm: wrapped(arm, 26) for arm in ends}
         heights = {arm: (len(label) + 0.35) * LINE * DPI for arm, label in labels.items()}
         wanted = {arm: axes.transData.transform(end)[1] for arm, end in ends.items()}
         places = spread(wanted, heights, box.y0, box.y1)
@@ -180,7 +180,7 @@ class Page:
             axes.set_title("\n".join(name), fontsize=TEXT + 0.5, loc="left", color=INK, pad=6)
             for at, arm in enumerate(picture.arms if number == 0 else []):
                 axes.annotate(
-                    "\n".join(_wrapped(arm, 32)), (0, at), (-8, 0),
+                    "\n".join(wrapped(arm, 32)), (0, at), (-8, 0),
                     xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
                     va="center", fontsize=TEXT, color=_dark(self.colors[arm]), linespacing=1.05,
                     annotation_clip=False,
@@ -227,7 +227,7 @@ def _panel_letters(picture: Picture) -> int:
     return max(12, int(_panel_width(picture) * 12)) if picture.bars else 0
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Lines of at most so many letters, and of about the same length."""
     best = textwrap.wrap(text, width, break_on_hyphens=False)
     for narrower in range(width - 1, 7, -1):

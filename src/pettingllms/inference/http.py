@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
 from pettingllms.inference.scripted import text_ids
-from pettingllms.types import Failed, Ids, Message, Sample, SampleRequest
+from pettingllms.types import Failed, Ids, Message, Sample, SampleRequest, Usage
 from pettingllms.types.episodes import Finish
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class HttpSampler:
             finish: Finish = "length" if choice["finish_reason"] == "length" else "stop"
         except (LookupError, TypeError) as error:
             return Failed(f"{self._url} gave no chat completion: {error!r}", "sampler")
-        return Sample(text_ids(text), None, 0, finish)
+        return Sample(text_ids(text), None, 0, finish, _usage(answer))
 
     async def _post(self, body: dict[str, Any]) -> Any:
         import httpx
@@ -111,3 +111,14 @@ class HttpSampler:
                 problem = repr(error)
             await asyncio.sleep(0.5 * 2**number)
         raise SamplerError(f"{self._url} did not answer: {problem}")
+
+
+def _usage(answer: Any) -> Usage | None:
+    """Tokens as the server counts them, if it does."""
+    counted = answer.get("usage")
+    if not isinstance(counted, dict):
+        return None
+    prompt, reply = counted.get("prompt_tokens"), counted.get("completion_tokens")
+    if not isinstance(prompt, int) or not isinstance(reply, int) or min(prompt, reply) < 0:
+        return None
+    return Usage(prompt, reply)

@@ -15,6 +15,7 @@ async def play_linear(
         end = await play_on(table, episode, start, limit, visited=visited)
         if episode.failure is None:
             episode.success = await table.success(end)
+            episode.answers = await table.answers(end)
     except CallFailed as failed:
         episode.failure = failed.failure
     judge_turns(episode)

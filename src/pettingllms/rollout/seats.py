@@ -128,6 +128,7 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
         text=seat.renderer.decode(ids),
         policy_version=result.policy_version,
         finish=result.finish,
+        usage=result.usage,
     )
 
 

@@ -91,6 +91,10 @@ class Table:
         """For each role, whether the finished play reached its aim."""
         return await self.guard.call("success", self._success, at.state)
 
+    async def answers(self, at: Position) -> dict[str, str]:
+        """For each role that came to one, the answer of the finished play."""
+        return await self.guard.call("answer", self._answers, at.state)
+
     def over_limit(
         self, num_steps: int, num_tokens: int, max_tokens: int, key: str
     ) -> Failed | None:
@@ -168,3 +172,12 @@ class Table:
 
     def _success(self, state: Any) -> dict[str, bool]:
         return {role: bool(self.env.success(state, role)) for role in self.env.roles}
+
+    def _answers(self, state: Any) -> dict[str, str]:
+        found: dict[str, Any] = {role: self.env.answer(state, role) for role in self.env.roles}
+        given = {role: answer for role, answer in found.items() if answer is not None}
+        if wrong := [role for role, answer in given.items() if not isinstance(answer, str)]:
+            raise TypeError(
+                f"the answer of '{wrong[0]}' is {given[wrong[0]]!r:.60}, which is no text"
+            )
+        return given

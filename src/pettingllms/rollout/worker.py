@@ -63,10 +63,17 @@ class Worker:
             )
 
     async def run(
-        self, tasks: Iterable[Task], seed: int, deliver: Callable[[Episode], None]
+        self,
+        tasks: Iterable[Task],
+        seed: int,
+        deliver: Callable[[Episode], None],
+        first: int = 0,
     ) -> None:
-        """Play every task; episodes are delivered in the order in which they end."""
-        plays = self._plays(_each_once(tasks), seed)
+        """Play every task; episodes are delivered in the order in which they end.
+
+        `first` is the number of a task's first play, where earlier ones are there already.
+        """
+        plays = self._plays(_each_once(tasks), seed, first)
         under_way: set[str] = set()
 
         async def play_all(episode: Episode, path: int) -> None:
@@ -88,11 +95,11 @@ class Worker:
                     group.create_task(play_all(episode, path))
         assert not under_way, f"lost: {under_way}"  # noqa: S101 - a lost episode is a bug of ours
 
-    def _plays(self, tasks: Iterable[Task], seed: int) -> Iterator[tuple[Episode, int]]:
+    def _plays(self, tasks: Iterable[Task], seed: int, first: int) -> Iterator[tuple[Episode, int]]:
         """The episodes to play. All of one task share a seed, so they start from one state."""
         for task in tasks:
             env_seed = derive_seed("env", seed, task.id)
-            for number in range(self.config.num_episodes):
+            for number in range(first, first + self.config.num_episodes):
                 yield Episode(f"{task.id}/{number}", self.env.id, task, env_seed), number
 
 

@@ -47,9 +47,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if supervised:
             (self.path / SUPERVISED_FILE).touch()
-        versions = {"python": platform.python_version(), "platform": platform.platform()}
-        versions |= {name: found for name in PACKAGES if (found := _version(name))}
-        write_whole(self.path / VERSIONS_FILE, json.dumps(versions, indent=1))
+        write_whole(self.path / VERSIONS_FILE, json.dumps(versions(), indent=1))
         write_whole(self.path / CONFIG_FILE, to_toml(config))
 
     @property
@@ -152,6 +150,12 @@ class RunFolder:
         ]
         write_whole(path, "".join(line + "\n" for line in lines))
         return path
+
+
+def versions() -> dict[str, str]:
+    """Of everything that results depend on."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    return found | {name: number for name in PACKAGES if (number := _version(name))}
 
 
 def _step(line: str) -> int:

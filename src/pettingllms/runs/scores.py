@@ -80,6 +80,15 @@ def pass_values(num_samples: int) -> dict[int, Floats]:
     }
 
 
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of one number from 0 to 1 for each task, and how far chance may have moved it."""
+    seen, histogram = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
+    drawn = np.random.default_rng(SEED).multinomial(
+        len(values), histogram / len(values), size=NUM_RESAMPLES
+    )
+    return _estimate(histogram, seen, drawn)
+
+
 def _by_task(
     episodes: Sequence[Episode], task_ids: Sequence[str], num_samples: int
 ) -> dict[str, list[Episode]]:

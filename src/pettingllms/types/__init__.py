@@ -9,6 +9,7 @@ from pettingllms.types.episodes import (
     Step,
     Task,
     Turn,
+    Usage,
     Values,
 )
 from pettingllms.types.messages import Message, assistant, system, user
@@ -41,6 +42,7 @@ __all__ = [
     "Step",
     "Task",
     "Turn",
+    "Usage",
     "Values",
     "assistant",
     "episode_from_json",

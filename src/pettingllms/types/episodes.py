@@ -32,6 +32,14 @@ class Task:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as whoever wrote a reply counts them."""
+
+    prompt: int
+    reply: int
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One reply of one role, with the ids that were sampled. Text is a view; ids are the truth."""
@@ -73,11 +81,18 @@ class Turn:
     number where it is not trained."""
     central_ids: Ids | None = None
     """What a critic of the whole team sees in place of the prompt, if there is one."""
+    usage: Usage | None = None
+    """Tokens as a server counts them, where ids are the bytes of a text; None if it did not say."""
 
     @property
     def num_tokens(self) -> int:
         """Tokens that were sampled for this turn."""
-        return len(self.response_ids)
+        return len(self.response_ids) if self.usage is None else self.usage.reply
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens that the policy was shown for this turn."""
+        return len(self.prompt_ids) if self.usage is None else self.usage.prompt
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +123,8 @@ class Episode:
     success: Mapping[str, bool] = field(default_factory=dict)
     """For each role, whether its aim was reached; empty if the play did not come to an end.
     Evaluation reports it, and a curriculum may be moved by it; no advantage is made of it."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """For each role that came to one, the answer by which plays are compared; linear rollouts."""
     failure: Failed | None = None
     """Why the trunk stopped before its end, if so."""
     num_extra_tokens: int = 0

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from pettingllms.errors import RecordError
-from pettingllms.types.episodes import Episode, Step, Task, Turn
+from pettingllms.types.episodes import Episode, Step, Task, Turn, Usage
 from pettingllms.types.messages import Message
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
 
@@ -34,6 +34,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         },
         "seed": episode.seed,
         "success": dict(episode.success),
+        **({"answers": dict(episode.answers)} if episode.answers else {}),
         "failure": _reward_to_json(episode.failure),
         "last": episode.last,
         "num_extra_tokens": episode.num_extra_tokens,
@@ -62,6 +63,7 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
         steps=[_step_from_json(step) for step in data["steps"]],
         last=data["last"],
         success=data["success"],
+        answers=data.get("answers", {}),
         failure=_failure_from_json(data["failure"]),
         num_extra_tokens=data["num_extra_tokens"],
         without={
@@ -121,6 +123,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "prompt_ids": turn.prompt_ids.tolist(),
         "response_ids": turn.response_ids.tolist(),
         "logprobs": None if turn.logprobs is None else turn.logprobs.tolist(),
+        **({} if turn.usage is None else {"usage": [turn.usage.prompt, turn.usage.reply]}),
         **_values_to_json(turn),
     }
 
@@ -169,6 +172,7 @@ def _turn_from_json(data: dict[str, Any]) -> Turn:
         branch=data["branch"],
         failure=_failure_from_json(data["failure"]),
         advantage=data["advantage"],
+        usage=Usage(*data["usage"]) if "usage" in data else None,
         **_values_from_json(data),
     )
 

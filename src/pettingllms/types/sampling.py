@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pettingllms.types.episodes import Finish, Ids, LogProbs
+from pettingllms.types.episodes import Finish, Ids, LogProbs, Usage
 from pettingllms.types.messages import Message
 from pettingllms.types.rewards import Failed
 
@@ -35,6 +35,8 @@ class Sample:
     logprobs: LogProbs | None
     policy_version: int
     finish: Finish
+    usage: Usage | None = None
+    """Tokens as a server counts them, where ids are the bytes of a text."""
 
 
 class Sampler(Protocol):

@@ -14,7 +14,7 @@ pytest.importorskip("httpx")
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.types import Failed, Message, Sample, SampleRequest
+from pettingllms.types import Failed, Message, Sample, SampleRequest, Usage
 
 KEY = "PETTINGLLMS_TEST_KEY"
 
@@ -76,6 +76,25 @@ def test_messages_go_out_as_they_are_and_text_comes_back() -> None:
     assert body["messages"][0] == {"role": "system", "content": "Wähle."}
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.5, 5)
     assert asked[0]["path"] == "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 2}, Usage(9, 2)),
+        ({"prompt_tokens": 9}, None),
+        ({"prompt_tokens": "9", "completion_tokens": 2}, None),
+        ({"prompt_tokens": 9, "completion_tokens": -2}, None),
+        ([9, 2], None),
+        (None, None),
+    ],
+)
+def test_tokens_are_those_that_the_server_counts_if_it_does(usage, expected) -> None:
+    status, answer = reply("a")
+    with serving([(status, {**answer, "usage": usage})]) as (url, _):
+        (sample,) = ask(url)
+    assert isinstance(sample, Sample)
+    assert sample.usage == expected
 
 
 def test_each_reply_has_a_seed_of_its_own() -> None:

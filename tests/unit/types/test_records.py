@@ -13,6 +13,7 @@ from pettingllms.types import (
     Episode,
     Failed,
     Turn,
+    Usage,
     episode_from_json,
     episode_line,
     episode_to_json,
@@ -104,6 +105,18 @@ def test_what_a_critic_said_survives_with_the_places_it_was_not_trained_at() -> 
     assert back.mixed == turn.mixed
     plain_line = episode_line(linear("t", 0, ("a", rewards(team=1.0))))
     assert "values" not in plain_line
+
+
+def test_answers_and_what_a_server_counted_survive() -> None:
+    (turn,) = (episode := linear("t", 0, ("a", rewards(team=1.0)))).turns
+    turn.usage = Usage(prompt=40, reply=3)
+    episode.answers = {"a": "1/2"}
+    back = episode_from_json(json.loads(episode_line(episode)))
+    assert back.answers == {"a": "1/2"}
+    assert (back.turns[0].num_prompt_tokens, back.turns[0].num_tokens) == (40, 3)
+    plain_line = episode_line(linear("t", 0, ("a", rewards(team=1.0))))
+    assert "usage" not in plain_line
+    assert "answers" not in plain_line
 
 
 def test_a_file_that_was_cut_short_says_where(tmp_path: Path) -> None:

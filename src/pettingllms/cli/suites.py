@@ -1,0 +1,170 @@
+"""`eval --suite`: benches one after another, a table here, and everything in a folder."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from pettingllms.cli.console import console
+from pettingllms.cli.training import weights_of
+from pettingllms.errors import ConfigError
+from pettingllms.experiments.spec import slug
+from pettingllms.runs.folder import CONFIG_FILE
+from pettingllms.suites.picture import FIGURE, draw_report
+from pettingllms.suites.play import Settings
+from pettingllms.suites.results import BENCHES, RESULTS, Report
+from pettingllms.suites.run import run_suite
+from pettingllms.suites.spec import load_suite
+from pettingllms.suites.subjects import (
+    Subject,
+    model_subject,
+    player_subject,
+    run_subject,
+    server_subject,
+)
+from pettingllms.suites.table import NONE, SHORT_LEGEND, TABLE, remarks_on, short_rows_of
+
+ROOT = Path("runs/suites")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the command line asks for."""
+
+    suite: str
+    run: str
+    player: str
+    overrides: Sequence[str]
+    checkpoint: Path | None
+    policy: str
+    num_tasks: int | None
+    num_samples: int | None
+    keys: Sequence[str]
+    skip_missing: bool
+    out: Path | None
+    as_json: bool
+
+    def command(self, settings: Settings) -> str:
+        """The same as a line, without what is as it is anyway."""
+        parts = [
+            ("--suite", self.suite),
+            ("--player", self.player),
+            ("--policy", self.policy),
+            ("--checkpoint", self.checkpoint),
+            ("--tasks", self.num_tasks),
+            ("--samples", self.num_samples),
+            ("--seed", settings.seed or None),
+            ("--temperature", settings.temperature),
+        ]
+        given = [str(word) for name, value in parts if value not in ("", None)
+                 for word in (name, value)]  # fmt: skip
+        words = ["pettingllms", "eval", *([self.run] if self.run else []), *self.overrides, *given]
+        return shlex.join([*words, *(["--skip-missing"] if self.skip_missing else [])])
+
+
+def evaluate_suite(order: Order, settings: Settings) -> None:
+    """Play a suite or what is missing of it; exit code 1 if a bench came to no number."""
+    suite = load_suite(order.suite).with_numbers(order.num_tasks, order.num_samples)
+    subject = _subject(order, settings)
+    folder = order.out or ROOT / slug(Path(order.suite).stem) / slug(
+        f"{subject.kind} {subject.name}"
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        _going_on_later(folder),
+        Progress(*columns, console=console, transient=True, disable=order.as_json) as progress,
+    ):
+        bar = progress.add_task("getting ready", total=None)
+        report = run_suite(
+            suite,
+            subject,
+            settings,
+            folder,
+            order.command(settings),
+            say=_warn if order.as_json else lambda text: progress.console.print(escape(text)),
+            skip_missing=order.skip_missing,
+            progress=lambda name, done, total: progress.update(
+                bar, description=escape(name), completed=done, total=total
+            ),
+        )
+    drawn = draw_report(report, folder / FIGURE)
+    if order.as_json:
+        console.out(json.dumps(report.to_json()), highlight=False)
+    else:
+        _print(report)
+        files = ", ".join([RESULTS, TABLE, *([FIGURE] if drawn else [])])
+        console.print(f"{files} are in [bold]{escape(str(folder))}[/]", soft_wrap=True)
+        if not drawn:
+            console.print("[dim]no picture: pip install 'pettingllms\\[figures]'[/]")
+    if report.unmeasured or not report.results:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _going_on_later(folder: Path) -> Iterator[None]:
+    """What Ctrl-C leaves: benches that are done, and the same command to go on with the rest."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        num_done = len(list((folder / BENCHES).glob("*.json")))
+        where = escape(str(folder))
+        console.print(f"\nStopped. {num_done} benches are in {where}; the same command goes on.")
+        raise typer.Exit(130) from None
+
+
+def _subject(order: Order, settings: Settings) -> Subject:
+    """Whom the words name; what belongs to another kind of subject is refused."""
+    if problems := list(_misfits(order)):
+        raise ConfigError("eval --suite", problems)
+    if order.player:
+        return player_subject(order.player)
+    if _is_address(order.run):
+        heat = 1.0 if settings.temperature is None else settings.temperature
+        return server_subject(order.run, order.keys, heat)
+    place = Path(order.run)
+    if place.is_file() or (place / CONFIG_FILE).is_file():
+        config, saved = weights_of(place, order.overrides, order.checkpoint)
+        return run_subject(place, config, saved, order.policy)
+    return model_subject(order.run, order.overrides)
+
+
+def _misfits(order: Order) -> Iterator[str]:
+    if bool(order.run) == bool(order.player):
+        yield "give one of both: RUN (a run, a model, an address), or --player NAME"
+    if order.keys and not _is_address(order.run):
+        yield "--key is for servers; leave it out"
+    if (order.checkpoint or order.policy) and (order.player or _is_address(order.run)):
+        yield "--checkpoint and --policy are for runs; leave them out"
+    if order.overrides and (order.player or _is_address(order.run)):
+        listed = " ".join(order.overrides)
+        yield f"'{listed}' would set nothing: there is no configuration; leave it out"
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _print(report: Report) -> None:
+    head, *rows = short_rows_of(report)
+    title = escape(f"{report.suite.title}: {report.subject.name}")
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
+    shown = [at for at in range(len(head)) if any(row[at] not in ("0", NONE) for row in rows)]
+    for at in shown:
+        table.add_column(head[at], justify="left" if at < 2 else "right", no_wrap=at > 1)
+    for row in rows:
+        table.add_row(*(escape(row[at]) for at in shown))
+    console.print(table)
+    for line in (*remarks_on(report), SHORT_LEGEND):
+        console.print(escape(line))
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
