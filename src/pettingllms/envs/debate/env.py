@@ -136,6 +136,10 @@ class Debate(Environment[Floor, DebateConfig]):
         chosen = self._chosen(state)
         return chosen is not None and chosen.verdict.right
 
+    def answer(self, state: Floor, role: str) -> str | None:
+        chosen = self._chosen(state)
+        return None if chosen is None else _vote(chosen)
+
     def redeal(self, state: Floor, role: str, rng: random.Random) -> Floor:
         """Another truth: answers and what the verifier held of them stay as they are."""
         truth = other_answer(state.problem, rng)

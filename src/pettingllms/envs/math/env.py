@@ -135,6 +135,10 @@ class Math(Environment[Work, MathConfig]):
     def success(self, state: Work, role: str) -> bool:
         return state.of(REASONER).verdict.right
 
+    def answer(self, state: Work, role: str) -> str | None:
+        found = state.of(REASONER).answer
+        return None if found is None else spelt(found)
+
     def solo(self) -> AllSeats:
         """One role that writes the program, sees what it printed, and then answers."""
         return AllSeats(type(self)(self.config.model_copy(update={"order": "in_turn"})))

@@ -150,6 +150,9 @@ class Search(Environment[Quest, SearchConfig]):
     def success(self, state: Quest, role: str) -> bool:
         return is_exact(state.answer, state.question.answers)
 
+    def answer(self, state: Quest, role: str) -> str | None:
+        return normal(state.answer) or None
+
     def silence(self, state: Quest, role: str) -> str:
         """The decomposer passes the question on as it is; the searcher's empty reply is refused."""
         return self.reply_of("Answer the question.") if role == DECOMPOSER else ""
