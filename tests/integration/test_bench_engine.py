@@ -20,6 +20,7 @@ def bench(log: Path, model: Path, requests: int, repeats: int) -> dict:
     return json.loads(said.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_both_ratios_are_measured(tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     from pettingllms.models import make_tiny

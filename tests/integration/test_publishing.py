@@ -51,4 +51,4 @@ def test_engines_that_are_killed_come_back(tiny: Path, tmp_path: Path, scratch: 
     back = [text for text in found["said"] if "is back after" in text]
     assert len(back) == 2
     print(back)
-    assert [path.name for path in scratch.iterdir()] == []
+    assert {path.name for path in scratch.iterdir()} <= {"ray"}  # Ray's own logs

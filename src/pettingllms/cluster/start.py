@@ -71,6 +71,7 @@ def _prepare(config: ClusterConfig) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not config.address:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(_folder() / "token")
+        os.environ.setdefault("RAY_TMPDIR", tempfile.gettempdir())  # its sockets want short paths
         os.environ["TMPDIR"] = str(_folder())
 
 
