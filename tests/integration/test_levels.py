@@ -46,7 +46,13 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize("level", LEVELS)
+SLOW = ("L0", "L3")
+"""L2 is the one that no other engine has; L1 is what most people begin with."""
+
+
+@pytest.mark.parametrize(
+    "level", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in LEVELS]
+)
 def test_a_level_is_configuration(level: str, smollm2: Path, tmp_path: Path) -> None:
     policies, roles, sections = LEVELS[level](smollm2)
     config = config_of(policies, roles, **sections, train={"save_every": 3})

@@ -11,7 +11,7 @@ TOLERANCE = 1e-5
 """Of losses and log-probs, relative and absolute: float32 sums in another order."""
 
 
-@pytest.mark.parametrize("kind", ["lora", "full"])
+@pytest.mark.parametrize("kind", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_two_ranks_equal_one(kind: str, smollm2: Path, tmp_path: Path) -> None:
     section = {"kind": kind, "model": str(smollm2), "lr": 1e-4}
     policies = {"a": section, "b": section} if kind == "lora" else {"a": section}

@@ -59,7 +59,7 @@ def everything(run_folder: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("kind", ["lora", "full"])
+@pytest.mark.parametrize("kind", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not(
     kind: str, tiny: Path, tmp_path: Path
 ) -> None:
@@ -171,6 +171,7 @@ assert AutoTokenizer.from_pretrained({str(tmp_path / "b")!r}).chat_template
     assert '"num_tasks": 2' in cli(tmp_path / "eval2.txt", "eval", plain, "--json")
 
 
+@pytest.mark.slow
 def test_rewards_go_up(tiny: Path, tmp_path: Path) -> None:
     """A tiny model learns within five minutes to answer in digits; seed 7."""
     config = config_of(

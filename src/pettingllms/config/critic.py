@@ -17,7 +17,10 @@ class CriticConfig(Section):
     """Folder or hub name of a critic of the kind `model`; it must read the same tokens as the
     policy. Empty: the policy's own."""
     lr: float = Field(default=1e-5, gt=0)
-    """Learning rate of a critic of the kind `model`; a head has its policy's."""
+    """Learning rate of a critic of the kind `model`."""
+    head_lr: float | None = Field(default=None, gt=0)
+    """Learning rate of a head, which begins with nothing on a model that has learnt. Left out: ten
+    times its policy's."""
     mixer_lr: float = Field(default=1e-3, gt=0)
     """Learning rate of the network that mixes the roles' values in `qmix`."""
     clip: float | None = Field(default=None, gt=0)

@@ -100,12 +100,11 @@ class Learner:
             )
         self._optimizers = {
             name: torch.optim.AdamW(
-                self._moved(name).values(),
-                lr=policy.lr,
+                [{"params": [*part.values()], "base": lr} for part, lr in self._rates(name)],
                 weight_decay=spec.config.weight_decay,
                 fused=True,
             )
-            for name, policy in spec.policies.items()
+            for name in spec.policies
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
         torch.manual_seed(derive_seed(spec.seed, "learner"))
@@ -260,6 +259,12 @@ class Learner:
         """All that the policy's optimizer moves."""
         return {**self._parameters(policy), **self._head(policy)}
 
+    def _rates(self, policy: str) -> list[tuple[dict[str, Tensor], float]]:
+        """All that the policy's optimizer moves, each part with its learning rate."""
+        lr, critic = self._spec.policies[policy].lr, self._spec.critic
+        heads = [(self._head(policy), critic.head_lr or 10 * lr)] if critic else []
+        return [(self._parameters(policy), lr), *heads]
+
     def _activate(self, policy: str) -> None:
         if policy not in self._spec.policies:
             raise LearnerError(f"this learner does not train '{policy}'")
@@ -395,6 +400,6 @@ class Learner:
         done = self._num_updates[policy]
         share = self._spec.config.rate(done, step)
         for group in self._optimizers[policy].param_groups:
-            group["lr"] = self._spec.policies[policy].lr * share
+            group["lr"] = group["base"] * share
         self._optimizers[policy].step()
         self._num_updates[policy] = done + 1

@@ -73,7 +73,9 @@ def _check(
     architecture: str, hidden_size: int, num_layers: int, vocab_size: int, head_dim: int
 ) -> None:
     if find_spec("transformers") is None or find_spec("torch") is None:
-        raise ModelError("a tiny model needs torch and transformers; run `pip install` for both")
+        raise ModelError(
+            "a tiny model needs torch and transformers; pip install 'pettingllms[cpu]', or [gpu]"
+        )
     if architecture not in ("qwen3", "llama"):
         raise ModelError(f"architecture '{architecture}' is not known; give qwen3 or llama")
     if hidden_size < 1 or hidden_size % (2 * head_dim):

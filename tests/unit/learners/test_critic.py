@@ -14,9 +14,16 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item, Joint, joints_of
 from pettingllms.learners.critic import Critic, CriticSpec
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, CRITIC_FILE, OPTIMIZER_FILE
+from pettingllms.learners.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILE,
+    CRITIC_FILE,
+    MODEL_FILE,
+    OPTIMIZER_FILE,
+)
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.learners.values import explained_variance, squared_errors
+from pettingllms.learners.weights import from_bytes
 from pettingllms.models import make_tiny
 from plays import linear, rewards
 
@@ -101,6 +108,20 @@ def test_a_head_expects_nothing_at_first_and_fits_a_constant(model: Path, kind: 
     assert losses[0] == pytest.approx(4.0)
     assert losses[-1] < 0.1
     assert flat(made.values(policy, items)) == pytest.approx(2.0, abs=0.7)
+
+
+@pytest.mark.parametrize(("given", "rate"), [({}, 1e-2), ({"head_lr": 3e-2}, 3e-2)])
+def test_a_head_has_a_learning_rate_of_its_own(model: Path, given: dict, rate: float) -> None:
+    """The first step of Adam is as long as the rate: a head begins with zeros."""
+    made = learner(model, FULL, given, weight_decay=0.0)
+    before = from_bytes(made.files("f")[0][MODEL_FILE])
+    items = with_logprobs(made, "f", replies(target=2.0))
+    made.train("f", [replace(item, advantage=1.0) for item in items], 0)
+    head = from_bytes(made.state("f")[CRITIC_FILE])
+    after = from_bytes(made.files("f")[0][MODEL_FILE])
+    assert max(float(weights.abs().max()) for weights in head.values()) == pytest.approx(rate)
+    steps = [float((after[name] - before[name]).abs().max()) for name in before]
+    assert max(steps) == pytest.approx(FULL["f"].lr, rel=1e-3)
 
 
 def test_values_stand_where_they_should(model: Path) -> None:
