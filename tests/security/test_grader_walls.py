@@ -160,9 +160,7 @@ def test_a_machine_without_walls_is_refused_unless_the_setting_says_so(
 
 
 def test_what_the_kernel_refuses_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = (
-        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start(); "
-    )
+    waits = "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start(); "
     monkeypatch.setattr(grader, "TRY", waits + grader.TRY)  # threads may not leave a namespace
     grader.missing_walls.cache_clear()
     assert "refused new namespaces" in grader.missing_walls()
