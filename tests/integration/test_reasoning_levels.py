@@ -1,9 +1,9 @@
-"""Every reasoning, code and tool environment trains two real steps, as its three configurations say.
+"""Every reasoning, code and tool environment trains two real steps, as its three files say.
 
-The shipped file is what is run, made small: the levels differ by configuration alone. A policy whose
-replies were all paid alike has nothing to learn from, and SmolLM2 is often wrong in one way only.
-So what must have moved is read off the episodes: exactly the policies that have an advantage in a
-step change in that step, in the learner and in the sampler, and all others keep every bit.
+The shipped configuration is what is run, made small: the levels differ by that alone. A policy
+whose replies were all paid alike has nothing to learn from, and SmolLM2 is often wrong in one way
+only. So what must have moved is read off the episodes: exactly the policies that have an advantage
+in a step change in that step, in the learner and in the sampler, and all others keep every bit.
 """
 
 import tomllib
