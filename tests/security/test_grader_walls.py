@@ -5,9 +5,11 @@ is made behind the walls, where it fails, and without them, where it succeeds: t
 """
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -95,14 +97,12 @@ def boot(package: Path) -> str:
 
 
 @pytest.fixture
-def secret(tmp_path: Path) -> Iterator[Path]:
-    import socket
-
-    path = tmp_path / "secret"
-    path.write_text("secret")
-    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
-        folder.chmod(0o755)  # it must be the walls that hide it
-    with closing(socket.socket(socket.AF_UNIX)) as server:
+def secret() -> Iterator[Path]:
+    """A file that anybody may read, beside a socket: it must be the walls that hide them."""
+    with TemporaryDirectory() as folder, closing(socket.socket(socket.AF_UNIX)) as server:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "secret"
+        path.write_text("secret")
         server.bind(f"{path}.socket")
         server.listen()
         yield path
