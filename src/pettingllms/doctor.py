@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from pettingllms.errors import GraderError
+from pettingllms.grading.grader import UNCONFINED, VARIABLE, check_installed, is_confined
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.ports import CannotLookError, Listener, listeners
 from pettingllms.sandbox.opening import standing
@@ -80,6 +82,7 @@ def examine() -> list[Finding]:
         *check_machine(),
         check_models(),
         check_sandbox(),
+        check_grader(),
         *(check_token(os.environ, Path.home()) if "ray" in installed else []),
         *_find_listeners(),
         *check_environment(os.environ, bool(gpus)),
@@ -194,6 +197,19 @@ def check_sandbox() -> Finding:
         what = "no sandbox holds here, so environments that run programs are refused"
         return Finding("note", f"{what} ({reasons})", advice)
     return _noted(f"sandbox: {tier}" + (f" ({reasons})" if reasons else ""), advice)
+
+
+def check_grader() -> Finding:
+    """Whether answers of mathematics are read behind walls."""
+    try:
+        check_installed()
+    except GraderError as error:
+        what, _, advice = str(error).partition("; ")
+        return Finding("note", what, advice)
+    if not is_confined():
+        what = f"{VARIABLE}={UNCONFINED}: answers of mathematics are read without walls"
+        return Finding("note", what, f"unset {VARIABLE}")
+    return Finding("ok", "answers of mathematics are read behind the sandbox's walls")
 
 
 def check_token(environ: Mapping[str, str], home: Path) -> list[Finding]:

@@ -5,9 +5,16 @@ from pathlib import Path
 import pytest
 from running import HERE, run
 
+from pettingllms.experiments.spec import load_experiment
+
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 ROOT = HERE.parents[1]
-EXPERIMENTS = sorted(folder.name for folder in (ROOT / "experiments").iterdir())
+EXPERIMENTS = sorted(
+    folder.name
+    for folder in (ROOT / "experiments").iterdir()
+    if load_experiment(folder).quick.floors
+)
+"""Those whose quick form has a floor: a model of a hundred million parameters learns too slowly."""
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -33,13 +33,13 @@ START = {
 INSIDE = {
     "envs/code/inside/checker.py",
     "envs/code/inside/driver.py",
-    "grading/reading.py",  # for the grader's processes, which have a deadline
+    "grading/reading.py",  # for the grader's processes, which are closed before they read
     "sandbox/enter.py",
     "sandbox/inside.py",
 }
 """Run in the sandbox, or make it; no process of ours imports them."""
-APART = {"grading/worker.py"}
-"""The main module of another process, which may import what runs there."""
+APART = {"grading/walls.py", "grading/worker.py"}
+"""The main modules of other processes, which may import what runs there."""
 OWN_BYTES = {("envs/check.py", "pickle.loads")}
 """`check_env` reads back bytes that it made itself a line before."""
 STARTERS = {

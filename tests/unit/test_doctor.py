@@ -21,6 +21,7 @@ from pettingllms.doctor import (
     check_token,
     examine,
 )
+from pettingllms.grading import grader
 from pettingllms.ports import Listener
 
 ON_CPU = {
@@ -277,6 +278,18 @@ def test_the_command(monkeypatch, level, code: int) -> None:
 
 def test_every_package_of_the_table_has_a_range_that_holds_something() -> None:
     assert all(fit.low in fit and fit.below not in fit for fit in FITS.values())
+
+
+def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("math_verify", reason="needs the extra `math`")
+    monkeypatch.setattr(grader, "missing_walls", lambda: "the kernel refused Landlock")
+    finding = doctor.check_grader()
+    assert (finding.level, "refused Landlock" in finding.what) == ("note", True)
+    monkeypatch.setenv(grader.VARIABLE, grader.UNCONFINED)
+    assert doctor.check_grader().advice == f"unset {grader.VARIABLE}"
+    monkeypatch.delenv(grader.VARIABLE)
+    monkeypatch.setattr(grader, "missing_walls", lambda: "")
+    assert doctor.check_grader().level == "ok"
 
 
 @pytest.mark.parametrize(

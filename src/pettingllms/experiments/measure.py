@@ -6,10 +6,10 @@ from typing import Literal
 
 from pettingllms.algos.credit import mean, role_reward
 from pettingllms.config import RunConfig
-from pettingllms.errors import ExperimentError
+from pettingllms.errors import ExperimentError, nearest
 from pettingllms.types import Episode, Scored
 
-Measure = Literal["success", "loss", "reward", "nash_conv", "regret"]
+Measure = Literal["success", "loss", "reward", "metric", "nash_conv", "regret"]
 DISTANCES = ("nash_conv", "regret")
 Distances = Mapping[str, Mapping[str, float]]
 """By policy: how far it is from perfect play, by the name of the measure."""
@@ -29,16 +29,23 @@ class Measured:
 
 
 def measure(
-    episodes: Sequence[Episode], distances: Distances, config: RunConfig, role: str, what: Measure
+    episodes: Sequence[Episode],
+    distances: Distances,
+    config: RunConfig,
+    role: str,
+    what: Measure,
+    metric: str = "",
 ) -> Measured:
-    """Sum an evaluation up."""
+    """Sum an evaluation up; with `metric`, by the name of what the environment reported."""
     models = {name for name, policy in config.policies.items() if policy.kind != "scripted"}
     tokens = [
         sum(turn.num_tokens for turn in episode.turns if turn.policy in models)
         for episode in episodes
     ]
     return Measured(
-        value=_value(episodes, distances, config, role, what),
+        value=_metric(episodes, metric)
+        if what == "metric"
+        else _value(episodes, distances, config, role, what),
         num_tasks=len({episode.task.id for episode in episodes}),
         num_plays=len(episodes),
         num_failed=sum(not _ended(episode) for episode in episodes),
@@ -57,6 +64,17 @@ def _value(
             )
         return found[what]
     return _reward(episodes, config, role) if what == "reward" else _share(episodes, role, what)
+
+
+def _metric(episodes: Sequence[Episode], name: str) -> float:
+    """The mean over plays of what each reported last under this name."""
+    steps = [[episode.steps[at].metrics for at in episode.trunk()] for episode in episodes]
+    reported = [[one[name] for one in play if name in one] for play in steps]
+    found = [values[-1] for values in reported if values]
+    if not found:
+        known = sorted({key for play in steps for one in play for key in one})
+        raise ExperimentError(f"no play reported '{name}'; {nearest(name, known)}")
+    return mean(found)
 
 
 def _ended(episode: Episode) -> bool:

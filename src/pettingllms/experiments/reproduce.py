@@ -8,10 +8,11 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pettingllms.errors import ConfigError, ExperimentError
 from pettingllms.experiments.machine import Machine
-from pettingllms.experiments.measure import measure
+from pettingllms.experiments.measure import Distances, measure
 from pettingllms.experiments.plan import (
     Order,
     Plan,
@@ -135,16 +136,26 @@ def _train(arm: PlannedArm, result: Result, machine: Machine, lines: Lines) -> N
     result.write(arm.folder)
 
 
+def _played(arm: PlannedArm, cell: PlannedEvaluation, result: Result) -> Path | None:
+    """The plays of another column, if they are what this one would play again to the letter."""
+    same = (one for one in arm.evaluations if one.config == cell.config and result.has(one))
+    return None if cell.config.eval.distance else next((one.out for one in same), None)
+
+
 def _evaluate(
     arm: PlannedArm, cell: PlannedEvaluation, result: Result, machine: Machine, where: str, say: Say
 ) -> None:
-    say(f"{where}: evaluating '{cell.spec.name}'")
     start = time.monotonic()
-    run = RunFolder(arm.folder) if arm.spec.trained else None
-    distances = machine.evaluate(cell.config, run, cell.out, lambda text: say(f"{where}: {text}"))
+    played = _played(arm, cell, result)
+    distances: Distances = {}
+    if played is None:
+        say(f"{where}: evaluating '{cell.spec.name}'")
+        run, told = RunFolder(arm.folder) if arm.spec.trained else None, f"{where}: "
+        distances = machine.evaluate(cell.config, run, cell.out, lambda text: say(told + text))
     seconds = time.monotonic() - start
-    episodes = list(read_episodes(cell.out))
-    found = measure(episodes, distances, cell.config, cell.role, cell.spec.measure)
+    episodes = list(read_episodes(played or cell.out))
+    asks = cell.spec.measure, cell.spec.metric
+    found = measure(episodes, distances, cell.config, cell.role, *asks)
     failed = f", {found.num_failed} of {found.num_plays} plays failed" if found.num_failed else ""
     say(f"{where}: '{cell.spec.name}' {found.value:.3f}{failed}")
     result.evaluations[cell.spec.name] = Evaluated(asked(cell), found, seconds)

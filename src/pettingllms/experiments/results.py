@@ -93,7 +93,7 @@ class Curve:
 
 def asked(cell: PlannedEvaluation) -> str:
     """What a cell asks for, as a hash: another configuration is another question."""
-    text = "\n".join([to_toml(cell.config), cell.role, cell.spec.measure])
+    text = "\n".join([to_toml(cell.config), cell.role, cell.spec.measure + cell.spec.metric])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

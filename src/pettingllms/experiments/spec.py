@@ -82,15 +82,26 @@ class Evaluation(Section):
     measure: Measure = "success"
     """`success`: share of plays in which the role reached its aim. `loss`: share in which it did
     not and another role did. A play that failed counts against the role in both. `reward`: mean of
-    what it was paid. `nash_conv`, `regret`: how far the role's policy is from perfect play, worked
-    out over the whole game."""
+    what it was paid. `metric`: mean of what the environment reports under the name `metric`, over
+    plays that got so far. `nash_conv`, `regret`: how far the role's policy is from perfect play,
+    worked out over the whole game."""
+    metric: str = ""
+    """Name of the metric, where that is what is measured."""
+    share: bool = False
+    """Whether the metric is a share, to be shown as a percentage."""
     role: str = ""
     """Whose; empty: the arm's first role."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if bool(self.metric) != (self.measure == "metric"):
+            raise ValueError('measure = "metric" and metric = "NAME" go together')
+        return self
 
     @property
     def is_share(self) -> bool:
         """Whether it is a share of plays, and no number with a unit of its own."""
-        return self.measure in ("success", "loss")
+        return self.measure in ("success", "loss") or self.share
 
 
 class Figure(Section):

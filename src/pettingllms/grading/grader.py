@@ -3,6 +3,10 @@
 An answer that is too long, too deep or unprintable is refused by its looks, here, always in the
 same way. All others go to a small pool of workers; one that does not come back in time, or needs
 too much memory, gets no verdict at all: that is a failure of the judge, and never a wrong answer.
+
+Workers read behind the walls of the sandbox. Where a machine has none, grading is refused, unless
+PETTINGLLMS_GRADER says `unconfined`: to read is not to run, but the algebra is large, and what a
+model wrote goes deep into it.
 """
 
 import json
@@ -35,9 +39,19 @@ NUM_KEPT = 4096
 START_SECONDS = 600.0
 MAX_STRETCH = 10
 """How many times longer the clock may run than the processor before a worker is given up."""
+VARIABLE = "PETTINGLLMS_GRADER"
+UNCONFINED = "unconfined"
+ROOT = str(Path(__file__).parents[2])
+ONE_THREAD = dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""All that a worker has in its environment until its doors close: a process with threads has more
+than one way out of a namespace, and the kernel makes it none."""
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from pettingllms.grading.worker import serve; "
-    "serve(float(sys.argv[2]), int(sys.argv[3]))"
+    "serve(float(sys.argv[2]), int(sys.argv[3]), confined=sys.argv[4] == 'True')"
+)
+TRY = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from pettingllms.grading.walls import attempt; "
+    "attempt()"
 )
 
 
@@ -77,26 +91,51 @@ def refusal(answer: str) -> str | None:
 
 
 def check_installed() -> None:
-    """Raise GraderError if there is nothing to grade with."""
+    """Raise GraderError if there is nothing to grade with, or no walls to grade behind."""
     if find_spec("math_verify") is None:
         raise GraderError(
             "mathematics is graded by math-verify, which is not installed; "
             "pip install 'pettingllms[math]'"
         )
+    if is_confined() and (why := missing_walls()):
+        raise GraderError(
+            f"answers are read behind the walls of the sandbox, and here {why}; it needs a kernel "
+            "from 5.13 on with Landlock that allows user namespaces (in docker --security-opt "
+            f"seccomp=unconfined). {VARIABLE}={UNCONFINED} grades without them, with limits on "
+            "time and memory alone"
+        )
+
+
+def is_confined() -> bool:
+    """Whether answers are read behind walls: always, but where the environment says otherwise."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted not in ("", UNCONFINED):
+        raise GraderError(f"{VARIABLE} is '{wanted}'; it can be '{UNCONFINED}', or not set")
+    return not wanted
+
+
+@cache
+def missing_walls() -> str:
+    """Why no walls can be put around a worker here; empty if they can."""
+    if not sys.platform.startswith("linux"):
+        return "there are none, since they are made of parts of Linux"
+    command = [sys.executable, "-I", "-c", TRY, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD, check=False)  # noqa: S603 - our own
+    return "" if done.stdout == "held" else done.stderr.strip() or "the attempt ended silently"
 
 
 class Worker:
     """One process of `pettingllms.grading.worker`, and the pipe to it."""
 
     def __init__(self, seconds: float, memory_mb: int) -> None:
-        root = str(Path(__file__).parents[2])
         self._seconds = seconds
+        limits = (str(seconds), str(memory_mb), str(is_confined()))
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
-            [sys.executable, "-I", "-c", BOOT, root, str(seconds), str(memory_mb)],
+            [sys.executable, "-I", "-c", BOOT, ROOT, *limits],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={},
+            env=ONE_THREAD,
             bufsize=0,
             start_new_session=True,
         )

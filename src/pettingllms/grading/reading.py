@@ -6,6 +6,7 @@ Imported by the worker alone: no other process reads what a model wrote as mathe
 import re
 from decimal import Decimal
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from pettingllms.grading.forms import Written, base_in, words_in, written
@@ -23,6 +24,13 @@ WARM = (
     ("3+4i", "4i+3"),
 )
 """Read before the first child is forked: all children have what the parser then knows."""
+LATE = (
+    "concrete.delta", "integrals.heurisch", "integrals.manualintegrate", "integrals.prde",
+    "integrals.quadrature", "logic.algorithms.dpll2", "series.acceleration", "series.aseries",
+    "sets.handlers.add", "sets.handlers.issubset", "sets.handlers.mul", "sets.handlers.power",
+    "simplify.traversaltools",
+)  # fmt: skip
+"""Parts of sympy that it would import when they are needed, which is too late in here."""
 
 
 class MathVerify:
@@ -40,6 +48,8 @@ class MathVerify:
         self._imaginary = I
         self._how = [math_verify.LatexExtractionConfig(normalization_config=how)]
         self._truth = lru_cache(maxsize=4096)(self._parsed)
+        for part in LATE:
+            import_module(f"sympy.{part}")
         for answer, truth in WARM:
             self.same(answer, truth)
 

@@ -1,10 +1,14 @@
-"""The process in which answers are read: math-verify, behind a timer and a memory limit.
+"""The process in which answers are read: math-verify, behind the walls of the sandbox.
 
-Reading an answer is work for a computer algebra system, and what a model wrote decides how much
-work. So it is done where it may fail: this process loads math-verify once and forks; the child
-reads answers until one of them takes too long (the kernel's timer then ends it, wherever it is)
-or needs too much memory, and the next child is there within milliseconds. Nothing in here runs in
-a process that trains.
+Reading an answer is work for a computer algebra system, and what a model wrote decides which work,
+and how much. So it is done where it may fail: this process loads math-verify once, closes every
+door behind itself (`walls`) and forks; the child reads answers until one of them takes too long
+(the kernel's timer then ends it, wherever it is) or needs too much memory, and the next child is
+there within milliseconds. Nothing in here runs in a process that trains.
+
+No file can be read inside, so all modules are loaded before. One that is asked for later ends the
+child and is named: if it were only missing, the algebra would go on without it and say something
+else.
 
 The timer counts the processor's time, not the clock's: an answer is not lost because the machine is
 busy, and what hangs here hangs at work.
@@ -17,36 +21,55 @@ import os
 import resource
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
-from pettingllms.grading.reading import MathVerify
+from pettingllms.grading.walls import close_for_child, close_for_good
 
-OUT_OF_MEMORY = 3
+OUT_OF_MEMORY, TOLD = 3, 4
+"""How a child ends that could not go on: TOLD if it has said why."""
 
 
-def serve(seconds: float, memory_mb: int) -> None:
+class NothingMore:
+    """Finds no module, and lets nobody take that for an answer."""
+
+    def __init__(self, verdicts: int) -> None:
+        self._verdicts = verdicts
+
+    def find_spec(self, name: str, *_: object) -> NoReturn:
+        _say(self._verdicts, {"failed": f"it asks for {name}, which was not loaded before"})
+        os._exit(TOLD)
+
+
+def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
     """Answer requests from stdin until it ends. Whatever else is printed goes nowhere."""
     requests, verdicts = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
+    from pettingllms.grading.reading import MathVerify
+
     reader = MathVerify()
+    limit = _memory_now() + memory_mb * 1024 * 1024
+    if confined:
+        close_for_good()
     _say(verdicts, {"ready": True})
     while (child := os.fork()) != 0:
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
-            return
-        _say(verdicts, {"failed": _cause(status, seconds, memory_mb)})
-    _read(reader, requests, verdicts, seconds, memory_mb)
+            os._exit(0)
+        if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == TOLD):
+            _say(verdicts, {"failed": _cause(status, seconds, memory_mb)})
+    for kind, most in (("AS", limit), ("FSIZE", 0), ("CORE", 0)):
+        resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
+    sys.meta_path[:] = [NothingMore(verdicts)]
+    if confined:
+        close_for_child()
+    _read(reader, requests, verdicts, seconds)
     os._exit(0)
 
 
-def _read(reader: MathVerify, requests: int, verdicts: int, seconds: float, memory_mb: int) -> None:
+def _read(reader: Any, requests: int, verdicts: int, seconds: float) -> None:
     """One child: verdicts until stdin ends."""
-    limit = _memory_now() + memory_mb * 1024 * 1024
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while line := _line(requests):
         request = json.loads(line)
@@ -82,7 +105,3 @@ def _cause(status: int, seconds: float, memory_mb: int) -> str:
 def _memory_now() -> int:
     with open("/proc/self/statm") as file:  # noqa: PTH123 - no pathlib where memory is counted
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-if __name__ == "__main__":
-    serve(float(sys.argv[1]), int(sys.argv[2]))

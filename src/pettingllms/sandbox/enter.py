@@ -150,8 +150,8 @@ def forbid(rules: bytes) -> None:
     check(libc.prctl(PR_SET_SECCOMP, 2, program, 0, 0), "the system call filter (seccomp)")
 
 
-def enter(settings: Settings, inside: str) -> NoReturn:
-    """As process 1 of the sandbox: close every door and start `inside`."""
+def close_doors(settings: Settings, rules: bytes) -> None:
+    """As process 1 of the sandbox: give up all but what is shown, for good."""
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "to die with its parent")
     os.setsid()
     build(settings)
@@ -159,14 +159,19 @@ def enter(settings: Settings, inside: str) -> NoReturn:
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # the kernel knows no more
-    rules = os.read(settings.rules, 1 << 16)
-    os.close(settings.rules)
-    os.close(settings.info)
     landlock(settings)
     check(libc.capset(struct.pack("<Ii", 0x20080522, 0), bytes(24)), "to give up capabilities")
     forbid(rules)
     os.environ.clear()
     os.environ.update(settings.environment)
+
+
+def enter(settings: Settings, inside: str) -> NoReturn:
+    """Close every door and start `inside`."""
+    rules = os.read(settings.rules, 1 << 16)
+    os.close(settings.rules)
+    os.close(settings.info)
+    close_doors(settings, rules)
     sys.argv[:] = ["inside", str(settings.control)]
     exec(compile(inside, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own file
     os._exit(1)

@@ -70,6 +70,11 @@ REFUSED = {
 """By name, in the groups that say why."""
 
 CLONE, CLONE3 = Call(56, 220), _same(435)
+BEGINNINGS = {
+    "clone": CLONE, "fork": Call(57, None), "vfork": Call(58, None), "execve": Call(59, 221),
+    "execveat": Call(322, 281),
+}  # fmt: skip
+"""By which a process begins another, or a thread, or becomes another program."""
 SOCKETPAIR, IOCTL, PRLIMIT = Call(53, 199), Call(16, 29), Call(302, 261)
 FIRST_UNKNOWN = 463
 """The calls of kernels up to 6.12, the last that any program can count on, have smaller numbers."""
@@ -99,8 +104,8 @@ def _refuse(error: int = EPERM) -> bytes:
     return _step(RETURN, ERRNO | error)
 
 
-def seccomp_filter(machine: str = "") -> bytes:
-    """The filter for this machine, or for the named one."""
+def seccomp_filter(machine: str = "", *, alone: bool = False) -> bytes:
+    """The filter for this machine, or for the named one; with `alone`, no new processes either."""
     name = machine or platform.machine()
     if name not in MACHINES:
         known = " and ".join(MACHINES)
@@ -126,6 +131,7 @@ def seccomp_filter(machine: str = "") -> bytes:
             _step(LOAD, NUMBER),
             _step(IF_AT_LEAST, FIRST_UNKNOWN, 0, 1) + _refuse(ENOSYS),
             *(when(call, _refuse()) for call in REFUSED.values()),
+            *(when(call, _refuse()) for call in (BEGINNINGS.values() if alone else ())),
             when(CLONE3, _refuse(ENOSYS)),  # its flags are out of reach; C libraries use `clone`
             when(
                 CLONE,

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,17 @@ def play(number: int, a: bool, b: bool, failed: bool = False, paid: float = 1.0)
 
 def measured(value: float, num_tasks: int = 100) -> Measured:
     return Measured(value, num_tasks, num_tasks, 0, 1.0)
+
+
+def test_a_metric_is_the_mean_of_what_plays_reported_last() -> None:
+    plays = [play(n, True, True) for n in range(3)]
+    for episode, found in zip(plays, ([0.0, 1.0], [0.5, None], [None, None]), strict=True):
+        for at, value in zip(episode.trunk(), found, strict=True):
+            metrics = {} if value is None else {"right": value}
+            episode.steps[at] = replace(episode.steps[at], metrics=metrics)
+    assert measure(plays, {}, CONFIG, "a", "metric", "right").value == (1.0 + 0.5) / 2
+    with pytest.raises(ExperimentError, match="no play reported 'rihgt'; did you mean 'right'"):
+        measure(plays, {}, CONFIG, "a", "metric", "rihgt")
 
 
 def test_students_interval_of_three_numbers() -> None:

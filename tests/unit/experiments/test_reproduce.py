@@ -112,10 +112,20 @@ def test_a_training_that_used_its_tokens_is_not_taken_for_stopped(tmp_path: Path
 def test_a_new_column_is_evaluated_without_training_again(lab: Lab, tmp_path: Path) -> None:
     lab.run(1)
     lab.new_calls()
-    column = '[[evaluations]]\nname = "paid"\nmeasure = "reward"\n'
+    column = '[[evaluations]]\nname = "paid"\nmeasure = "reward"\nset = ["eval.num_tasks=7"]\n'
     again = Lab(tmp_path, EXPERIMENT.replace("[figure]", column + "[figure]"))
     again.run(1)
     assert again.new_calls() == ["evaluate 1 untrained", "evaluate 1 trained"]
+    assert "| 1.000 |" in again.table
+
+
+def test_two_columns_of_the_same_plays_are_played_once(lab: Lab, tmp_path: Path) -> None:
+    lab.run(1)
+    lab.new_calls()
+    column = '[[evaluations]]\nname = "paid"\nmeasure = "reward"\n'
+    again = Lab(tmp_path, EXPERIMENT.replace("[figure]", column + "[figure]"))
+    again.run(1)
+    assert again.new_calls() == []
     assert "| 1.000 |" in again.table
 
 

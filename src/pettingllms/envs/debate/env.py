@@ -126,6 +126,7 @@ class Debate(Environment[Floor, DebateConfig]):
             "illegal": float(any(one.refusal is not None for one in said)),
             "right": share,
             f"right_in_round_{state.round}": share,
+            f"success_in_round_{state.round}": float(self.success(after, self.roles[0])),
             "distinct": float(len(self._votes(after))),
         }
         team = self._team(after) if over else None
