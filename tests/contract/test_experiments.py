@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from pettingllms.collect import collect
+from pettingllms.experiments import plan
 from pettingllms.experiments.plan import Order, Plan, make_plan
 from pettingllms.experiments.spec import Experiment, load_experiment
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/experiment.toml"))
+
+
+@pytest.fixture(autouse=True)
+def named_models_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To plan, and to let scripts play, takes no model."""
+    monkeypatch.setattr(plan, "find_model", Path)
 
 
 def plan_of(folder: Path, out: Path, quick: bool = False) -> Plan:
@@ -32,11 +39,12 @@ def test_it_can_be_planned_and_its_arms_roll_out(folder: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
 def test_quick_says_when_learning_is_broken(folder: Path, tmp_path: Path) -> None:
-    plan = plan_of(folder, tmp_path, quick=True)
-    floors = load_experiment(folder).quick.floors
-    assert floors
+    arms = plan_of(folder, tmp_path, quick=True).arms
+    experiment = load_experiment(folder)
+    floors = experiment.quick.floors
+    assert floors or experiment.model.name, "only a model that is not tiny learns too slowly"
     for floor in floors:
-        (arm,) = (arm for arm in plan.arms if arm.spec.name == floor.arm)
+        (arm,) = (arm for arm in arms if arm.spec.name == floor.arm)
         assert floor.evaluation in [cell.spec.name for cell in arm.evaluations]
 
 
@@ -63,3 +71,11 @@ def test_every_experiment_is_on_the_page_of_results() -> None:
     for folder in EXPERIMENTS:
         assert f"pettingllms reproduce {folder.name}" in page
         assert load_experiment(folder).question in page
+
+
+def test_debate_and_one_alone_have_the_same_cost(tmp_path: Path) -> None:
+    arms = plan_of(ROOT / "experiments" / "debate", tmp_path).arms
+    assert len({arm.config.train.max_tokens for arm in arms}) == 1
+    assert {arm.config.env.num_rounds * len(arm.config.roles) for arm in arms} == {6}
+    sums = {"solo": 0, "num_rounds": 0, "num_debaters": 0}
+    assert len({repr(arm.config.env.model_copy(update=sums)) for arm in arms}) == 1

@@ -28,7 +28,7 @@ CASES = [
     for env in ENVIRONMENTS
 ]
 SMALL: dict[str, dict[str, Any]] = {
-    "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 32},
+    "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 32, "env_seconds": 120},
     "inference": {"max_model_tokens": 1280, "max_num_seqs": 16},
     "learner": {"max_batch_tokens": 4096},
     "loss": {"entropy": 0.01},
