@@ -9,7 +9,7 @@ optimizer knows its own parameters alone, so gradients cannot cross.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,20 @@ class LearnerSpec:
     """If there is one: every policy has a value head."""
 
 
+@dataclass(slots=True)
+class Before:
+    """Log-probs of a batch, as the learner gives them before it learns from it."""
+
+    items: Sequence[Item]
+    found: dict[int, LogProbs] = field(default_factory=dict)
+    """By the item's id."""
+
+    def add(self, batch: Sequence[Item], logp_BT: Tensor) -> None:
+        """Take those of some items; a later epoch brings the same again."""
+        for item, row in zip(batch, logp_BT.float().cpu().numpy(), strict=False):
+            self.found[id(item)] = row[: len(item.response_ids)].copy()
+
+
 class Learner:
     """Trains the policies over one model."""
 
@@ -110,10 +124,14 @@ class Learner:
         self._num_updates = dict.fromkeys(spec.policies, 0)
         torch.manual_seed(derive_seed(spec.seed, "learner"))
         self._skipped: list[Item] = []
+        self._before: Before | None = None
 
-    def train(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
+    def train(
+        self, policy: str, items: Sequence[Item], step: int, keep_logprobs: bool = False
+    ) -> dict[str, float]:
         """Go through a batch; give what happened on the way, means over its tokens."""
         self._activate(policy)
+        self._before = Before(items) if keep_logprobs else None
         start, config, loss_config = time.perf_counter(), self._spec.config, self._loss(step)
         parts = [
             split(items, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
@@ -158,6 +176,12 @@ class Learner:
         """The minibatches whose steps were skipped because they were not finite."""
         taken, self._skipped = self._skipped, []
         return taken
+
+    def take_logprobs(self) -> list[LogProbs]:
+        """Those of the batch that was just learnt from, in its order, as they were before."""
+        kept, self._before = self._before, None
+        assert kept is not None  # noqa: S101 - `train` was told to keep them
+        return of_all_ranks(kept.items, kept.found)
 
     def logprobs(
         self, policy: str, items: Sequence[Item], temperature: float | None = None
@@ -319,6 +343,8 @@ class Learner:
             if old is not None and batch:
                 values = np.concatenate([old[id(item)] for item in batch])
                 old_logp_BT = padded.spread(torch.from_numpy(values).to(self._device))
+            if self._before is not None:
+                self._before.add(batch, old_logp_BT)
             inputs = LossInputs(
                 logp_BT=logp_BT,
                 old_logp_BT=old_logp_BT,
