@@ -1,8 +1,7 @@
 """What `view` does: a page that is served, or one that is written."""
 
 import webbrowser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.markup import escape
@@ -19,21 +18,21 @@ MAX_RUNS = 2
 
 def serve_runs(paths: Sequence[Path], port: int, browser: bool) -> None:
     """Serve until Ctrl-C."""
-    with _indices(paths) as indices:
-        server = ViewServer(indices, port)
-        console.print(
-            f"Serving {escape(', '.join(map(str, paths)))} at\n  {server.address}\n"
-            "for this machine alone. Ctrl-C ends it.",
-            soft_wrap=True,
-        )
-        if browser:
-            webbrowser.open(server.address)
-        serve(server)
+    server = ViewServer(_indices(paths), port)
+    console.print(
+        f"Serving {escape(', '.join(map(str, paths)))} at\n  {server.address}\n"
+        "for this machine alone. Ctrl-C ends it.",
+        soft_wrap=True,
+    )
+    if browser:
+        webbrowser.open(server.address)
+    serve(server)
 
 
 def export_runs(paths: Sequence[Path], out: Path, num_episodes: int) -> None:
     """Write the page as one file."""
-    with _indices(paths) as indices, console.status("reading episodes"):
+    indices = _indices(paths)
+    with console.status("reading episodes"):
         written = export_page(indices, out, num_episodes)
         found = sum(index.num_episodes() for index in indices)
     size = out.stat().st_size / 1e6
@@ -42,15 +41,9 @@ def export_runs(paths: Sequence[Path], out: Path, num_episodes: int) -> None:
     )
 
 
-@contextmanager
-def _indices(paths: Sequence[Path]) -> Iterator[list[Index]]:
+def _indices(paths: Sequence[Path]) -> list[Index]:
     if len(paths) > MAX_RUNS:
         raise ConfigError(
             "view", [f"{len(paths)} runs were given; {MAX_RUNS} stand side by side. `plot` takes more"]
         )
-    indices = [Index(open_run(path)) for path in paths]
-    try:
-        yield indices
-    finally:
-        for index in indices:
-            index.close()
+    return [Index(open_run(path)) for path in paths]

@@ -9,9 +9,11 @@ as by a run that went back to a checkpoint, is read anew.
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -57,9 +59,11 @@ class Index:
         self.run = run
         self.num_bytes = self.num_bytes_done = 0
         self._updating = threading.Lock()
-        self._spare = tempfile.TemporaryDirectory(prefix="pettingllms-view-")
-        own = run.path.is_dir() and os.access(run.path, os.W_OK)
-        self.path = (run.path if own else Path(self._spare.name)) / FILE
+        folder = run.path
+        if not run.path.is_dir() or not os.access(run.path, os.W_OK):
+            folder = Path(tempfile.mkdtemp(prefix="pettingllms-view-"))
+            weakref.finalize(self, shutil.rmtree, folder)
+        self.path = folder / FILE
         with self.open() as db:
             if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
                 self._make(db)
@@ -167,10 +171,6 @@ class Index:
         """How many there are so far."""
         with self.open() as db:
             return int(db.execute("SELECT COUNT(*) FROM episodes").fetchone()[0])
-
-    def close(self) -> None:
-        """Leave nothing behind but an index in the run's own folder."""
-        self._spare.cleanup()
 
 
 def as_row(found: sqlite3.Row) -> dict[str, Any]:
