@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+from pettingllms.cli.arguments import RunPath
 
 
 def view(
@@ -30,3 +29,36 @@ def view(
         export_runs(runs, export, episodes)
     else:
         serve_runs(runs, port, browser)
+
+
+def plot(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Runs' folders; those that differ by seed are one."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PNG or SVG; else the terminal.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Such as gap or roles/planner/reward; again for more.")
+    ] = None,
+    x: Annotated[str, typer.Option(help="step or tokens.")] = "step",
+    smooth: Annotated[int, typer.Option(min=1, help="Steps that a point is the mean of.")] = 1,
+) -> None:
+    """Draw how runs went: reward by level and role, success, gap, entropy, speed."""
+    from pettingllms.cli.plots import plot_runs
+    from pettingllms.experiments.courses import Wish
+
+    plot_runs(runs, out, Wish(metric or [], x, smooth))
+
+
+def report(
+    run: RunPath,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Markdown or HTML; else the terminal.")
+    ] = None,
+) -> None:
+    """Say on one page what was trained, how it went and what to worry about."""
+    from pettingllms.cli.plots import report_run
+
+    report_run(run, out)

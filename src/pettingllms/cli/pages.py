@@ -44,6 +44,7 @@ def export_runs(paths: Sequence[Path], out: Path, num_episodes: int) -> None:
 def _indices(paths: Sequence[Path]) -> list[Index]:
     if len(paths) > MAX_RUNS:
         raise ConfigError(
-            "view", [f"{len(paths)} runs were given; {MAX_RUNS} stand side by side. `plot` takes more"]
+            "view",
+            [f"{len(paths)} runs were given; {MAX_RUNS} stand side by side. `plot` takes more"],
         )
     return [Index(open_run(path)) for path in paths]

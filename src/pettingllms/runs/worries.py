@@ -86,7 +86,10 @@ def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
 
 
 def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Worry]:
-    entropy, first = recent(rows, f"{prefix}sampler_entropy"), early(rows, f"{prefix}sampler_entropy")
+    entropy, first = (
+        recent(rows, f"{prefix}sampler_entropy"),
+        early(rows, f"{prefix}sampler_entropy"),
+    )
     if entropy is not None and first is not None and len(rows) >= COURSE and entropy < first / 10:
         yield Worry(
             f"the entropy of '{policy}' fell from {first:.2g} to {entropy:.2g}: it tries little "

@@ -138,9 +138,7 @@ def _values_to_json(turn: Turn) -> dict[str, Any]:
             found[name] = [value if math.isfinite(value) else None for value in values.tolist()]
     if turn.mixed is not None:
         found["mixed"] = list(turn.mixed)
-    return found | {
-        name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None
-    }
+    return found | {name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None}
 
 
 def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:

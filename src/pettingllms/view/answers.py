@@ -112,5 +112,3 @@ def question_of(asked: Mapping[str, str]) -> Question:
             except ValueError:
                 raise ConfigError(field.name, [f"'{given:.40}' is no number"]) from None
     return Question(**found)
-
-

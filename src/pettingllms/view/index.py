@@ -212,7 +212,9 @@ def _load(path: Path, start: int, size: int) -> Episode:
     try:
         return episode_from_json(json.loads(line))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RecordError(f"{path}, byte {start}: the episode has changed since ({error})") from error
+        raise RecordError(
+            f"{path}, byte {start}: the episode has changed since ({error})"
+        ) from error
 
 
 @contextmanager

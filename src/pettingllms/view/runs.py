@@ -99,7 +99,9 @@ def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
     try:
         algo = settings["algo"]["type"]
         if algo not in ALGORITHMS.names():
-            return ViewedRun(path, settings, problem=f"the algorithm '{algo}' is not one that ships")
+            return ViewedRun(
+                path, settings, problem=f"the algorithm '{algo}' is not one that ships"
+            )
         env = EnvConfig(id=str(settings["env"]["id"]))
         config = RunConfig.model_validate({**settings, "env": env})
     except (KeyError, TypeError, ValidationError) as error:

@@ -23,7 +23,9 @@ def test_parts_end_where_the_next_begins_and_make_the_text(
     ids = renderer.encode(text)
     ends = renderer.ends(ids, renderer.decode(ids))
     assert ends is not None
-    assert ends.tolist() == [len(renderer.decode(ids[: at + 1]).rstrip("�")) for at in range(len(ids))]
+    assert ends.tolist() == [
+        len(renderer.decode(ids[: at + 1]).rstrip("�")) for at in range(len(ids))
+    ]
 
 
 def test_a_letter_that_was_cut_is_nobody_s(renderer: ChatRenderer) -> None:

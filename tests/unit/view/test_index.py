@@ -35,7 +35,9 @@ def test_every_episode_is_found_once_newest_first(tmp_path: Path, episodes: list
     found = answer(index, Question(count=100))
     assert found["total"] == len(episodes)
     assert sorted(row["id"] for row in found["rows"]) == sorted(e.id for e in episodes)
-    assert [row["step"] for row in found["rows"]] == sorted((s for s in range(1, 7) for _ in range(5)), reverse=True)
+    assert [row["step"] for row in found["rows"]] == sorted(
+        (s for s in range(1, 7) for _ in range(5)), reverse=True
+    )
     pages = [ids(index, start=start, count=7) for start in range(0, 30, 7)]
     assert sum(pages, []) == [row["id"] for row in found["rows"]]
 

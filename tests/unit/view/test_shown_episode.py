@@ -20,7 +20,9 @@ from viewed import config_of, rolled, with_tokens, write_run
 def test_siblings_stand_at_one_decision_and_one_went_on(tmp_path: Path) -> None:
     for episode in rolled(tmp_path, 8):
         shown = shown_episode(episode, RewardConfig(), {})
-        assert sorted(n for row in shown["decisions"] for n in row["turns"]) == [*range(len(episode.turns))]
+        assert sorted(n for row in shown["decisions"] for n in row["turns"]) == [
+            *range(len(episode.turns))
+        ]
         for row in shown["decisions"]:
             turns = [shown["turns"][n] for n in row["turns"]]
             assert len({turn["prompt"] for turn in turns}) == 1, "all answered the same"
@@ -58,7 +60,9 @@ def test_what_is_shown_as_compared_is_what_gave_the_advantage(tmp_path: Path, al
                 episode = next(e for e in episodes if any(t is turn for t in e.turns))
                 shown = groups[(episode.id, [t is turn for t in episode.turns].index(True))]
                 assert shown["size"] == len(group.members)
-                assert shown["mean"] == pytest.approx(sum(m.reward for m in group.members) / len(group.members))
+                assert shown["mean"] == pytest.approx(
+                    sum(m.reward for m in group.members) / len(group.members)
+                )
                 assert turn.advantage == pytest.approx(advantage)
                 compared += 1
     assert compared == len(groups) > 0
@@ -88,5 +92,9 @@ def test_gaps_and_parts_of_text_come_with_every_token(tmp_path: Path) -> None:
 def test_levels_are_kept_apart_and_failures_keep_their_reason() -> None:
     episode: Episode = linear("t", 0, ("a", rewards({"a": 0.2}, {"a": 0.5}, LOST)))
     (turn,) = shown_episode(episode, RewardConfig(), {})["turns"]
-    assert turn["rewards"] == {"process": 0.2, "agent": 0.5, "team": {"failed": "lost", "owner": "sampler"}}
+    assert turn["rewards"] == {
+        "process": 0.2,
+        "agent": 0.5,
+        "team": {"failed": "lost", "owner": "sampler"},
+    }
     assert turn["reward"] == {"failed": "lost", "owner": "sampler"}

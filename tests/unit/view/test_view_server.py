@@ -80,7 +80,13 @@ def test_it_only_reads(server: ViewServer) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    ["episodes?sort=path", "episodes?outcome=x", "episodes?start=x", "episodes?run=7", "episode?n=99"],
+    [
+        "episodes?sort=path",
+        "episodes?outcome=x",
+        "episodes?start=x",
+        "episodes?run=7",
+        "episode?n=99",
+    ],
 )
 def test_a_question_without_an_answer_is_said_in_words(server: ViewServer, asked: str) -> None:
     status, body, _ = ask(server, f"/{server.key}/data/{asked}")
@@ -100,7 +106,15 @@ def test_the_page_names_its_own_files_alone() -> None:
 
 
 def test_no_script_of_ours_makes_markup_of_text() -> None:
-    ways = ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "dangerously")
+    ways = (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacent",
+        "document.write",
+        "eval(",
+        "Function(",
+        "dangerously",
+    )
     for name in SCRIPTS:
         if not name.startswith("vendor/"):
             assert not [way for way in ways if way in (STATIC / name).read_text()]
