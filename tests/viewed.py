@@ -1,6 +1,7 @@
 """Runs to look at, made without an engine: real rollouts of scripted players, with real credit."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ def config_of(*overrides: str) -> RunConfig:
 def rolled(folder: Path, num_tasks: int, *overrides: str) -> list[Episode]:
     """Episodes of a careless player."""
     config = config_of(f"rollout.num_tasks={num_tasks}", *overrides)
-    collect(config, folder, "careless")
+    with ThreadPoolExecutor(1) as pool:  # a loop of its own, whoever asks
+        pool.submit(collect, config, folder, "careless").result()
     return list(read_episodes(folder / "episodes.jsonl"))
 
 

@@ -36,7 +36,7 @@ CREATE TABLE episodes (
   n INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT, step INTEGER, start INTEGER, size INTEGER,
   {", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())}
 );
-CREATE INDEX by_step ON episodes (step, start);
+CREATE INDEX by_step ON episodes (step DESC, start ASC);
 CREATE INDEX by_path ON episodes (path, task);
 CREATE VIRTUAL TABLE words USING fts5 (text, content='', detail='full');
 """

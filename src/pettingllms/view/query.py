@@ -42,17 +42,21 @@ def answer(index: Index, question: Question) -> dict[str, Any]:
     if question.sort not in SORTS:
         raise ConfigError("sort", [nearest(question.sort, SORTS)])
     where, values = _conditions(question)
-    down = "DESC" if question.descending else "ASC"
-    order = f"{question.sort} IS NULL, {question.sort} {down}, step {down}, start ASC"
+    count = min(question.count, MAX_PAGE)
+    page = f"SELECT n FROM episodes {where} ORDER BY {_order(question)} LIMIT ? OFFSET ?"
     with index.open() as db:
         total = db.execute(f"SELECT COUNT(*) FROM episodes {where}", values).fetchone()[0]
-        count = min(question.count, MAX_PAGE)
-        found = db.execute(
-            f"SELECT * FROM episodes {where} ORDER BY {order} LIMIT ? OFFSET ?",
-            [*values, count, question.start],
-        )
-        rows = [shown_row(as_row(row)) for row in found]
+        found = db.execute(page, [*values, count, question.start]).fetchall()
+        ask = "SELECT * FROM episodes WHERE n = ?"  # a sort carries numbers, not whole rows
+        rows = [shown_row(as_row(db.execute(ask, (row["n"],)).fetchone())) for row in found]
     return {"total": total, "start": question.start, "rows": rows}
+
+
+def _order(question: Question) -> str:
+    down = "DESC" if question.descending else "ASC"
+    if question.sort == "step":
+        return f"step {down}, start {'ASC' if question.descending else 'DESC'}"
+    return f"{question.sort} IS NULL, {question.sort} {down}, step DESC, start"
 
 
 def shown_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             self._answer(rest[0] if rest else "", dict(parse_qsl(url.query)))
+        except ConnectionError:
+            return  # the browser went on to something else
         except PettingError as error:
             self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         except OSError as error:

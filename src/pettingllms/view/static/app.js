@@ -75,7 +75,7 @@
         }
         timer = setTimeout(look, PAUSE);
       };
-      look();
+      timer = setTimeout(look, PAUSE);
       return () => clearTimeout(timer);
     }, []);
     return news;
@@ -84,7 +84,7 @@
   function useKeys({ marks, mark, place, change, help }) {
     useEffect(() => {
       const press = (e) => {
-        if (e.target.closest("input, select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey) return;
+        if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey) return;
         const shades = Object.keys(petting.SHADES);
         const act = {
           g: () => { location.hash = "#/"; },
@@ -129,9 +129,10 @@
       return () => removeEventListener("hashchange", turn);
     }, []);
     useEffect(() => { window.scrollTo(0, 0); }, [place.path, place.values.n]);
+    const curves = !["/episodes", "/episode", "/compare"].includes(place.path);
     useEffect(() => {
-      if (runs) Promise.all(runs.map((_, at) => source.metrics(at))).then(setMetrics, (problem) => setError(problem.message));
-    }, [runs !== null, news.metrics]);
+      if (runs && curves) Promise.all(runs.map((_, at) => source.metrics(at))).then(setMetrics, (problem) => setError(problem.message));
+    }, [runs !== null, news.metrics, curves]);
     const [drawn, setDrawn] = useState(theme);
     useEffect(() => {
       const dark = matchMedia("(prefers-color-scheme: dark)");

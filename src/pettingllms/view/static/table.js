@@ -45,9 +45,9 @@
     })}</tr></thead>`;
   }
 
-  function Row({ row, run, at, marked, mark, active }) {
+  function Row({ row, run, at, marked, mark }) {
     const link = `#/episode?run=${run}&n=${row.n}`;
-    return html`<tr class=${active ? "active" : ""}>
+    return html`<tr>
       <td><input type="checkbox" checked=${marked} aria-label="compare ${row.id}" onChange=${() => mark(run, row.n)} /></td>
       <td class="num">${row.step || "–"}</td>
       <td class="name"><a href=${link} data-row=${at}>${petting.visible(row.id)}</a></td>
@@ -61,7 +61,6 @@
   function TablePage({ runs, query, change, news, marks, mark }) {
     const [found, setFound] = useState(null);
     const [error, setError] = useState("");
-    const [active, setActive] = useState(-1);
     const asked = useRef(0);
     useEffect(() => {
       const mine = ++asked.current;
@@ -77,13 +76,11 @@
     }, [JSON.stringify(query), news]);
     useEffect(() => {
       const move = (e) => {
-        if (e.target.closest("input, select, textarea") || e.ctrlKey || e.metaKey || e.altKey || !found) return;
+        if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey || !found) return;
         const by = { j: 1, k: -1 }[e.key];
-        if (by) {
-          const at = Math.max(0, Math.min(found.rows.length - 1, active + by));
-          setActive(at);
-          document.querySelector(`[data-row="${at}"]`)?.focus();
-        } else if (e.key === "x" && found.rows[active]) mark(query.run, found.rows[active].n);
+        const at = Number(document.activeElement?.dataset.row ?? -1);
+        if (by) document.querySelector(`[data-row="${Math.max(0, Math.min(found.rows.length - 1, at + by))}"]`)?.focus();
+        else if (e.key === "x" && found.rows[at]) mark(query.run, found.rows[at].n);
       };
       document.addEventListener("keydown", move);
       return () => document.removeEventListener("keydown", move);
@@ -100,7 +97,7 @@
         <button disabled=${found.start === 0} onClick=${() => change({ start: Math.max(0, found.start - COUNT) })}>← Page before</button>
         <button disabled=${last >= found.total} onClick=${() => change({ start: found.start + COUNT })}>Next page →</button></div>
       <div class="scroll" tabindex="0" role="region" aria-label="episodes"><table class="episodes"><${Head} query=${query} change=${change} />
-        <tbody>${found.rows.map((row, at) => html`<${Row} key=${row.n} row=${row} run=${query.run} at=${at} active=${at === active}
+        <tbody>${found.rows.map((row, at) => html`<${Row} key=${row.n} row=${row} run=${query.run} at=${at}
           marked=${marks.some((one) => one.run === query.run && one.n === row.n)} mark=${mark} />`)}</tbody></table></div>`}`;
   }
 
