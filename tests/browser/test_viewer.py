@@ -1,7 +1,7 @@
-"""The viewer in a real browser: what a person does with it, what it looks like, what it lets through.
+"""The viewer in a real browser: what a person does with it, how it looks, what it lets through.
 
-With PETTINGLLMS_TEST_RUN a run of yours is opened; else one is made of 2,000 real rollouts of a scripted
-player. Pictures go to the folder that PETTINGLLMS_SHOTS names, if it is set.
+With PETTINGLLMS_TEST_RUN a run of yours is opened; else one is made of 2,000 real rollouts of a
+scripted player. Pictures go to the folder that PETTINGLLMS_SHOTS names, if it is set.
 """
 
 import os
@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("playwright")
+from hostile import HOSTILE, MARK
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from hostile import HOSTILE, MARK
 from pettingllms.types import write_episodes
 from pettingllms.view.export import export_page
 from pettingllms.view.index import Index
@@ -92,7 +92,7 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
 
 
 def _own(url: str, address: str) -> bool:
-    return url.startswith((address.split("#")[0], "data:"))
+    return url.startswith((address.split("#", maxsplit=1)[0], "data:"))
 
 
 def choose_tree(page: Page) -> None:
@@ -208,7 +208,8 @@ def test_hostile_text_is_shown_as_text(browser: Browser, tmp_path: Path, exporte
         episodes.append(episode)
     episodes[0].id = HOSTILE[1]
     write_run(tmp_path / "run", episodes, 1)
-    with served(tmp_path / "run") as address:
+    with served(tmp_path / "run") as served_at:
+        address = served_at
         if exported:
             export_page([Index(open_run(tmp_path / "run"))], tmp_path / "x.html")
             address = (tmp_path / "x.html").as_uri()

@@ -68,8 +68,8 @@ def _name_lines(canvas: Canvas, panels: Sequence[Panel], styles: Any, top: float
         handles.append(Line2D([], [], color=color, ls=dashes, lw=1.8))
         names.append(" · ".join(filter(None, [arm if several else "", part])) or "all")
     canvas.legend(
-        handles, names, loc="upper left", bbox_to_anchor=(0.01, top), ncols=NUM_NAMES, frameon=False,
-        fontsize=8.5, labelcolor=INK, handlelength=1.8, borderpad=0,
+        handles, names, loc="upper left", bbox_to_anchor=(0.01, top), ncols=NUM_NAMES,
+        frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.8, borderpad=0,
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _draw(axes: Any, panel: Panel, styles: Any, x_label: str) -> None:
         color, dashes = styles[line.arm, line.part]
         if line.low:
             axes.fill_between(line.x, line.low, line.high, color=color, alpha=0.15, lw=0)
-        marker = "o" if len(line.x) <= 12 else ""  # noqa: PLR2004 - evaluations are few
+        marker = "o" if len(line.x) <= 12 else ""
         axes.plot(line.x, line.y, color=color, ls=dashes, lw=1.6, marker=marker, ms=3)
     axes.set_title(panel.title, fontsize=9.5, loc="left", color=INK, pad=5)
     axes.set_xlabel(x_label, fontsize=9, color=FAINT)

@@ -1,8 +1,8 @@
 """How runs went, as panels of lines: one panel a metric, one line a role or policy of an arm.
 
-Runs whose configurations differ by their seed alone are seeds of one arm: their line is the mean, with
-a band from the lowest to the highest. A share of a run that stands alone has Wilson's interval over
-what was counted, which says how well that step was measured and nothing about other seeds.
+Runs whose configurations differ by their seed alone are seeds of one arm: their line is the mean,
+with a band from the lowest to the highest. A share of a run that stands alone has Wilson's interval
+over what was counted, which says how well that step was measured and nothing about other seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

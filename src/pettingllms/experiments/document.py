@@ -1,4 +1,4 @@
-"""A page of headings, tables and lists, as Markdown or as HTML. What it is given is text, never markup."""
+"""A page of headings, tables and lists, as Markdown or HTML. What it is given is never markup."""
 
 import html
 import re
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 STYLE = """body{font:16px/1.55 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-color:#1d2126;background:#fff}table{border-collapse:collapse;margin:1rem 0}th,td{padding:.3rem .8rem;
-border-bottom:1px solid #dcdfe3;text-align:left;vertical-align:top}img{max-width:100%}
+color:#1d2126;background:#fff}table{border-collapse:collapse;margin:1rem 0}img{max-width:100%}
+th,td{padding:.3rem .8rem;border-bottom:1px solid #dcdfe3;text-align:left;vertical-align:top}
 pre{background:#f3f4f6;padding:.7rem 1rem;border-radius:6px;overflow-x:auto}
 @media(prefers-color-scheme:dark){body{color:#e7e9ec;background:#14171b}th,td{border-color:#343a42}
 pre{background:#1c2025}img{background:#fff}}"""

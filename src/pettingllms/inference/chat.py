@@ -69,13 +69,13 @@ class ChatRenderer:
         Most ids mean the same text wherever they stand. Where they do not (letters of several ids,
         the space that some tokenizers drop) they are decoded one behind the other, which is slow.
         """
-        pieces = [self._piece(id) for id in ids.tolist()]
+        pieces = [self._piece(one) for one in ids.tolist()]
         if "".join(pieces) != text:
             from tokenizers.decoders import DecodeStream
 
             stream = DecodeStream(skip_special_tokens=True)
             backend = self._tokenizer.backend_tokenizer
-            pieces = [stream.step(backend, id) or "" for id in ids.tolist()]
+            pieces = [stream.step(backend, one) or "" for one in ids.tolist()]
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
         return ends if text.startswith("".join(pieces)) else None
 

@@ -37,7 +37,7 @@ class JsonRenderer:
         """The text of the bytes."""
         return bytes(ids.tolist()).decode("utf-8", errors="replace")
 
-    def ends(self, ids: Ids, text: str) -> None:  # noqa: ARG002 - as all renderers
+    def ends(self, ids: Ids, text: str) -> None:
         """None: a byte has no log-prob, so nobody looks at it alone."""
 
 

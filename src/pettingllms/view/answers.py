@@ -1,4 +1,4 @@
-"""What the page asks for, as plain data: the same for the server and for a page that is one file."""
+"""What the page asks for, as plain data: the same for the server and for a page in one file."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -76,8 +76,10 @@ class Answers:
 
     def _run(self, index: Index) -> dict[str, Any]:
         run = index.run
+        alike = [other for other in self.indices if other.run.name == run.name]
+        name = f"{run.path.resolve().parent.name}/{run.name}" if len(alike) > 1 else run.name
         return {
-            "name": run.name,
+            "name": name,
             "path": str(run.path),
             "settings": run.settings,
             "problem": run.problem,

@@ -1,7 +1,7 @@
 """An episode as the page draws it: lanes of roles over the decisions of the trunk.
 
-A decision is a state of the trunk in which roles were asked; beside the reply that went on stand its
-siblings. What was played only to judge a sibling, or again with one thing changed, hangs below.
+A decision is a state of the trunk in which roles were asked; beside the reply that went on stand
+its siblings. What was played only to judge a sibling, or again with one thing changed, hangs below.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The page over HTTP, for this machine alone.
 
-It listens on loopback, and every address begins with a key that is made anew each time, so that other
-users of the machine, and pages of other sites in the same browser, get nothing: they do not know the
-key, and a request under another host name is refused. It only ever reads.
+It listens on loopback, and every address begins with a key that is made anew each time. So other
+users of the machine, and pages of other sites in the same browser, get nothing: they do not know
+the key, and a request under another host name is refused. It only ever reads.
 """
 
 import json
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
     server: ViewServer
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:  # noqa: N802 - the library calls it so
+    def do_GET(self) -> None:
         """Give the page, a file of it, or data."""
         port = self.server.server_port
         url = urlsplit(self.path)
@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 16 else -1  # noqa: PLR2004
+    return int(text) if text.isdecimal() and len(text) < 16 else -1
 
 
 def serve(server: ViewServer) -> None:

@@ -1,7 +1,5 @@
 """Which part of a reply's text each of its ids stands for."""
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("transformers")

@@ -4,7 +4,6 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

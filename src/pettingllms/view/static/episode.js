@@ -148,6 +148,7 @@
     if (error) return html`<p class="alarm" role="alert">${error}</p>`;
     if (!episode) return html`<p class="loading">Loading…</p>`;
     const row = episode.row;
+    const known = episode.turns.some((turn) => petting.SHADES[view.shade].values(turn));
     return html`<div class="episode">
       <div class="bar head"><h2>${petting.visible(episode.id)}</h2><${petting.Outcome} outcomes=${episode.success} />
         <span class="faint">${title ? `${title} · ` : ""}${episode.env}${row.step ? ` · step ${row.step}` : ""} · ${row.kind} · ${row.replies} replies · ${petting.number(row.tokens)} tokens
@@ -156,7 +157,7 @@
       ${Object.keys(episode.answers).length > 0 && html`<p class="note">Answers: ${Object.entries(episode.answers).map(([role, x]) => html`<b>${role}</b> ${petting.visible(x)} `)}</p>`}
       <${Tree} episode=${episode} view=${view} />
       ${view.shade !== "none" && html`<p class="scale faint">Shaded by ${petting.SHADES[view.shade].name};
-        ${most ? html` the darkest is ${petting.number(most)}${view.shade === "advantage" ? ", blue is more likely, orange less" : ""}.` : " nothing of it is known here."}</p>`}
+        ${most ? html` the darkest is ${petting.number(most)}${view.shade === "advantage" ? ", blue is more likely, orange less" : ""}.` : known ? " all of it is 0." : " nothing of it is known here."}</p>`}
       <${Lanes} episode=${episode} view=${view} most=${most} />
       <${Beside} episode=${episode} view=${view} most=${most} />
       ${Object.keys(episode.task.data).length > 0 && html`<details class="more"><summary>Data of task ${petting.visible(episode.task.id)}</summary>
