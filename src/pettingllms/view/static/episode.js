@@ -100,7 +100,7 @@
     const [dx, dy] = [64, 15];
     const [width, height] = [columns.length * dx + 40, tall * dy + 30];
     const y = (column, at) => height / 2 + 6 + (at - (columns[column].length - 1) / 2) * dy;
-    const marks = [];
+    const [ways, marks] = [[], []];
     let from = [14, height / 2 + 6];
     columns.forEach((numbers, column) => {
       const x = 40 + column * dx;
@@ -108,7 +108,7 @@
       numbers.forEach((number, at) => {
         const turn = episode.turns[number];
         const to = [x, y(column, at)];
-        marks.push(html`<path class=${turn.chosen ? "went" : "stayed"} d="M${from} C${[(from[0] + x) / 2, from[1]]} ${[(from[0] + x) / 2, to[1]]} ${to}" />`);
+        ways.push(html`<path class=${turn.chosen ? "went" : "stayed"} d="M${from} C${[(from[0] + x) / 2, from[1]]} ${[(from[0] + x) / 2, to[1]]} ${to}" />`);
         if (turn.chosen) next = to;
       });
       numbers.forEach((number, at) => {
@@ -125,7 +125,7 @@
       from = next;
     });
     return html`<div class="tree scroll" tabindex="0" role="region" aria-label="the tree of siblings"><svg aria-hidden="true" width=${width} height=${height} viewBox="0 0 ${width} ${height}">
-      <circle class="dot root" cx="14" cy=${height / 2 + 6} r="4" />${marks}</svg></div>`;
+      <circle class="dot root" cx="14" cy=${height / 2 + 6} r="4" />${ways}${marks}</svg></div>`;
   }
 
   function Beside({ episode, view, most }) {
