@@ -108,7 +108,7 @@ def question_of(asked: Mapping[str, str]) -> Question:
     for field in fields(Question):
         if field.name in asked:
             given = asked[field.name]
-            kind = type(field.default)
+            kind: Any = type(field.default)
             try:
                 found[field.name] = given == "true" if kind is bool else kind(given)
             except ValueError:

@@ -42,7 +42,7 @@ def answer(index: Index, question: Question) -> dict[str, Any]:
     if question.sort not in SORTS:
         raise ConfigError("sort", [nearest(question.sort, SORTS)])
     where, values = _conditions(question)
-    count = min(question.count, MAX_PAGE)
+    count = max(1, min(question.count, MAX_PAGE))
     # Names and signs in these are ours; what was asked for stands in `values`.
     count_all = f"SELECT COUNT(*) FROM episodes {where}"  # noqa: S608
     page = f"SELECT n FROM episodes {where} ORDER BY {_order(question)} LIMIT ? OFFSET ?"  # noqa: S608

@@ -42,6 +42,7 @@
         || (turn.advantage === null ? null : Array(turn.tokens).fill(turn.advantage)),
     },
     gap: { name: "log-prob gap", values: (turn) => turn.gap },
+    value: { name: "critic's value", values: (turn) => turn.values && turn.values.slice(1) },
     surprise: {
       name: "surprise (−log p)",
       values: (turn) => turn.logprobs && turn.logprobs.map((x) => (x === null ? null : -x)),
