@@ -9,7 +9,7 @@ optimizer knows its own parameters alone, so gradients cannot cross.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, micro_batches, split
+from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
 from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
@@ -72,20 +73,6 @@ class LearnerSpec:
     device: str = "cpu"
     critic: CriticConfig | None = None
     """If there is one: every policy has a value head."""
-
-
-@dataclass(slots=True)
-class Before:
-    """Log-probs of a batch, as the learner gives them before it learns from it."""
-
-    items: Sequence[Item]
-    found: dict[int, LogProbs] = field(default_factory=dict)
-    """By the item's id."""
-
-    def add(self, batch: Sequence[Item], logp_BT: Tensor) -> None:
-        """Take those of some items; a later epoch brings the same again."""
-        for item, row in zip(batch, logp_BT.float().cpu().numpy(), strict=False):
-            self.found[id(item)] = row[: len(item.response_ids)].copy()
 
 
 class Learner:
