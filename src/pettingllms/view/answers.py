@@ -61,7 +61,7 @@ class Answers:
             return {}, True
         whole = index.step_size(row) <= MAX_STEP_BYTES
         task = "" if whole else row["task"]
-        key = (row["path"], task)
+        key = (str(index.run.folder / row["path"]), task)
         if key not in self._groups:
             episodes = index.same_step(row, task)
             self._groups[key] = groups_of(episodes, index.run.config, row["step"])

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pettingllms.errors import RecordError
 from pettingllms.types import Episode, episode_from_json
@@ -89,8 +89,9 @@ class Index:
         with self._updating, self.open() as db:
             db.execute("PRAGMA synchronous = OFF")  # what is lost can be read again
             there = self.run.episode_files()
-            known = {Path(row["path"]): row for row in db.execute("SELECT * FROM files")}
-            changed = bool(known.keys() - there.keys())
+            found = db.execute("SELECT * FROM files")
+            known = {self.run.folder / row["path"]: row for row in found}
+            changed, problem = bool(known.keys() - there.keys()), cast("RecordError | None", None)
             for path in known.keys() - there.keys():
                 self._forget(db, path)
             sizes = {path: path.stat().st_size for path in there}
@@ -101,15 +102,24 @@ class Index:
                     self._forget(db, path)
                 self.num_bytes_done += file.done
                 if sizes[path] > file.done:
-                    changed = self._read(db, file, stop) or changed
+                    try:
+                        changed = self._read(db, file, stop) or changed
+                    except RecordError as error:
+                        problem = problem or error  # the other files are read all the same
                 if stop is not None and stop.is_set():
                     break
+            if problem is not None:
+                raise problem
             return changed
 
     def _forget(self, db: sqlite3.Connection, path: Path) -> None:
         with _transaction(db):
-            db.execute("DELETE FROM episodes WHERE path = ?", (str(path),))
-            db.execute("DELETE FROM files WHERE path = ?", (str(path),))
+            db.execute("DELETE FROM episodes WHERE path = ?", (self._name(path),))
+            db.execute("DELETE FROM files WHERE path = ?", (self._name(path),))
+
+    def _name(self, path: Path) -> str:
+        """A file as the tables call it: a run may be moved, or be looked at from elsewhere."""
+        return path.relative_to(self.run.folder).as_posix()
 
     def _read(self, db: sqlite3.Connection, file: File, stop: threading.Event | None) -> bool:
         """Read a file from where it was left, a batch at a time, up to its last whole line."""
@@ -117,14 +127,14 @@ class Index:
             lines.seek(file.done)
             while batch := list(_whole_lines(lines, BATCH)):
                 with _transaction(db):
-                    if _done(db, file.path) != file.done:
+                    if _done(db, self._name(file.path)) != file.done:
                         return True  # another viewer reads it as well
                     for line in batch:
                         self._add(db, file, line)
                         file.done += len(line)
                         self.num_bytes_done += len(line)
                     file.head = file.head or _head(file.path)
-                    row = (str(file.path), file.step, file.head, file.done)
+                    row = (self._name(file.path), file.step, file.head, file.done)
                     db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", row)
                 if stop is not None and stop.is_set():
                     break
@@ -139,7 +149,12 @@ class Index:
                 f"{file.path}, byte {file.done}: not an episode ({error!r}); was it cut short?"
             ) from error
         row |= {name: json.dumps(row[name]) for name in JSON_COLUMNS}
-        row |= {"path": str(file.path), "step": file.step, "start": file.done, "size": len(line)}
+        row |= {
+            "path": self._name(file.path),
+            "step": file.step,
+            "start": file.done,
+            "size": len(line),
+        }
         names, marks = ", ".join(row), ", ".join("?" * len(row))
         insert = f"INSERT INTO episodes ({names}) VALUES ({marks})"  # noqa: S608 - names of ours
         found = db.execute(insert, [*row.values()])
@@ -153,7 +168,7 @@ class Index:
 
     def episode(self, row: dict[str, Any]) -> Episode:
         """The episode of a row, whole."""
-        return _load(Path(row["path"]), row["start"], row["size"])
+        return _load(self.run.folder / row["path"], row["start"], row["size"])
 
     def step_size(self, row: dict[str, Any]) -> int:
         """Bytes of the episodes that were sampled together with this one."""
@@ -193,8 +208,8 @@ def _head(path: Path) -> str:
         return hashlib.sha256(file.readline()).hexdigest()
 
 
-def _done(db: sqlite3.Connection, path: Path) -> int:
-    row = db.execute("SELECT done FROM files WHERE path = ?", (str(path),)).fetchone()
+def _done(db: sqlite3.Connection, name: str) -> int:
+    row = db.execute("SELECT done FROM files WHERE path = ?", (name,)).fetchone()
     return 0 if row is None else int(row["done"])
 
 

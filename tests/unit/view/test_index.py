@@ -111,12 +111,25 @@ def test_the_index_is_kept_and_taken_up_again(tmp_path: Path, episodes: list[Epi
     write_run(tmp_path / "run", episodes, 3)
     index_of(tmp_path / "run")
     assert (tmp_path / "run" / FILE).is_file()
-    again = Index(open_run(tmp_path / "run"))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    again = Index(open_run(tmp_path / "moved"))
     assert again.num_episodes() == len(episodes)
-    assert not again.update()
+    assert not again.update(), "also where the run has another place"
+    row = again.row(1)
+    assert row is not None
+    assert again.episode(row).id == row["id"]
 
 
 def test_a_file_that_holds_no_episodes_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps({"format": 1}) + "\n")
     with pytest.raises(RecordError, match=r"x.jsonl, byte 0: not an episode"):
         index_of(tmp_path / "x.jsonl")
+
+
+def test_one_bad_file_does_not_hide_the_others(tmp_path: Path, episodes: list[Episode]) -> None:
+    write_run(tmp_path / "run", episodes[:9], 3)
+    (tmp_path / "run" / "episodes" / "step-000003.jsonl").write_text("{}\n")
+    index = Index(open_run(tmp_path / "run"))
+    with pytest.raises(RecordError, match="step-000003"):
+        index.update()
+    assert index.num_episodes() == 6
