@@ -23,7 +23,7 @@ def config_of(*overrides: str) -> RunConfig:
 
 def rolled(folder: Path, num_tasks: int, *overrides: str) -> list[Episode]:
     """Episodes of a careless player."""
-    config = config_of(f"rollout.num_tasks={num_tasks}", *overrides)
+    config = config_of(f"rollout.num_tasks={num_tasks}", "env.num_tasks=2000", *overrides)
     with ThreadPoolExecutor(1) as pool:  # a loop of its own, whoever asks
         pool.submit(collect, config, folder, "careless").result()
     return list(read_episodes(folder / "episodes.jsonl"))

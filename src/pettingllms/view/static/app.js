@@ -54,6 +54,9 @@
       <button class="small" onClick=${help} aria-label="keys">?</button></header>`;
   }
 
+  const sizes = (runs) => runs.map((run) => run.metrics_size).join();
+  let at_first = "";
+
   function useNews(setRuns) {
     const [news, setNews] = useState({ episodes: "", metrics: "", live: false, problem: "" });
     useEffect(() => {
@@ -64,11 +67,13 @@
           const state = document.hidden ? null : await source.state();
           if (state) {
             const episodes = state.runs.map((run) => `${run.num_episodes}.${run.last}`).join();
-            const metrics = state.runs.map((run) => run.metrics_size).join();
+            const metrics = sizes(state.runs);
             setRuns((runs) => runs && runs.map((run, at) => ({ ...run, ...state.runs[at] })));
-            setNews((old) => ({ episodes, metrics, problem: state.problem,
-              live: old.metrics !== "" && (old.metrics !== metrics || (old.live && old.still < 15)),
-              still: old.metrics === metrics ? (old.still || 0) + 1 : 0 }));
+            setNews((old) => {
+              const same = (old.metrics || at_first) === metrics;
+              const still = same ? (old.still || 0) + 1 : 0;
+              return { episodes, metrics, still, live: !same || (old.live && still < 15), problem: state.problem };
+            });
           }
         } catch {
           setNews((old) => ({ ...old, live: false, problem: "the viewer has ended; start it again to go on" }));
@@ -125,7 +130,7 @@
     useEffect(() => {
       const turn = () => { setPlace(read()); };
       addEventListener("hashchange", turn);
-      source.overview().then((found) => setRuns(found.runs), (problem) => setError(problem.message));
+      source.overview().then((found) => { at_first = sizes(found.runs); setRuns(found.runs); }, (problem) => setError(problem.message));
       return () => removeEventListener("hashchange", turn);
     }, []);
     useEffect(() => { window.scrollTo(0, 0); }, [place.path, place.values.n]);
