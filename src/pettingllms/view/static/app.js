@@ -100,8 +100,10 @@
           "]": () => document.getElementById("after")?.click(),
           "?": help,
           "/": () => {
-            if (place.path !== "/episodes") location.hash = "#/episodes";
-            setTimeout(() => document.getElementById("search")?.focus(), 50);
+            const box = document.getElementById("search");
+            if (box) { box.focus(); return; }
+            location.hash = "#/episodes";
+            setTimeout(() => document.getElementById("search")?.focus(), 100);
           },
           x: () => { if (place.path === "/episode") mark(whole(place.values.run, 0), whole(place.values.n, 0)); },
         }[e.key];
