@@ -54,10 +54,13 @@ class FakeLearners:
         content = str(self.weights[policy]).encode()
         return Ref({"weights": content}), hashlib.sha256(content).hexdigest()
 
-    async def call(self, method: str, policy: str, *args: Any) -> Any:
+    async def call(self, method: str, policy: str = "", *args: Any) -> Any:
         match method:
+            case "take_logprobs":
+                return self.kept
             case "train":
-                items, step = args
+                items, step, keep = args
+                self.kept = [item.logprobs + np.float32(0.25) for item in items] if keep else None
                 self.weights[policy] += 1
                 self.trained.append((step, policy))
                 tokens = float(sum(item.num_tokens for item in items))

@@ -148,6 +148,10 @@ def test_the_turns_of_who_rests_are_trained_on_by_nobody(tmp_path: Path) -> None
         turns = [turn for episode in episodes for turn in episode.turns]
         assert {turn.policy for turn in turns} == {"first", "second"}, "who rests still plays"
         assert {turn.policy for turn in turns if turn.advantage is not None} == {learner}
+        for turn in turns:
+            kept = turn.learner_logprobs
+            assert (kept is not None) == (turn.policy == learner), "what the learner made of them"
+            assert kept is None or (kept - turn.logprobs == 0.25).all(), "on the turn it belongs to"
 
 
 def test_critics_are_asked_about_those_who_learn_in_this_very_step(tmp_path: Path) -> None:

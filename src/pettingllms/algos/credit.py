@@ -15,10 +15,10 @@ Levels = tuple[Reward | None, Reward | None, Reward | None]
 
 
 def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
-    """What this reply was paid, and what its role and team were paid from here on."""
+    """The levels of what a turn answers for, mixed."""
     if turn.failure is not None:
         return turn.failure
-    return _mixed(_turn_levels(episode, turn), mix)
+    return _mixed(turn_levels(episode, turn), mix)
 
 
 def shaped_reward(
@@ -28,7 +28,7 @@ def shaped_reward(
     failure = episode.failure or turn.failure
     if failure is not None:
         return failure
-    _, agent, team = _turn_levels(episode, turn)
+    _, agent, team = turn_levels(episode, turn)
     return _mixed((process, agent, team), mix)
 
 
@@ -38,7 +38,7 @@ def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
     A level counts only if all of them were paid at it. Where one reply ends the play and another
     does not, only the first has been paid for the outcome, and "not yet" is not zero.
     """
-    levels = {id(turn): _turn_levels(episode, turn) for turn in turns if turn.failure is None}
+    levels = {id(turn): turn_levels(episode, turn) for turn in turns if turn.failure is None}
     each = zip(*levels.values(), strict=True)
     shared = [all(paid is not None for paid in level) for level in each]
     return [turn.failure or _mixed(_only(shared, levels[id(turn)]), mix) for turn in turns]
@@ -101,7 +101,8 @@ def _or_zero(reward: Reward) -> float:
     return reward.value if isinstance(reward, Scored) else 0.0
 
 
-def _turn_levels(episode: Episode, turn: Turn) -> Levels:
+def turn_levels(episode: Episode, turn: Turn) -> Levels:
+    """What this reply was paid, and what its role and team were paid from here on."""
     steps = episode.judged_by(turn)
     return _levels(steps[:1], steps, turn.role)
 

@@ -24,6 +24,7 @@ from pettingllms.cli.arguments import (
 )
 from pettingllms.cli.evaluation import evaluate
 from pettingllms.cli.groups import bench_app, models_app
+from pettingllms.cli.looking import plot, report, view
 
 app = typer.Typer(
     name="pettingllms",
@@ -232,6 +233,9 @@ def resume(
 
 
 app.command("eval")(evaluate)
+app.command()(view)
+app.command()(plot)
+app.command()(report)
 
 
 @app.command()

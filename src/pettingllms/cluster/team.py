@@ -30,7 +30,7 @@ from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.league import SCRIPT, Lineup
-from pettingllms.learners.batches import Item, items_of, joints_of
+from pettingllms.learners.batches import Item, item_of, joints_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
@@ -225,11 +225,16 @@ class Team:
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         measured: dict[str, dict[str, float]] = {}
         for policy, group in self._trained():
-            items = items_of(episodes, policy, self.config.learner.skip_zero)
-            if items:
-                learners = self._learners[group.name]
-                measured[policy] = await learners.call("train", policy, items, step)
+            turns = turns_of(episodes, policy, self.config.learner.skip_zero)
+            if turns:
+                learners, keep = self._learners[group.name], self.config.log.episodes
+                items = [item_of(turn) for turn in turns]
+                measured[policy] = await learners.call("train", policy, items, step, keep)
                 self._refuse_gap(policy, measured[policy]["gap"])
+                if keep:
+                    found = await learners.call("take_logprobs")
+                    for turn, logprobs in zip(turns, found, strict=True):
+                        turn.learner_logprobs = logprobs
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
         return measured
 

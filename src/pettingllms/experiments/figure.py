@@ -17,6 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
+from pettingllms.experiments.courses import over_one_axis
 from pettingllms.experiments.interval import Mean
 from pettingllms.experiments.results import Curve
 
@@ -47,7 +48,6 @@ LINES, ROW = 3.2, 0.34
 """Heights in inches: of the lines, and of one bar."""
 NAMES, GAP = 2.35, 0.25
 """Inches that the names of arms take at the left of bars, and between two panels."""
-NUM_POINTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Page:
         axes = self.add_axes(0.75, bottom, 5.05, LINES - 0.1)
         ends: dict[str, tuple[float, float]] = {}
         for arm, curves in lines.curves.items():
-            x, band = _band([curve for curve in curves if curve.x])
+            x, band = over_one_axis([curve for curve in curves if curve.x])
             color = self.colors[arm]
             if len(band) > 1:
                 axes.fill_between(x, band.min(0), band.max(0), color=color, alpha=0.16, lw=0)
@@ -159,7 +159,7 @@ class Page:
                 xy=ends[arm],
                 xytext=(1.05, (places[arm] - box.y0) / box.height),
                 textcoords="axes fraction",
-                color=_dark(self.colors[arm]),
+                color=dark(self.colors[arm]),
                 fontsize=TEXT,
                 va="center",
                 linespacing=1.1,
@@ -182,7 +182,7 @@ class Page:
                 axes.annotate(
                     "\n".join(wrapped(arm, 32)), (0, at), (-8, 0),
                     xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
-                    va="center", fontsize=TEXT, color=_dark(self.colors[arm]), linespacing=1.05,
+                    va="center", fontsize=TEXT, color=dark(self.colors[arm]), linespacing=1.05,
                     annotation_clip=False,
                 )  # fmt: skip
 
@@ -238,16 +238,9 @@ def wrapped(text: str, width: int) -> list[str]:
     return best
 
 
-def _dark(color: str) -> Any:
+def dark(color: str) -> Any:
     """The colour for text, which must be read on white."""
     return tuple(0.75 * part for part in to_rgb(color))
-
-
-def _band(curves: Sequence[Curve]) -> tuple[Any, Any]:
-    """Curves over one axis, as far as all of them go: seeds do not sample just as many tokens."""
-    first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
-    x = np.linspace(min(first, last), last, NUM_POINTS)
-    return x, np.array([np.interp(x, curve.x, curve.y) for curve in curves])
 
 
 def spread(

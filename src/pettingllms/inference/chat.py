@@ -22,6 +22,7 @@ class ChatRenderer:
     def __init__(self, folder: Path) -> None:
         from transformers import AutoTokenizer
 
+        self._pieces: dict[int, str] = {}
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         # Forks, siblings and small games ask the same again and again, and a template is slow.
         self._rendered = lru_cache(maxsize=CACHE)(self._render)
@@ -56,6 +57,27 @@ class ChatRenderer:
     def decode(self, ids: Ids) -> str:
         """The text without the tokens that end a reply."""
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
+
+    def _piece(self, id: int) -> str:  # noqa: A002 - as it is called everywhere
+        if id not in self._pieces:
+            self._pieces[id] = str(self._tokenizer.decode([id], skip_special_tokens=True))
+        return self._pieces[id]
+
+    def ends(self, ids: Ids, text: str) -> Ids | None:
+        """Where the part of the text ends that each id stands for.
+
+        Most ids mean the same text wherever they stand. Where they do not (letters of several ids,
+        the space that some tokenizers drop) they are decoded one behind the other, which is slow.
+        """
+        pieces = [self._piece(one) for one in ids.tolist()]
+        if "".join(pieces) != text:
+            from tokenizers.decoders import DecodeStream
+
+            stream = DecodeStream(skip_special_tokens=True)
+            backend = self._tokenizer.backend_tokenizer
+            pieces = [stream.step(backend, one) or "" for one in ids.tolist()]
+        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
+        return ends if text.startswith("".join(pieces)) else None
 
 
 def stop_ids(folder: Path) -> list[int]:

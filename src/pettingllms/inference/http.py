@@ -37,6 +37,9 @@ class JsonRenderer:
         """The text of the bytes."""
         return bytes(ids.tolist()).decode("utf-8", errors="replace")
 
+    def ends(self, ids: Ids, text: str) -> None:
+        """None: a byte has no log-prob, so nobody looks at it alone."""
+
 
 class HttpSampler:
     """Asks a server for replies; one that is busy or restarting is asked again."""

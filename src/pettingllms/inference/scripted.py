@@ -26,6 +26,9 @@ class ByteRenderer:
         """The text of the bytes; a reply that was cut inside a character ends with U+FFFD."""
         return ids.astype(np.uint8).tobytes().decode("utf-8", errors="replace")
 
+    def ends(self, ids: Ids, text: str) -> None:
+        """None: a byte has no log-prob, so nobody looks at it alone."""
+
 
 class ScriptedSampler:
     """Answers with one of the environment's scripted players. It has no log-probs to give."""

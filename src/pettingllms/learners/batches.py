@@ -34,13 +34,13 @@ class Item:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-def items_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Item]:
+def turns_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Turn]:
     """What one policy learns from, in the order of episodes and turns.
 
     A reply without a token is left out: there is nothing in it that could be made more likely. With
     `skip_zero` so is one whose advantage is 0, unless a critic learns from it.
     """
-    items: list[Item] = []
+    turns: list[Turn] = []
     for episode in episodes:
         for turn in episode.turns:
             if turn.policy != policy or turn.advantage is None or not turn.num_tokens:
@@ -53,18 +53,28 @@ def items_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) 
                     f"from, but has no log-probs; sample policy '{policy}' from a sampler that "
                     "gives them, or do not train it"
                 )
-            items.append(
-                Item(
-                    turn.prompt_ids,
-                    turn.response_ids,
-                    turn.logprobs,
-                    float(turn.advantage),
-                    turn.advantages,
-                    turn.values,
-                    _targets(turn),
-                )
-            )
-    return items
+            turns.append(turn)
+    return turns
+
+
+def item_of(turn: Turn) -> Item:
+    """A turn that has an advantage and log-probs, as a learner reads it."""
+    assert turn.advantage is not None  # noqa: S101 - `turns_of` leaves out those without
+    assert turn.logprobs is not None  # noqa: S101 - the same
+    return Item(
+        turn.prompt_ids,
+        turn.response_ids,
+        turn.logprobs,
+        float(turn.advantage),
+        turn.advantages,
+        turn.values,
+        _targets(turn),
+    )
+
+
+def items_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Item]:
+    """What one policy learns from, as a learner reads it."""
+    return [item_of(turn) for turn in turns_of(episodes, policy, skip_zero)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, micro_batches, split
+from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
 from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
@@ -109,10 +110,14 @@ class Learner:
         self._num_updates = dict.fromkeys(spec.policies, 0)
         torch.manual_seed(derive_seed(spec.seed, "learner"))
         self._skipped: list[Item] = []
+        self._before: Before | None = None
 
-    def train(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
+    def train(
+        self, policy: str, items: Sequence[Item], step: int, keep_logprobs: bool = False
+    ) -> dict[str, float]:
         """Go through a batch; give what happened on the way, means over its tokens."""
         self._activate(policy)
+        self._before = Before(items) if keep_logprobs else None
         start, config, loss_config = time.perf_counter(), self._spec.config, self._loss(step)
         parts = [
             split(items, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
@@ -157,6 +162,12 @@ class Learner:
         """The minibatches whose steps were skipped because they were not finite."""
         taken, self._skipped = self._skipped, []
         return taken
+
+    def take_logprobs(self) -> list[LogProbs]:
+        """Those of the batch that was just learnt from, in its order, as they were before."""
+        kept, self._before = self._before, None
+        assert kept is not None  # noqa: S101 - `train` was told to keep them
+        return of_all_ranks(kept.items, kept.found)
 
     def logprobs(
         self, policy: str, items: Sequence[Item], temperature: float | None = None
@@ -324,6 +335,8 @@ class Learner:
             if old is not None and batch:
                 values = np.concatenate([old[id(item)] for item in batch])
                 old_logp_BT = padded.spread(torch.from_numpy(values).to(self._device))
+            if self._before is not None:
+                self._before.add(batch, old_logp_BT)
             inputs = LossInputs(
                 logp_BT=logp_BT,
                 old_logp_BT=old_logp_BT,

@@ -118,6 +118,7 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
     ids = frozen(result.ids)
     if len(ids) > question.max_tokens and not seat.in_bytes:
         raise SamplerError(f"{len(ids)} tokens came, at most {question.max_tokens} were asked for")
+    text = seat.renderer.decode(ids)
     return Turn(
         role=question.role,
         policy=seat.policy,
@@ -125,9 +126,10 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
         prompt_ids=prompt_ids,
         response_ids=ids,
         logprobs=None if result.logprobs is None else _checked(result.logprobs, len(ids)),
-        text=seat.renderer.decode(ids),
+        text=text,
         policy_version=result.policy_version,
         finish=result.finish,
+        ends=seat.renderer.ends(ids, text),
         usage=result.usage,
     )
 

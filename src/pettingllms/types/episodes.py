@@ -81,6 +81,11 @@ class Turn:
     number where it is not trained."""
     central_ids: Ids | None = None
     """What a critic of the whole team sees in place of the prompt, if there is one."""
+    learner_logprobs: LogProbs | None = None
+    """Log-probability of each response id as the learner gave it before it learnt from this turn;
+    None if it did not, or if nobody asked."""
+    ends: Ids | None = None
+    """Where the part of `text` ends that each response id stands for; None if that is not known."""
     usage: Usage | None = None
     """Tokens as a server counts them, where ids are the bytes of a text; None if it did not say."""
 

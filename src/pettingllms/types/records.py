@@ -18,7 +18,8 @@ from pettingllms.types.messages import Message
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
 
 FORMAT = 1
-VALUES = ("advantages", "values", "returns")
+VALUES = ("advantages", "values", "returns", "learner_logprobs")
+IDS = ("central_ids", "ends")
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
@@ -129,17 +130,15 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
 
 
 def _values_to_json(turn: Turn) -> dict[str, Any]:
-    """What only runs with a critic have; a number that is not one is null."""
+    """What only some turns have; a number that is not finite is null."""
     found: dict[str, Any] = {}
     for name in VALUES:
         values = getattr(turn, name)
         if values is not None:
-            found[name] = [None if math.isnan(value) else value for value in values.tolist()]
+            found[name] = [value if math.isfinite(value) else None for value in values.tolist()]
     if turn.mixed is not None:
         found["mixed"] = list(turn.mixed)
-    if turn.central_ids is not None:
-        found["central_ids"] = turn.central_ids.tolist()
-    return found
+    return found | {name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None}
 
 
 def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,9 +149,7 @@ def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "mixed" in data:
         found["mixed"] = tuple(data["mixed"])
-    if "central_ids" in data:
-        found["central_ids"] = np.array(data["central_ids"], dtype=np.int32)
-    return found
+    return found | {name: np.array(data[name], dtype=np.int32) for name in IDS if name in data}
 
 
 def _turn_from_json(data: dict[str, Any]) -> Turn:

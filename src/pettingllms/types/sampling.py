@@ -57,3 +57,7 @@ class Renderer(Protocol):
     def decode(self, ids: Ids) -> str:
         """The text that an environment reads."""
         ...
+
+    def ends(self, ids: Ids, text: str) -> Ids | None:
+        """Where the part of the text ends that each id stands for; None if it has no such parts."""
+        ...

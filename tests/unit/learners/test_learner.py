@@ -198,3 +198,17 @@ def test_a_bonus_for_entropy_falls_with_the_rate(model: Path) -> None:
     assert pull(1) > 0
     assert pull(11) == pytest.approx(pull(1) / 10, rel=1e-3)
     assert pull(11, decay_entropy=False) == pull(1)
+
+
+@pytest.mark.parametrize("num_minibatches", [1, 3])
+def test_log_probs_from_before_the_update_are_kept_if_asked(
+    model: Path, num_minibatches: int
+) -> None:
+    made = learner(model, LORA, num_minibatches=num_minibatches, max_batch_tokens=32)
+    items = batch(made, "a")
+    made.train("a", items, 1, True)
+    for item, found in zip(items, made.take_logprobs(), strict=True):
+        np.testing.assert_allclose(found, item.logprobs, atol=1e-5)
+    after = made.logprobs("a", items)
+    moved = [abs(x.logprobs - y).max() for x, y in zip(items, after, strict=True)]
+    assert max(moved) > 1e-3, "else this test would not see the difference"

@@ -135,3 +135,15 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({**data, "format": 99}) + "\n")
     with pytest.raises(RecordError, match="line 1: episode has format 99, this version reads 1"):
         list(read_episodes(path))
+
+
+def test_what_tokens_stand_for_and_what_the_learner_made_of_them_survive() -> None:
+    episode = linear("t", 0, ("a", rewards(team=1.0)))
+    turn = episode.turns[0]
+    turn.ends = np.array([0, 1], dtype=np.int32)
+    turn.learner_logprobs = np.array([-0.1, -np.inf], dtype=np.float32)
+    again = episode_from_json(json.loads(episode_line(episode))).turns[0]
+    assert again.ends.tolist() == [0, 1]
+    assert again.ends.dtype == np.int32
+    assert again.learner_logprobs[0] == turn.learner_logprobs[0]
+    assert np.isnan(again.learner_logprobs[1]), "what is not finite is not written"

@@ -1,0 +1,102 @@
+"""What `plot` and `report` do."""
+
+import base64
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.markdown import Markdown
+from rich.markup import escape
+from rich.table import Table
+
+from pettingllms.cli.console import console
+from pettingllms.errors import ConfigError
+from pettingllms.experiments.courses import Panel, Wish, panels_of
+from pettingllms.experiments.run_report import report_on
+from pettingllms.experiments.spark import spark
+from pettingllms.runs.folder import write_whole
+from pettingllms.view.runs import ViewedRun, open_run
+
+WIDTH = 24
+"""Letters of a course in the terminal."""
+PICTURES = (".png", ".svg")
+PAGES = (".md", ".html")
+
+
+def plot_runs(paths: Sequence[Path], out: Path | None, wish: Wish) -> None:
+    """Draw runs into a file, or into the terminal."""
+    runs = [open_run(path) for path in paths]
+    if wish.x not in ("step", "tokens"):
+        raise ConfigError("--x", [f"'{wish.x}' is no axis; give step or tokens"])
+    panels = panels_of(runs, wish)
+    if not panels:
+        raise ConfigError(", ".join(map(str, paths)), ["no metrics yet; a run writes them by step"])
+    if out is None:
+        _print(panels)
+        return
+    _check_name(out, PICTURES)
+    _draw(runs, panels, wish, out)
+    console.print(f"Written to [bold]{escape(str(out))}[/]")
+
+
+def report_run(path: Path, out: Path | None) -> None:
+    """Write the page about a run, with a figure if one can be drawn, or print it."""
+    run = open_run(path)
+    if out is None:
+        console.print(Markdown(report_on(run).to_markdown()))
+        return
+    _check_name(out, PAGES)
+    page = report_on(run, _figure(run, out))
+    write_whole(out, page.to_html() if out.suffix == ".html" else page.to_markdown())
+    console.print(f"Written to [bold]{escape(str(out))}[/]")
+
+
+def _figure(run: ViewedRun, page: Path) -> str:
+    """A picture beside a Markdown page, or inside an HTML page; none without matplotlib."""
+    panels = panels_of([run], Wish())
+    if find_spec("matplotlib") is None or not panels:
+        return ""
+    if page.suffix == ".md":
+        _draw([run], panels, Wish(), page.with_suffix(".png"))
+        return page.with_suffix(".png").name
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / "figure.png"
+        _draw([run], panels, Wish(), picture)
+        return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+
+
+def _draw(runs: Sequence[ViewedRun], panels: Sequence[Panel], wish: Wish, out: Path) -> None:
+    if find_spec("matplotlib") is None:
+        raise ConfigError(
+            "plot",
+            ["a picture needs matplotlib; pip install 'pettingllms[figures]', or leave --out"],
+        )
+    from pettingllms.experiments.course_figure import draw_courses
+
+    title = ", ".join(dict.fromkeys(run.name for run in runs))
+    draw_courses(panels, title, "sampled tokens" if wish.x == "tokens" else "step", out)
+
+
+def _check_name(out: Path, kinds: Sequence[str]) -> None:
+    if out.suffix not in kinds:
+        raise ConfigError("--out", [f"'{out.name}' must end in {' or '.join(kinds)}"])
+
+
+def _print(panels: Sequence[Panel]) -> None:
+    several = len({line.arm for panel in panels for line in panel.lines}) > 1
+    table = Table("metric", "of", box=None, pad_edge=False)
+    for name in ("first", "course", "last"):
+        table.add_column(name, no_wrap=True)
+    for panel in panels:
+        for at, line in enumerate(panel.lines):
+            name = " · ".join(filter(None, [line.arm if several else "", line.part])) or "all"
+            form = "{:.1%}" if panel.is_share else "{:.3g}"
+            table.add_row(
+                panel.title if at == 0 else "",
+                escape(name),
+                form.format(line.y[0]),
+                spark(line.y, WIDTH),
+                form.format(line.y[-1]),
+            )
+    console.print(table)

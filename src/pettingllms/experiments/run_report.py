@@ -1,0 +1,168 @@
+"""One page about a run: what was trained, how it went, what to worry about."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import ConfigError
+from pettingllms.experiments.document import Document
+from pettingllms.experiments.results import TOKENS, training_of
+from pettingllms.experiments.spark import spark
+from pettingllms.runs.scores import wilson
+from pettingllms.runs.worries import early, progress, recent, worries
+from pettingllms.view.runs import ViewedRun
+
+NUM_FILES = 10
+"""Of the newest steps, whose failures are counted."""
+NUM_REASONS = 5
+Rows = Sequence[Mapping[str, Any]]
+
+
+def report_on(run: ViewedRun, figure: str = "") -> Document:
+    """The page; `figure` is the address of a picture to show, if there is one."""
+    rows = run.metrics()
+    if run.config is None:
+        raise ConfigError(str(run.path), [run.problem or "holds no run"])
+    page = Document(f"Run {run.name}")
+    _what(page, run, rows)
+    if not rows:
+        page.text("It has done no step yet.")
+        return page
+    page.head("How it went")
+    if figure:
+        page.picture(figure, "curves of the run")
+    _roles(page, run, rows)
+    _policies(page, run, rows)
+    _worries(page, run, rows)
+    page.head("Look further")
+    page.code(f"pettingllms view {run.path}\npettingllms plot {run.path}")
+    return page
+
+
+def _what(page: Document, run: ViewedRun, rows: Rows) -> None:
+    config = run.config
+    assert config is not None  # noqa: S101 - `report_on` has refused
+    page.head("What was trained")
+    done = training_of([dict(row) for row in rows]) if rows and TOKENS in rows[-1] else None
+    facts = {
+        "environment": config.env.id,
+        "algorithm": config.algo.type,
+        "steps": f"{len(rows)} of {config.train.num_steps}",
+        "episodes a step": str(config.rollout.num_tasks * config.rollout.num_episodes),
+        "sampled tokens": f"{done.num_tokens:,}" if done else "–",
+        "time of steps": f"{done.seconds / 60:.1f} minutes" if done else "–",
+        "seed": str(config.seed),
+        "versions": ", ".join(f"{name} {number}" for name, number in run.versions().items()),
+    }
+    page.table(["", ""], [[name, value] for name, value in facts.items() if value])
+    policies = []
+    for name, policy in config.policies.items():
+        roles = [role for role, played in config.roles.items() if played == name]
+        model = getattr(policy, "model", "") or getattr(policy, "player", "")
+        rate = getattr(policy, "lr", None)
+        learns = name in config.trained_policies()
+        policies.append(
+            [name, ", ".join(roles), policy.kind, Path(model).name, f"{rate:g}" if learns else "–"]
+        )
+    page.table(["policy", "roles", "kind", "model", "learning rate"], policies)
+
+
+def _roles(page: Document, run: ViewedRun, rows: Rows) -> None:
+    config = run.config
+    assert config is not None  # noqa: S101 - as above
+    table = []
+    for role in config.roles:
+        key = f"roles/{role}/"
+        table.append(
+            [
+                role,
+                _change(rows, f"{key}reward"),
+                _success(rows, f"{key}success"),
+                _evaluated(rows, f"{key}eval_success", config.eval.num_tasks),
+                spark([row[f"{key}reward"] for row in rows if row.get(f"{key}reward") is not None]),
+            ]
+        )
+    page.table(["role", "reward", "success, last steps", "success on test tasks", "reward"], table)
+    page.text(
+        "Reward: mean of the first and of the last quarter of steps, with twice the error of the "
+        "difference. Success: with 95% intervals; in a tree, of the best branches."
+    )
+
+
+def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
+    assert run.config is not None  # noqa: S101 - as above
+    names = {
+        "sampler_entropy": "entropy", "gap": "gap", "zero_share": "advantages that are 0",
+        "grad_norm": "gradient norm", "tokens_per_second": "learnt tokens/s",
+    }  # fmt: skip
+    table = []
+    for policy in sorted(run.config.trained_policies()):
+        cells = [policy]
+        for name in names:
+            first, last = (of(rows, f"policies/{policy}/{name}") for of in (early, recent))
+            known = first is not None and last is not None
+            cells.append(f"{first:.3g} → {last:.3g}" if known else "–")
+        table.append(cells)
+    page.table(["policy", *(f"{name}, first → last steps" for name in names.values())], table)
+
+
+def _worries(page: Document, run: ViewedRun, rows: Rows) -> None:
+    assert run.config is not None  # noqa: S101 - as above
+    page.head("What to worry about")
+    found = worries(rows, run.config)
+    if found:
+        page.points([f"{worry.what}. What helps: {worry.help}." for worry in found])
+    else:
+        page.text(
+            "Nothing stands out: failures, skipped updates, the log-prob gap, advantages that are "
+            "all alike, entropy, replies that are cut, evaluations that fell, rewards that stand."
+        )
+    reasons = failures(run)
+    if reasons:
+        page.text("Why turns failed in the newest steps that were kept:")
+        page.table(["reason", "turns"], [[reason, str(num)] for reason, num in reasons])
+
+
+def failures(run: ViewedRun) -> list[tuple[str, int]]:
+    """The most frequent reasons in the newest files of episodes."""
+    files = run.episode_files()
+    newest = sorted(files, key=lambda path: (files[path], path.name))[-NUM_FILES:]
+    counts: Counter[str] = Counter()
+    for path in newest:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.endswith("\n"):
+                    failed = [turn["failure"] for turn in json.loads(line)["turns"]]
+                    counts.update(f"{f['owner']}: {f['failed']}" for f in failed if f)
+    return counts.most_common(NUM_REASONS)
+
+
+def _change(rows: Rows, name: str) -> str:
+    found, last = progress(rows, name), recent(rows, name)
+    if found is None:
+        return "–" if last is None else f"{last:+.3f}"
+    values = [row[name] for row in rows if row.get(name) is not None]
+    first = sum(values[: len(values) // 4]) / (len(values) // 4)
+    return f"{first:+.3f} → {first + found[0]:+.3f} (± {found[1]:.3f})"
+
+
+def _success(rows: Rows, name: str) -> str:
+    some = [row for row in rows[-5:] if row.get(name) is not None]
+    num = int(sum(row.get("rollout/num_episodes") or 0 for row in some))
+    if not num:
+        return "–"
+    share = sum(row[name] * row["rollout/num_episodes"] for row in some) / num
+    low, high = wilson(share, num)
+    return f"{share:.0%} ({low:.0%} to {high:.0%})"
+
+
+def _evaluated(rows: Rows, name: str, num_tasks: int) -> str:
+    found = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+    if not found:
+        return "–"
+    low, high = wilson(found[-1][1], num_tasks)
+    best = max(found, key=lambda one: one[1])
+    text = f"{found[-1][1]:.0%} ({low:.0%} to {high:.0%})"
+    return text if best[1] <= found[-1][1] else f"{text}; best {best[1]:.0%} after step {best[0]}"

@@ -1,0 +1,25 @@
+"""What a learner made of a batch before it learnt from it, kept for those who read episodes."""
+
+# ruff: noqa: N803
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from pettingllms.learners.batches import Item
+from pettingllms.types import LogProbs
+
+
+@dataclass(slots=True)
+class Before:
+    """Log-probs of a batch, as the learner gives them before it learns from it."""
+
+    items: Sequence[Item]
+    found: dict[int, LogProbs] = field(default_factory=dict)
+    """By the item's id."""
+
+    def add(self, batch: Sequence[Item], logp_BT: Tensor) -> None:
+        """Take those of some items; a later epoch brings the same again."""
+        for item, row in zip(batch, logp_BT.float().cpu().numpy(), strict=False):
+            self.found[id(item)] = row[: len(item.response_ids)].copy()

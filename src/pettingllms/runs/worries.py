@@ -1,0 +1,150 @@
+"""What to worry about in a run, read from its metrics: each with what was seen and what helps.
+
+The bounds are those of the run's own configuration where it has one. A run that is young is not
+accused: what is about a course needs a course.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from pettingllms.config import RunConfig
+
+RECENT = 10
+"""Steps that say how a run stands."""
+COURSE = 12
+"""Steps without which nothing is said about progress."""
+NO_SIGNAL, CUT, CAPPED, CLIPPED, FALL = 0.8, 0.2, 0.05, 0.3, 0.1
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Worry:
+    """Something that a person should look at."""
+
+    what: str
+    """What was seen, with its number."""
+    help: str
+    """What to do about it."""
+
+
+def worries(rows: Rows, config: RunConfig) -> list[Worry]:
+    """Everything that looks wrong, the gravest first."""
+    if not rows:
+        return []
+    found = [*_failures(rows, config)]
+    for policy in sorted(config.trained_policies()):
+        found += _of_policy(rows, f"policies/{policy}/", policy, config)
+    for role in config.roles:
+        found += _of_role(rows, f"roles/{role}/", role)
+    return found
+
+
+def _failures(rows: Rows, config: RunConfig) -> Iterator[Worry]:
+    bound = config.rollout.max_failure_share
+    for role in config.roles:
+        share = recent(rows, f"roles/{role}/failed_share")
+        if share is not None and share > bound:
+            yield Worry(
+                f"{share:.0%} of the replies of '{role}' failed in the last steps "
+                f"(rollout.max_failure_share = {bound:.0%})",
+                "nobody learns from them; look at the reasons in the failed episodes",
+            )
+
+
+def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Worry]:
+    skipped = sum(row.get(f"{prefix}skipped_updates") or 0 for row in rows)
+    if skipped:
+        yield Worry(
+            f"'{policy}' skipped {skipped:g} updates that were not finite",
+            f"lower policies.{policy}.lr, or compute in float32; the replies are under skipped/",
+        )
+    gap, bound = recent(rows, f"{prefix}gap"), config.gap_bound()
+    if gap is not None and gap > bound / 2:
+        yield Worry(
+            f"sampler and learner differ by {gap:.2g} a token on '{policy}'; the run stops at "
+            f"{bound:g}",
+            "float32 on both sides (inference.dtype, learner.dtype)",
+        )
+    zero = recent(rows, f"{prefix}zero_share")
+    if zero is not None and zero > NO_SIGNAL:
+        yield Worry(
+            f"{zero:.0%} of the advantages of '{policy}' are 0: replies that were compared were "
+            "paid alike",
+            "tasks are too easy or too hard for it: a curriculum, more rollout.num_samples, or a "
+            "warm start",
+        )
+    yield from _narrowing(rows, prefix, policy, config)
+    for name, limit, text in (
+        ("clip_share", CLIPPED, "of the tokens of '{}' were clipped: updates are too large"),
+        ("capped_share", CAPPED, "of the importance weights of '{}' were capped"),
+    ):
+        share = recent(rows, prefix + name)
+        if share is not None and share > limit:
+            yield Worry(f"{share:.0%} " + text.format(policy), f"lower policies.{policy}.lr")
+
+
+def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Worry]:
+    entropy, first = (
+        recent(rows, f"{prefix}sampler_entropy"),
+        early(rows, f"{prefix}sampler_entropy"),
+    )
+    if entropy is not None and first is not None and len(rows) >= COURSE and entropy < first / 10:
+        yield Worry(
+            f"the entropy of '{policy}' fell from {first:.2g} to {entropy:.2g}: it tries little "
+            "that is new",
+            "fine if it succeeds; else raise loss.entropy or lower its lr",
+        )
+    replies = recent(rows, f"{prefix}distinct_replies")
+    if replies is not None and replies < config.guard.min_replies:
+        yield Worry(
+            f"'{policy}' gives {replies:.2f} different replies, whatever it is asked",
+            "see docs/training.md, Guards against collapse",
+        )
+
+
+def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Worry]:
+    cut = recent(rows, f"{prefix}cut_share")
+    if cut is not None and cut > CUT:
+        yield Worry(
+            f"{cut:.0%} of the replies of '{role}' were cut at rollout.max_reply_tokens",
+            "raise it, or say in the prompt how long an answer is",
+        )
+    measured = [row[f"{prefix}eval_success"] for row in rows if f"{prefix}eval_success" in row]
+    if len(measured) > 1 and measured[-1] < max(measured) - FALL:
+        yield Worry(
+            f"'{role}' succeeded in {measured[-1]:.0%} of the last evaluation, and in "
+            f"{max(measured):.0%} of the best",
+            "`pettingllms resume RUN --step N` goes back to an earlier checkpoint",
+        )
+    gain = progress(rows, f"{prefix}reward")
+    if gain is not None and gain[0] <= gain[1]:
+        yield Worry(
+            f"the reward of '{role}' moved by {gain[0]:+.3f} since the beginning, no more than "
+            f"steps differ by chance ({gain[1]:.3f})",
+            "more steps, a higher lr, or an easier task; look whether advantages are 0",
+        )
+
+
+def progress(rows: Rows, name: str) -> tuple[float, float] | None:
+    """How far the last quarter is above the first, and twice the error of that difference."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    if len(values) < COURSE:
+        return None
+    size = len(values) // 4
+    first, last = values[:size], values[-size:]
+    error = ((stdev(first) ** 2 + stdev(last) ** 2) / size) ** 0.5
+    return fmean(last) - fmean(first), 2 * error
+
+
+def recent(rows: Rows, name: str) -> float | None:
+    """The mean over the last steps that have the metric."""
+    values = [row[name] for row in rows[-RECENT:] if row.get(name) is not None]
+    return fmean(values) if values else None
+
+
+def early(rows: Rows, name: str) -> float | None:
+    """The mean over the first steps that have the metric."""
+    values = [row[name] for row in rows[:RECENT] if row.get(name) is not None]
+    return fmean(values) if values else None

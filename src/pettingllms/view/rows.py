@@ -1,0 +1,95 @@
+"""One line of an episode file as one row of the table, and the words that it is found by."""
+
+from typing import Any
+
+from pettingllms.algos.credit import mean, role_reward
+from pettingllms.config import RewardConfig
+from pettingllms.types import Scored, episode_from_json
+
+COLUMNS = {
+    "id": "TEXT",
+    "task": "TEXT",
+    "env": "TEXT",
+    "kind": "TEXT",
+    "success": "REAL",
+    "outcomes": "TEXT",
+    "reward": "REAL",
+    "rewards": "TEXT",
+    "steps": "INTEGER",
+    "replies": "INTEGER",
+    "tokens": "INTEGER",
+    "failed": "INTEGER",
+    "failure": "TEXT",
+    "advantage": "REAL",
+    "roles": "TEXT",
+}
+"""What the table knows of an episode."""
+MAX_WORDS = 20_000
+"""Letters of an episode that can be searched."""
+
+
+def row_of(data: dict[str, Any], mix: RewardConfig) -> dict[str, Any]:
+    """The row of an episode. Tokens are not read, so that a hundred thousand take no time."""
+    turns = data["turns"]
+    outline = episode_from_json({**data, "turns": []})
+    roles = list(dict.fromkeys(turn["role"] for turn in turns))
+    paid = {role: role_reward(outline, role, mix) for role in roles}
+    rewards = {role: one.value for role, one in paid.items() if isinstance(one, Scored)}
+    success = data["success"]
+    advantages = [abs(t["advantage"]) for t in turns if t["advantage"] is not None]
+    return {
+        "id": data["id"],
+        "task": data["task"]["id"],
+        "env": data["env"],
+        "kind": _kind(data),
+        "success": mean([float(reached) for reached in success.values()]) if success else None,
+        "outcomes": success,
+        "reward": mean(list(rewards.values())) if rewards else None,
+        "rewards": rewards,
+        "steps": len(outline.trunk()),
+        "replies": len(turns),
+        "tokens": sum(_num_tokens(turn) for turn in turns) + _num_hidden(data),
+        "failed": sum(turn["failure"] is not None for turn in turns),
+        "failure": _reason(data),
+        "advantage": max(advantages, default=None),
+        "roles": {turn["role"]: turn["policy"] for turn in turns},
+    }
+
+
+def words_of(data: dict[str, Any]) -> str:
+    """What an episode is found by: its names, what was said, and why anything failed."""
+    turns = data["turns"]
+    parts = [data["id"], data["task"]["id"], data["env"], _reason(data) or ""]
+    parts += dict.fromkeys(turn["role"] for turn in turns)
+    parts += dict.fromkeys(turn["failure"]["failed"] for turn in turns if turn["failure"])
+    parts += dict.fromkeys(turn["text"] for turn in turns)
+    return "\n".join(parts)[:MAX_WORDS]
+
+
+def _kind(data: dict[str, Any]) -> str:
+    if any(turn["branch"] is not None for turn in data["turns"]):
+        return "tree"
+    trunk = set()
+    at = data["last"]
+    while at is not None:
+        trunk.add(at)
+        at = data["steps"][at]["parent"]
+    return "linear" if len(trunk) == len(data["steps"]) else "replay"
+
+
+def _reason(data: dict[str, Any]) -> str | None:
+    """Why the play failed, or else why the first of its turns did."""
+    failures = [data["failure"], *(turn["failure"] for turn in data["turns"])]
+    found = next((failure for failure in failures if failure), None)
+    return None if found is None else f"{found['owner']}: {found['failed']}"
+
+
+def _num_tokens(turn: dict[str, Any]) -> int:
+    usage = turn.get("usage")
+    return len(turn["response_ids"]) if usage is None else int(usage[1])
+
+
+def _num_hidden(data: dict[str, Any]) -> int:
+    """Tokens of continuations whose turns were not kept: their steps name none."""
+    hidden = any(not step["turns"] for step in data["steps"])
+    return int(data["num_extra_tokens"]) if hidden else 0

@@ -1,0 +1,105 @@
+"use strict";
+// The table of episodes: asked for a page at a time, so its length does not matter.
+(() => {
+  const { html } = petting;
+  const { useEffect, useState, useRef } = preactHooks;
+  const COUNT = 50;
+  const COLUMNS = [
+    ["step", "step", "num"], ["id", "episode", ""], ["success", "reached", ""], ["reward", "reward", "num"],
+    ["steps", "steps", "num"], ["replies", "replies", "num"], ["tokens", "tokens", "num"],
+    ["advantage", "largest |A|", "num"], ["kind", "kind", ""], ["failed", "failed", "num"],
+  ];
+  const OUTCOMES = { "": "any outcome", reached: "all reached", split: "some reached", missed: "none reached",
+    failed: "with failures", none: "without outcome" };
+  const KINDS = { "": "any kind", tree: "tree", linear: "linear", replay: "replay" };
+
+  function Outcome({ outcomes }) {
+    const all = Object.entries(outcomes);
+    if (!all.length) return html`<span class="faint">no outcome</span>`;
+    return all.map(([role, reached]) => html`<span class="chip ${reached ? "good" : "bad"}">
+      <span aria-hidden="true">${reached ? "✓" : "✗"}</span> ${role}<span class="sr"> ${reached ? "reached its aim" : "did not reach its aim"}</span></span>`);
+  }
+
+  function Filters({ runs, query, change }) {
+    const field = (name) => (e) => change({ [name]: e.target.value, start: 0 });
+    return html`<form class="bar" role="search" onSubmit=${(e) => e.preventDefault()}>
+      ${runs.length > 1 && html`<label>Run <select value=${query.run} onChange=${(e) => change({ run: Number(e.target.value), start: 0 })}>
+        ${runs.map((run, at) => html`<option value=${at}>${run.name}</option>`)}</select></label>`}
+      <label class="grow"><span class="sr">Search</span><input id="search" type="search" placeholder="Search replies, tasks, failures  ( / )"
+        value=${query.text} onInput=${field("text")} /></label>
+      <label><span class="sr">Outcome</span><select id="outcome" value=${query.outcome} onChange=${field("outcome")}>
+        ${Object.entries(OUTCOMES).map(([key, name]) => html`<option value=${key}>${name}</option>`)}</select></label>
+      <label><span class="sr">Kind</span><select id="kind" value=${query.kind} onChange=${field("kind")}>
+        ${Object.entries(KINDS).map(([key, name]) => html`<option value=${key}>${name}</option>`)}</select></label>
+      <label>Steps <input class="short" type="number" min="0" aria-label="first step" value=${query.first_step} onInput=${field("first_step")} /></label>
+      <label>to <input class="short" type="number" min="0" aria-label="last step" value=${query.last_step} onInput=${field("last_step")} /></label>
+    </form>`;
+  }
+
+  function Head({ query, change }) {
+    return html`<thead><tr><th scope="col"><span class="sr">compare</span></th>${COLUMNS.map(([key, name, kind]) => {
+      const on = query.sort === key;
+      return html`<th scope="col" class=${kind} aria-sort=${on ? (query.descending ? "descending" : "ascending") : "none"}>
+        <button class="plain" onClick=${() => change({ sort: key, descending: on ? !query.descending : true, start: 0 })}>
+          ${name}<span aria-hidden="true">${on ? (query.descending ? " ↓" : " ↑") : ""}</span></button></th>`;
+    })}</tr></thead>`;
+  }
+
+  function Row({ row, run, at, marked, mark }) {
+    const link = `#/episode?run=${run}&n=${row.n}`;
+    return html`<tr>
+      <td><input type="checkbox" checked=${marked} aria-label="compare ${row.id}" onChange=${() => mark(run, row.n)} /></td>
+      <td class="num">${row.step || "–"}</td>
+      <td class="name"><a href=${link} data-row=${at}>${petting.visible(row.id)}</a></td>
+      <td><${Outcome} outcomes=${row.outcomes} /></td>
+      <td class="num" title=${Object.entries(row.rewards).map(([role, x]) => `${role} ${petting.number(x)}`).join(", ")}>${petting.number(row.reward)}</td>
+      <td class="num">${row.steps}</td><td class="num">${row.replies}</td><td class="num">${petting.number(row.tokens)}</td>
+      <td class="num">${petting.number(row.advantage)}</td><td>${row.kind}</td>
+      <td class="num">${row.failed || ""}${row.failure && html`<span class="why" title=${row.failure}>${petting.visible(row.failure)}</span>`}</td></tr>`;
+  }
+
+  function TablePage({ runs, query, change, news, marks, mark }) {
+    const [found, setFound] = useState(null);
+    const [error, setError] = useState("");
+    const asked = useRef(0);
+    useEffect(() => {
+      const mine = ++asked.current;
+      const wait = setTimeout(async () => {
+        try {
+          const answer = await petting.source.episodes({ ...query, count: COUNT });
+          if (mine === asked.current) { setFound(answer); setError(""); }
+        } catch (problem) {
+          if (mine === asked.current) setError(problem.message);
+        }
+      }, found ? 60 : 0);
+      return () => clearTimeout(wait);
+    }, [JSON.stringify(query), news]);
+    useEffect(() => {
+      const move = (e) => {
+        if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey || !found) return;
+        const by = { j: 1, k: -1 }[e.key];
+        const at = Number(document.activeElement?.dataset.row ?? -1);
+        if (by) document.querySelector(`[data-row="${Math.max(0, Math.min(found.rows.length - 1, at + by))}"]`)?.focus();
+        else if (e.key === "x" && found.rows[at]) mark(query.run, found.rows[at].n);
+      };
+      document.addEventListener("keydown", move);
+      return () => document.removeEventListener("keydown", move);
+    });
+    const last = found ? Math.min(found.total, found.start + COUNT) : 0;
+    return html`<${Filters} runs=${runs} query=${query} change=${change} />
+      ${error && html`<p class="alarm" role="alert">${error}</p>`}
+      ${found && html`
+      <div class="bar"><span role="status" id="count">${found.total === 0 ? "no episode is like that"
+        : `${(found.start + 1).toLocaleString("en")}–${last.toLocaleString("en")} of ${found.total.toLocaleString("en")} episodes`}</span>
+        <span class="grow"></span>
+        ${marks.length > 0 && html`<a class="button" id="compare" href=${petting.compare_link(marks)}
+          aria-disabled=${marks.length < 2}>Compare ${marks.length} of 2</a>`}
+        <button disabled=${found.start === 0} onClick=${() => change({ start: Math.max(0, found.start - COUNT) })}>← Page before</button>
+        <button disabled=${last >= found.total} onClick=${() => change({ start: found.start + COUNT })}>Next page →</button></div>
+      <div class="scroll" tabindex="0" role="region" aria-label="episodes"><table class="episodes"><${Head} query=${query} change=${change} />
+        <tbody>${found.rows.map((row, at) => html`<${Row} key=${row.n} row=${row} run=${query.run} at=${at}
+          marked=${marks.some((one) => one.run === query.run && one.n === row.n)} mark=${mark} />`)}</tbody></table></div>`}`;
+  }
+
+  Object.assign(petting, { TablePage, Outcome });
+})();

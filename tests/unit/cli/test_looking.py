@@ -1,0 +1,55 @@
+"""`view --export`, `plot` and `report` from the command line."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pettingllms.cli.main import app
+from pettingllms.errors import ConfigError
+from viewed import rolled, write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("looking")
+    write_run(folder / "run", rolled(folder / "r", 12), 4)
+    return folder / "run"
+
+
+def call(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    return str(caught.value)
+
+
+def test_a_run_becomes_one_file(run: Path, tmp_path: Path) -> None:
+    said = call("view", run, "--export", tmp_path / "run.html", "--episodes", 5)
+    assert "5 of 12 episodes" in said
+    text = (tmp_path / "run.html").read_text()
+    assert text.count("Content-Security-Policy") == 1
+    assert str(run) not in text, "where it was on this machine is nobody's business"
+
+
+def test_courses_are_printed_and_reports_written(run: Path, tmp_path: Path) -> None:
+    said = call("plot", run, "--metric", "reward")
+    assert "planner" in said
+    assert "▁" in said
+    call("report", run, "--out", tmp_path / "r.md")
+    assert "## What was trained" in (tmp_path / "r.md").read_text()
+    call("report", run, "--out", tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    assert "What was trained" in call("report", run)
+
+
+def test_what_cannot_be_done_is_said(run: Path, tmp_path: Path) -> None:
+    assert "must end in .png or .svg" in refused("plot", run, "--out", tmp_path / "x.pdf")
+    assert "must end in .md or .html" in refused("report", run, "--out", tmp_path / "x.txt")
+    assert "2 stand side by side" in refused("view", run, run, run)
+    assert "step or tokens" in refused("plot", run, "--x", "time")

@@ -1,0 +1,134 @@
+"""How runs went: which lines there are, what bands mean, and that the report says what is so."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pettingllms.errors import ConfigError
+from pettingllms.experiments.courses import Wish, arms_of, panels_of
+from pettingllms.experiments.document import Document
+from pettingllms.experiments.run_report import failures, report_on
+from pettingllms.experiments.spark import spark
+from pettingllms.runs.scores import wilson
+from pettingllms.view.runs import ViewedRun, open_run
+from plays import LOST, siblings
+from viewed import write_run
+
+
+def run_of(folder: Path, values: list[float], *overrides: str, name: str = "success") -> ViewedRun:
+    write_run(folder, [], 1, *overrides)
+    rows = [
+        {
+            "step": n,
+            f"roles/planner/{name}": v,
+            "rollout/num_episodes": 50,
+            "rollout/total_tokens": 10 * n,
+        }
+        for n, v in enumerate(values, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return open_run(folder)
+
+
+def test_runs_that_differ_by_seed_are_one_arm_with_a_band(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path / f"s{n}", [0.2 * n, 0.3 * n], f"seed={n}") for n in (1, 2, 3)]
+    assert [len(some) for some in arms_of(runs).values()] == [3]
+    ((panel,),) = [panels_of(runs, Wish(["success"]))]
+    (line,) = panel.lines
+    assert (line.y[0], line.low[0], line.high[0]) == pytest.approx((0.4, 0.2, 0.6))
+    assert (line.y[-1], line.low[-1], line.high[-1]) == pytest.approx((0.6, 0.3, 0.9))
+    other = run_of(tmp_path / "other", [0.5], "algo.type=grpo")
+    assert [len(some) for some in arms_of([*runs, other]).values()] == [3, 1]
+
+
+def test_a_run_alone_has_the_interval_of_what_was_counted(tmp_path: Path) -> None:
+    (panel,) = panels_of([run_of(tmp_path / "r", [0.2, 0.5])], Wish(["success"]))
+    (line,) = panel.lines
+    assert panel.is_share
+    assert (line.low[0], line.high[0]) == pytest.approx(wilson(0.2, 50))
+
+
+def test_roles_that_went_the_same_way_are_one_line(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "r", [0.2, 0.5])
+    text = (tmp_path / "r" / "metrics.jsonl").read_text()
+    (tmp_path / "r" / "metrics.jsonl").write_text(
+        "".join(
+            json.dumps(row | {"roles/checker/success": row["roles/planner/success"]}) + "\n"
+            for row in map(json.loads, text.splitlines())
+        )
+    )
+    (panel,) = panels_of([run], Wish(["success"]))
+    assert [line.part for line in panel.lines] == [""]
+
+
+def test_smoothing_and_tokens(tmp_path: Path) -> None:
+    (panel,) = panels_of(
+        [run_of(tmp_path / "r", [0, 1, 2, 6], name="reward")], Wish(["reward"], "tokens", 2)
+    )
+    assert panel.lines[0].x == [10, 20, 30, 40]
+    assert panel.lines[0].y == [0, 0.5, 1.5, 4]
+
+
+def test_a_metric_that_nobody_has_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "r", [0.1], name="reward")
+    with pytest.raises(ConfigError, match="roles/planner/reward"):
+        panels_of([run], Wish(["roles/planner/rewart"]))
+
+
+def test_pictures_are_drawn_in_both_forms(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from pettingllms.experiments.course_figure import draw_courses
+
+    runs = [run_of(tmp_path / f"s{n}", [0.2 * n, 0.3 * n], f"seed={n}") for n in (1, 2)]
+    panels = panels_of(runs, Wish())
+    for name, mark in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
+        draw_courses(panels, "a title", "step", tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(mark)
+
+
+def test_a_course_in_a_line() -> None:
+    assert spark([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert spark([1, 1]) == "▄▄"
+    assert len(spark(list(range(1000)), 24)) <= 24
+    assert spark([]) == ""
+
+
+def test_a_report_says_what_was_trained_and_why_turns_failed(tmp_path: Path) -> None:
+    failed = [siblings(f"t{n}", "planner", [1.0, LOST, LOST]) for n in range(4)]
+    write_run(tmp_path / "run", failed, 2)
+    run = open_run(tmp_path / "run")
+    assert failures(run) == [("sampler: lost", 8)]
+    text = report_on(run).to_markdown()
+    for said in (
+        "plan\\_path-v1",
+        "at\\_grpo",
+        "sampler: lost | 8",
+        "2 of 20",
+        "What to worry about",
+    ):
+        assert said in text
+
+
+def test_text_in_a_report_is_never_markup() -> None:
+    hostile = "<script>alert(1)</script> | [x](http://e) `rm` *b*"
+    page = Document(hostile)
+    page.table([hostile], [[hostile]])
+    page.points([hostile])
+    page.text(hostile)
+    assert "<script>" not in page.to_html()
+    written = page.to_markdown()
+    assert "\\<script\\>" in written
+    assert "[x](" not in written.replace("\\[x\\](", "")
+    assert all(
+        line.replace("\\|", "").count("|") == 2
+        for line in written.splitlines()
+        if line.startswith("|")
+    )
+
+
+def test_a_folder_without_a_configuration_has_no_report(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [], 1)
+    (tmp_path / "run" / "config.toml").unlink()
+    with pytest.raises(ConfigError):
+        report_on(ViewedRun(tmp_path / "run"))

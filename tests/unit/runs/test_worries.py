@@ -1,0 +1,70 @@
+"""What a run is accused of, and what it is not."""
+
+from typing import Any
+
+import pytest
+
+from pettingllms.runs.worries import worries
+from viewed import config_of
+
+
+def rows(count: int = 20, **metrics: Any) -> list[dict[str, Any]]:
+    """A sound run, in which each role gets better; with some metrics set otherwise."""
+    found = []
+    for step in range(1, count + 1):
+        row: dict[str, Any] = {"step": step}
+        for name in ("planner", "checker"):
+            row |= {
+                f"roles/{name}/reward": step / 10,
+                f"roles/{name}/failed_share": 0.0,
+                f"roles/{name}/cut_share": 0.0,
+                f"policies/{name}/zero_share": 0.3,
+                f"policies/{name}/gap": 1e-5,
+                f"policies/{name}/sampler_entropy": 1.0,
+                f"policies/{name}/skipped_updates": 0,
+                f"policies/{name}/distinct_replies": 5.0,
+                f"policies/{name}/clip_share": 0.01,
+                f"policies/{name}/capped_share": 0.0,
+            }
+        row |= {
+            name.replace("__", "/"): value(step) if callable(value) else value
+            for name, value in metrics.items()
+        }
+        found.append(row)
+    return found
+
+
+def test_a_sound_run_is_not_accused() -> None:
+    assert worries(rows(), config_of()) == []
+    assert worries([], config_of()) == []
+    assert worries(rows(2, roles__planner__reward=1.0), config_of()) == [], "too young to judge"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("roles__planner__failed_share", 0.5, "50% of the replies of 'planner' failed"),
+        ("roles__planner__cut_share", 0.4, "cut at rollout.max_reply_tokens"),
+        ("policies__planner__zero_share", 0.95, "95% of the advantages of 'planner' are 0"),
+        ("policies__planner__gap", 0.9, "differ by 0.9 a token"),
+        ("policies__planner__skipped_updates", 1, "skipped 20 updates"),
+        ("policies__planner__distinct_replies", 1.0, "1.00 different replies"),
+        ("policies__planner__clip_share", 0.6, "60% of the tokens of 'planner' were clipped"),
+        ("policies__planner__capped_share", 0.2, "20% of the importance weights"),
+        (
+            "policies__planner__sampler_entropy",
+            lambda step: 1 / step**2,
+            "entropy of 'planner' fell",
+        ),
+        (
+            "roles__planner__reward",
+            lambda step: float(step % 2),
+            "no more than steps differ by chance",
+        ),
+        ("roles__planner__eval_success", lambda step: 0.9 if step == 5 else 0.4, "90% of the best"),
+    ],
+)
+def test_each_fault_is_said_once_and_alone(metric: str, value: Any, said: str) -> None:
+    (worry,) = worries(rows(**{metric: value}), config_of())
+    assert said in worry.what
+    assert worry.help

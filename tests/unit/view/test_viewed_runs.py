@@ -1,0 +1,62 @@
+"""Looking at a run runs nothing of it."""
+
+from pathlib import Path
+
+import pytest
+
+from pettingllms.errors import ConfigError
+from pettingllms.view.answers import Answers
+from pettingllms.view.curves import columns
+from pettingllms.view.index import Index
+from pettingllms.view.runs import open_run
+from viewed import rolled, write_run
+
+
+def test_an_environment_or_algorithm_in_a_file_is_not_imported(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
+    trap = tmp_path / "run" / "trap.py"
+    trap.write_text("raise SystemExit('this file was run')\n")
+    config = tmp_path / "run" / "config.toml"
+    text = config.read_text()
+    config.write_text(text.replace('"plan_path-v1"', f'"{trap}:Env"'))
+    assert open_run(tmp_path / "run").config is not None
+    config.write_text(text.replace('"at_grpo"', f'"{trap}:Algo"'))
+    run = open_run(tmp_path / "run")
+    assert run.config is None
+    assert "not one that ships" in run.problem
+    index = Index(run)
+    index.update()
+    assert Answers([index]).episode(0, 1)["turns"], "the episodes are shown all the same"
+
+
+def test_a_configuration_of_another_version_is_no_obstacle(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
+    with (tmp_path / "run" / "config.toml").open("a") as file:
+        file.write("\n[newer]\nkey = 1\n")
+    run = open_run(tmp_path / "run")
+    assert "does not read it" in run.problem
+    assert run.settings["newer"] == {"key": 1}
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="run"):
+        open_run(tmp_path / name)
+
+
+def test_metrics_that_are_being_written_or_were_written_twice(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 2}\n{"step": 2, "a": 3}\n{"step": 3,')
+    assert open_run(tmp_path / "run").metrics() == [{"step": 1, "a": 1}, {"step": 2, "a": 3}]
+
+
+def test_long_runs_are_thinned_by_means_and_gaps_stay_gaps() -> None:
+    rows = [{"step": n, "a": float(n), **({"b": 1.0} if n == 7 else {})} for n in range(1, 11)]
+    assert columns(rows, 5) == {
+        "num_steps": 10,
+        "together": 2,
+        "steps": [2, 4, 6, 8, 10],
+        "series": {"a": [1.5, 3.5, 5.5, 7.5, 9.5], "b": [None, None, None, 1.0, None]},
+    }
