@@ -94,13 +94,14 @@ def test_a_right_design_that_prints_its_own_lines_gains_nothing() -> None:
     assert icarus.share_right("adder", 4, SEED, talking)[0] == 1.0
 
 
-def test_lines_printed_twice_or_out_of_order_count_for_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("end", ["", f"initial #{10 * icarus.NUM_VECTORS - 5} $finish;"])
+def test_a_line_too_many_counts_for_nothing_even_with_the_prefix(
+    end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With the early end there are as many lines as there should be, but not each once."""
     monkeypatch.setattr(icarus.secrets, "token_hex", lambda num_bytes: "a" * num_bytes)
-    prefix = "a" * 16
-    guess = f'  initial $display("{prefix} 0 0000 0");\nendmodule'
-    design = ADDER.good(4).replace("endmodule", guess) + "// known prefix\n"
+    guess = f'  initial $display("{"a" * 16} 0 0000 0");\n  {end}\nendmodule'
+    design = ADDER.good(4).replace("endmodule", guess)
     assert icarus.share_right("adder", 4, SEED, design)[0] == 0.0
 
 
