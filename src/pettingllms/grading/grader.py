@@ -124,6 +124,10 @@ def missing_walls() -> str:
     return "" if done.stdout == "held" else done.stderr.strip() or "the attempt ended silently"
 
 
+class GoneError(GraderError):
+    """A worker ended without a word, which no answer can make it do: its children read them."""
+
+
 class Worker:
     """One process of `pettingllms.grading.worker`, and the pipe to it."""
 
@@ -151,7 +155,7 @@ class Worker:
             assert self._process.stdin is not None  # noqa: S101 - it is a pipe
             self._process.stdin.write(request)
         except BrokenPipeError:
-            raise GraderError("the grader's process is gone") from None
+            raise GoneError("the grader's process is gone") from None
         return self._message(self._seconds * MAX_STRETCH)
 
     def end(self) -> None:
@@ -172,7 +176,7 @@ class Worker:
                 raise GraderError(f"the grader's process said nothing for {seconds:g} s")
             part = os.read(stream, 4096)
             if not part:
-                raise GraderError("the grader's process ended")
+                raise GoneError("the grader's process ended")
             found += part
         message: dict[str, Any] = json.loads(found)
         return message
@@ -226,15 +230,21 @@ class Grader:
                 worker.end()
 
     def _ask(self, answer: str, truth: str) -> dict[str, Any]:
+        """A worker's message, or why there is none."""
+        try:
+            with suppress(GoneError):
+                return self._ask_next(answer, truth)
+            return self._ask_next(answer, truth)
+        except GraderError as error:
+            return {"failed": str(error)}
+
+    def _ask_next(self, answer: str, truth: str) -> dict[str, Any]:
         """Ask the next worker. One that is left in the middle, whatever the reason, is replaced."""
         worker, sound = self._idle.get(), False
         try:
             worker = worker or Worker(*self._limits)
             message = worker.ask(answer, truth)
             sound = True
-        except GraderError as error:
-            return {"failed": str(error)}
-        else:
             return message
         finally:
             if not sound and worker is not None:

@@ -146,8 +146,7 @@ def test_a_worker_that_dies_is_replaced(grader: Grader) -> None:
     worker = grader._idle.queue[0]
     assert worker is not None
     os.killpg(worker._process.pid, signal.SIGKILL)
-    verdict = grader.grade("\\frac{16}{2}", "8")
-    assert verdict.right or verdict.failure is not None
+    assert grader.grade("\\frac{16}{2}", "8").right
     assert grader.grade("\\frac{18}{2}", "9").right
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 Kind = str
-STARTS = ("Al", "Bre", "Cor", "Dun", "El", "Fra", "Gor", "Hel", "Is", "Jor", "Kel", "Lo", "Mar")
+STARTS = ("Al", "Bre", "Cor", "Dun", "El", "Fra", "Gor", "Hal", "Is", "Jor", "Kel", "Lo", "Mar")
 MIDDLES = ("an", "e", "i", "o", "u", "ar", "en", "il", "or", "us")
 ENDS = ("da", "fen", "gar", "lin", "mond", "nia", "ra", "sk", "ton", "vel", "wick", "zo")
 JOBS = ("baker", "botanist", "carpenter", "engineer", "painter", "physician", "singer", "teacher")

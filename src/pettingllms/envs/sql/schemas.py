@@ -13,7 +13,7 @@ from typing import Any
 
 Rows = list[tuple[Any, ...]]
 CITIES = ("Arden", "Brel", "Corva", "Dunmore", "Eskil")
-FIRST = ("Ada", "Bruno", "Clara", "Deniz", "Elif", "Femi", "Greta", "Hugo", "Ines", "Jonas")
+FIRST = ("Ada", "Bruno", "Clara", "Deniz", "Elif", "Femi", "Greta", "Hugo", "Iris", "Jonas")
 LAST = ("Abel", "Brandt", "Costa", "Dahl", "Ekman", "Faria", "Grau", "Holm")
 KINDS = ("lamp", "chair", "table", "shelf", "mirror")
 COLORS = ("red", "blue", "green", "white")

@@ -224,10 +224,10 @@ _MODULES = (
         "the bit read before was 0. After rst = 1 the bit read before counts as 0, and rise is 0.",
         (("x", 1),),
         (("rise", 1),),
-        "  reg before, now;\n  always @(posedge clk)\n"
-        "    if (rst) begin before <= 0; now <= 0; end\n"
-        "    else begin before <= now; now <= x; end\n  assign rise = now & ~before;",
-        (("now & ~before", "now"), ("now & ~before", "now ^ before")),
+        "  reg old, now;\n  always @(posedge clk)\n"
+        "    if (rst) begin old <= 0; now <= 0; end\n"
+        "    else begin old <= now; now <= x; end\n  assign rise = now & ~old;",
+        (("now & ~old", "now"), ("now & ~old", "now ^ old")),
         clocked=True,
         widths=(1,),
         held_out=True,
