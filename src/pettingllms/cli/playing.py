@@ -18,7 +18,7 @@ from pettingllms.envs import Environment, StepResult
 from pettingllms.envs.answers import CLOSE, OPEN
 from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
 from pettingllms.rollout.guard import CallFailed, Guard
-from pettingllms.rollout.seats import Question, Seat, ask
+from pettingllms.seats import Question, Seat, ask
 from pettingllms.seating import (
     HUMAN,
     Entrant,

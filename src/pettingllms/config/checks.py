@@ -151,6 +151,11 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
             'set algo.type = "grpo"'
         )
+    if "central" in algorithm.needs and hasattr(env, "rules"):
+        yield (
+            f"algo.type: '{algo_type}' needs to see what the whole team sees, and '{env.id}' is a "
+            'workflow, which does not show it; set algo.type = "grpo"'
+        )
     if rollout.type not in ("auto", needed):
         yield (
             f"rollout.type: '{algo_type}' needs rollout.type = \"{needed}\", "
