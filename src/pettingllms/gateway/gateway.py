@@ -65,6 +65,8 @@ class Gateway:
         gateway._server = _Server(config)
         gateway._loop = asyncio.get_running_loop()
         gateway._serving = asyncio.create_task(gateway._server.serve(sockets=[listening]))
+        while not gateway._server.started and not gateway._serving.done():
+            await asyncio.sleep(0.001)
         return gateway
 
     async def stop(self) -> None:

@@ -49,6 +49,8 @@ def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
     """The gateway as an ASGI application."""
 
     def found(request: Request) -> tuple[Session, str | None]:
+        if b"%2f" in request.scope["raw_path"].lower():
+            raise CallError(404, "a role's name in a path has no slash")
         grant = keys.find(tokens_in(request.headers.raw))
         return grant.session, bound_role(grant, request.path_params.get("role"))
 

@@ -64,6 +64,7 @@ class Session:
     """Calls that came in and were not refused."""
     num_recorded: int = 0
     """Calls that left a record."""
+    is_closed: bool = False
     fatal: ClusterError | None = None
     """Why no engine will answer any more."""
     _chats: dict[str, Conversations] = field(default_factory=dict)
@@ -84,6 +85,8 @@ class Session:
         except ClusterError as error:
             self.fatal = error
             raise CallError(503, "no engine answers any more") from error
+        if self.is_closed:
+            raise CallError(401, "the episode ended before this reply came")
         self.num_recorded += 1
         replies = [self._recorded(asked, turn) for turn in turns]
         failure = next((turn.failure for turn in turns if turn.failure is not None), None)
@@ -109,6 +112,7 @@ class Session:
 
     def close(self) -> None:
         """Make the episode of what was recorded: one step for each reply that was delivered."""
+        self.is_closed = True
         episode = self.episode
         for number, turn in enumerate(episode.turns):
             if turn.failure is None and number not in self._delivered:

@@ -30,7 +30,7 @@ class Stage:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="program")
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="programs")
+        self._thread = threading.Thread(target=self._turn, daemon=True, name="programs")
 
     def start(self) -> None:
         """Be ready for programs."""
@@ -41,6 +41,15 @@ class Stage:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
+
+    def _turn(self) -> None:
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
+        self._loop.close()
 
     async def run(self, workflow: Workflow[Any], task: Task, agents: Agents) -> Any | Failed:
         """What a workflow's program comes to, or why it came to nothing."""
