@@ -39,7 +39,7 @@ def make_graph(planner, worker):
     return graph.compile()
 
 
-# ------------------------------------------------------------------------------- what makes it learn
+# ------------------------------------------------------------------------------ what makes it learn
 
 
 class LangGraphSums(pl.Workflow):

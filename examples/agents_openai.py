@@ -32,7 +32,7 @@ async def solve(question: str, planner: dict, worker: dict) -> str:
     return last.choices[0].message.content
 
 
-# ------------------------------------------------------------------------------- what makes it learn
+# ------------------------------------------------------------------------------ what makes it learn
 
 
 class Sums(pl.Workflow):

@@ -23,6 +23,7 @@ from pettingllms.cli.arguments import (
     Temperature,
 )
 from pettingllms.cli.evaluation import evaluate
+from pettingllms.cli.gateway import gateway
 from pettingllms.cli.groups import bench_app, models_app
 
 app = typer.Typer(
@@ -232,6 +233,7 @@ def resume(
 
 
 app.command("eval")(evaluate)
+app.command()(gateway)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The contract for programs that somebody has already: they run by themselves, and call their roles.
+"""The contract for programs that somebody has already: they run alone, and call their roles.
 
 A LangGraph graph, a group chat or a loop around an OpenAI client has no state that a rollout could
 fork. It is started with addresses for its roles, makes ordinary model calls, and is scored when it

@@ -118,7 +118,6 @@ def event(data: Mapping[str, Any], name: str = "") -> str:
     return f"{head}data: {json.dumps(data)}\n\n"
 
 
-
 def kind_of(status: int) -> str:
     """The name that both vendors' clients know an error by."""
     names = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}

@@ -65,8 +65,8 @@ class Gateway:
         gateway._server = _Server(config)
         gateway._loop = asyncio.get_running_loop()
         gateway._serving = asyncio.create_task(gateway._server.serve(sockets=[listening]))
-        while not gateway._server.started and not gateway._serving.done():
-            await asyncio.sleep(0.001)
+        while not gateway._server.started and not gateway._serving.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # it has nothing to wait for
         return gateway
 
     async def stop(self) -> None:
@@ -113,8 +113,8 @@ class Gateway:
         for role, seat in seats.items():
             if fault := self._template(seat).fault:
                 self._say(
-                    f"the chat template of '{seat.policy}', which plays '{role}', does not preserve "
-                    f"prefixes: {fault}. Every call of it begins a new segment"
+                    f"the chat template of '{seat.policy}', which plays '{role}', does not "
+                    f"preserve prefixes: {fault}. Every call of it begins a new segment"
                 )
 
     def _template(self, seat: Seat) -> Template:

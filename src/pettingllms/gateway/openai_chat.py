@@ -155,7 +155,11 @@ def write(answered: Answered, body: ChatRequest) -> dict[str, Any]:
         }
         for at, reply in enumerate(answered.replies)
     ]
-    return {**_head(answered, body, "chat.completion"), "choices": choices, "usage": usage(answered)}
+    return {
+        **_head(answered, body, "chat.completion"),
+        "choices": choices,
+        "usage": usage(answered),
+    }
 
 
 def stream(answered: Answered, body: ChatRequest) -> Iterator[str]:

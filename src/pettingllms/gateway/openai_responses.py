@@ -88,7 +88,7 @@ def read(body: ResponsesRequest, headers: Mapping[str, str]) -> Call:
             400, "no response is stored here; send the whole chat", "previous_response_id"
         )
     scene = [ChatMessage("system", body.instructions)] if body.instructions else []
-    messages = tuple([*scene, *_messages(body.input)])
+    messages = (*scene, *_messages(body.input))
     if not messages:
         raise CallError(400, "the input is empty", "input")
     none = body.tool_choice == "none"
@@ -201,7 +201,7 @@ def _output(reply: Reply) -> list[dict[str, Any]]:
 
 
 def _messages(given: str | list[Item]) -> Iterator[ChatMessage]:
-    """The chat: a reply's text and its calls, which are items of their own here, are one message."""
+    """The chat: a reply's text and its calls, which are items of their own, are one message."""
     if isinstance(given, str):
         yield ChatMessage("user", given)
         return
@@ -231,14 +231,18 @@ def _message(item: Item) -> ChatMessage:
     if item.type == "function_call_output":
         return ChatMessage("tool", text_of(item.output, "input"), answers=item.call_id or "")
     if item.type != "message" or item.role is None:
-        raise CallError(400, f"the input has an item '{item.type[:40]}', which is not read", "input")
+        raise CallError(
+            400, f"the input has an item '{item.type[:40]}', which is not read", "input"
+        )
     speaker = "system" if item.role == "developer" else item.role
     return ChatMessage(speaker, text_of(item.content, "input"))
 
 
 def _tool(tool: FunctionTool) -> ToolSpec:
     if tool.type != "function" or not tool.name:
-        raise CallError(400, f"a tool is '{tool.type[:40]}'; functions alone can be called", "tools")
+        raise CallError(
+            400, f"a tool is '{tool.type[:40]}'; functions alone can be called", "tools"
+        )
     return ToolSpec(tool.name, tool.description or "", tool.parameters)
 
 

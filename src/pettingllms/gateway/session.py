@@ -8,7 +8,8 @@ episode in which the two differ fails.
 import bisect
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pettingllms.errors import ClusterError, SamplerError
@@ -21,6 +22,8 @@ from pettingllms.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Ids, Message, Reward, Rewards, Step, Turn, total
 
+Watch = Callable[[Call, Answered, int, int], None]
+"""Takes a call, its replies, and when it began and ended, in nanoseconds."""
 LEFT = Failed("the program left before it had the whole reply", "environment")
 
 
@@ -67,6 +70,8 @@ class Session:
     is_closed: bool = False
     fatal: ClusterError | None = None
     """Why no engine will answer any more."""
+    watch: Watch | None = None
+    """Is told of every call that was answered."""
     _chats: dict[str, Conversations] = field(default_factory=dict)
     _same: dict[bytes, int] = field(default_factory=dict)
     """How often each prompt was asked."""
@@ -80,6 +85,7 @@ class Session:
         """Reply to a call, and record it."""
         asked = self._understood(call, bound)
         self.num_served += 1
+        start = time.time_ns()
         try:
             turns = await ask(self.seats[asked.role], asked.question)
         except ClusterError as error:
@@ -92,7 +98,10 @@ class Session:
         failure = next((turn.failure for turn in turns if turn.failure is not None), None)
         if failure is not None:
             raise CallError(400 if failure.owner == "limit" else 503, failure.reason)
-        return Answered(asked.role, replies, asked.set_aside)
+        answered = Answered(asked.role, replies, asked.set_aside)
+        if self.watch is not None:
+            self.watch(call, answered, start, time.time_ns())
+        return answered
 
     def deliver(self, answered: Answered) -> None:
         """The program has the replies, so they count."""
@@ -158,7 +167,9 @@ class Session:
             task_id=self.episode.task.id,
             seed=self._seed(role, prompt_ids) if own is None else own,
             num_samples=call.num_replies,
-            max_tokens=min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens, left),
+            max_tokens=min(
+                call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens, left
+            ),
             seconds=limits.sampler_seconds,
             prompt_ids=prompt_ids,
             temperature=None if seat.trained else call.temperature,

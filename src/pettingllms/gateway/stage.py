@@ -99,7 +99,9 @@ class Play:
         if session.fatal is not None:
             raise session.fatal
         if isinstance(result, Failed):
-            limit = episode.failure if episode.failure and episode.failure.owner == "limit" else None
+            limit = (
+                episode.failure if episode.failure and episode.failure.owner == "limit" else None
+            )
             episode.failure = limit or result
         if episode.failure is None:
             await self._judge(workflow, episode, result)

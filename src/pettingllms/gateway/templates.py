@@ -114,9 +114,7 @@ class Template:
         tail = closed[len(opened) :]
         return tail if closed.startswith(opened) and tail.startswith(self._chat.end) else None
 
-    def _text(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], opens: bool
-    ) -> str:
+    def _text(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], opens: bool) -> str:
         chat = [message.as_json() for message in messages]
         text: str = self._chat.chat_text(chat, [tool.as_json() for tool in tools], opens)
         return text

@@ -21,13 +21,16 @@ class ByteRenderer:
     end = ""
 
     def chat_text(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]],  # noqa: ARG002 - there is no place for them
+        opens: bool,
     ) -> str:
-        """The same as text; there is no place for tools."""
+        """The same as text."""
         chat = "".join(f"<{m['role']}>\n{m['content']}\n" for m in messages)
         return chat + "<assistant>\n" * opens
 
-    def text_ids(self, text: str, alone: bool = False) -> Ids:
+    def text_ids(self, text: str, alone: bool = False) -> Ids:  # noqa: ARG002 - always the same
         """The bytes of a text."""
         return text_ids(text)
 

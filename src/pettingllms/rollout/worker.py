@@ -14,16 +14,16 @@ from pettingllms.errors import TaskError
 from pettingllms.rollout.guard import Guard
 from pettingllms.rollout.linear import judge_turns, play_linear
 from pettingllms.rollout.replay import play_replay
-from pettingllms.seats import Seat
 from pettingllms.rollout.table import Table
 from pettingllms.rollout.tree import play_tree
+from pettingllms.seats import Seat
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 
 DEFAULT, RARELY = gc.get_threshold(), (100_000, 50, 1000)
 ROLLOUTS = {"linear": play_linear, "tree": play_tree, "replay": play_replay}
 Play = Callable[[Any, Episode, Mapping[str, Seat], int], Awaitable[None]]
-"""Plays an episode of what runs by itself: a workflow, the episode, its seats, the play's number."""
+"""Plays an episode of a workflow: it is given that, the episode, its seats, the play's number."""
 
 
 @contextmanager

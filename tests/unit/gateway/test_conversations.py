@@ -168,6 +168,28 @@ def test_a_template_with_tools_of_its_own_is_given_them() -> None:
     assert (shown, tools) == ([ChatMessage("user", "x")], [])
 
 
+async def converse(gate: Served, http: httpx.AsyncClient, number: int) -> int:
+    rng = random.Random(number)
+    more = {"tools": [TOOL]} if rng.random() < 0.5 else {}
+    chat, num_kept = [user(f"chat {number}")], 0
+    for _ in range(rng.randrange(1, 5)):
+        reply = await ask(gate, http, chat, **more)
+        if rng.random() < 0.2:
+            await asyncio.gather(*(ask(gate, http, chat, **more) for _ in range(2)))
+        rewrites = rng.random() < 0.2
+        if rewrites:
+            reply = {"role": "assistant", "content": f"better {rng.random()}"}
+        chat.append(reply)
+        chat += [
+            {"role": "tool", "tool_call_id": call["id"], "content": "a cat"}
+            for call in reply.get("tool_calls", [])
+        ]
+        chat.append(user(f"on {rng.random()}"))
+        num_kept += not rewrites
+    await ask(gate, http, chat, **more)
+    return num_kept
+
+
 def test_two_hundred_random_conversations_are_recorded_as_the_engine_saw_them() -> None:
     """With tools, edits and parallel calls; the oracle keeps the true text of every chat."""
 
@@ -176,25 +198,6 @@ def test_two_hundred_random_conversations_are_recorded_as_the_engine_saw_them() 
         if "<tools>" in prompt_of(request) and rng.random() < 0.5:
             return f"so {rng.random()} {CALL}"
         return f"said  {rng.random()}\n"
-
-    async def converse(gate: Served, http: httpx.AsyncClient, number: int) -> int:
-        rng = random.Random(number)
-        more = {"tools": [TOOL]} if rng.random() < 0.5 else {}
-        chat, num_kept = [user(f"chat {number}")], 0
-        for _ in range(rng.randrange(1, 5)):
-            reply = await ask(gate, http, chat, **more)
-            if rng.random() < 0.2:
-                await asyncio.gather(*(ask(gate, http, chat, **more) for _ in range(2)))
-            rewrites = rng.random() < 0.2
-            if rewrites:
-                reply = {"role": "assistant", "content": f"better {rng.random()}"}
-            chat.append(reply)
-            for call in reply.get("tool_calls", []):
-                chat.append({"role": "tool", "tool_call_id": call["id"], "content": "a cat"})
-            chat.append(user(f"on {rng.random()}"))
-            num_kept += not rewrites
-        await ask(gate, http, chat, **more)
-        return num_kept
 
     async def work(gate: Served) -> Any:
         async with httpx.AsyncClient(limits=httpx.Limits(max_connections=20)) as http:

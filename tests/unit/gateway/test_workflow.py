@@ -41,9 +41,7 @@ def play(
         config = RolloutConfig(type="linear", **{"num_samples": 2, **rollout})
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()
-        worker = Worker(
-            workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config)
-        )
+        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
         episodes: list[Episode] = []
         try:
             await worker.run(workflow.tasks("train")[:num_tasks], 5, episodes.append)
@@ -121,9 +119,7 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
         config = RolloutConfig(type="linear", num_samples=1)
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()
-        worker = Worker(
-            workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config)
-        )
+        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
         episodes: list[Episode] = []
         await worker.run(workflow.tasks("train"), 5, episodes.append)
         assert not len(gateway.keys)
