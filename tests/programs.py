@@ -9,8 +9,14 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
+from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Agents, Split, Workflow, WorkflowConfig, command
-from pettingllms.types import Rewards, Scored, Task
+from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.stage import Play, Stage
+from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.rollout import Seat, Worker
+from pettingllms.types import Episode, Rewards, SampleRequest, Scored, Task
+from toys import AnsweringSampler
 
 PROGRAM = """
 import json, os, sys, urllib.request
@@ -150,3 +156,28 @@ class Broken(Two):
         if task.id == "stray":
             return Rewards(agent={"zoe": Scored(1.0)})
         return Rewards(team=Scored(1.0))
+
+
+def by_seed(request: SampleRequest, number: int) -> str:
+    return f"{request.role} {request.seed % 1000}"
+
+
+def play(
+    workflow: Workflow[Any], num_tasks: int = 2, answer: Any = by_seed, **rollout: Any
+) -> list[Episode]:
+    async def run() -> list[Episode]:
+        sampler = AnsweringSampler(answer)
+        seats = {role: Seat(f"p_{role}", sampler, ByteRenderer()) for role in workflow.roles}
+        config = RolloutConfig(type="linear", **{"num_samples": 2, **rollout})
+        gateway, stage = await Gateway.start(lambda _: None), Stage()
+        stage.start()
+        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
+        episodes: list[Episode] = []
+        try:
+            await worker.run(workflow.tasks("train")[:num_tasks], 5, episodes.append)
+        finally:
+            await gateway.stop()
+            stage.stop()
+        return sorted(episodes, key=lambda episode: episode.id)
+
+    return asyncio.run(run())

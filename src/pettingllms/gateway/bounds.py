@@ -17,6 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from pettingllms.gateway.calls import CallError
 from pettingllms.gateway.session import Session
 
+WINDOW = 5.0
+"""Seconds over which the calls of an episode are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -33,47 +36,52 @@ class Bounds:
 
 
 @dataclass(slots=True)
+class Use:
+    """What one episode has under way, and when it called of late."""
+
+    num_under_way: int = 0
+    recent: deque[float] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
 class Traffic:
-    """What is under way, by episode."""
+    """What is under way, in all and by episode."""
 
     bounds: Bounds
     num_under_way: int = 0
-    _of_session: dict[int, int] = field(default_factory=dict)
-    _recent: dict[int, deque[float]] = field(default_factory=dict)
+    _uses: dict[int, Use] = field(default_factory=dict)
 
     @asynccontextmanager
     async def admitted(self, session: Session) -> AsyncIterator[None]:
         """Count a call while it is answered; refuse one too many."""
-        who, bounds = id(session), self.bounds
+        use, bounds = self._uses.setdefault(id(session), Use()), self.bounds
         if self.num_under_way >= bounds.max_calls_in_all:
             raise CallError(429, f"{bounds.max_calls_in_all} calls are under way; ask again later")
-        if self._of_session.get(who, 0) >= bounds.max_calls_at_once:
+        if use.num_under_way >= bounds.max_calls_at_once:
             most = bounds.max_calls_at_once
             raise CallError(429, f"{most} calls of this episode are under way; ask again later")
-        self._refuse_haste(who)
+        self._refuse_haste(use)
         self.num_under_way += 1
-        self._of_session[who] = self._of_session.get(who, 0) + 1
+        use.num_under_way += 1
         try:
             yield
         finally:
             self.num_under_way -= 1
-            self._of_session[who] -= 1
+            use.num_under_way -= 1
 
     def forget(self, session: Session) -> None:
         """The episode is over."""
-        self._of_session.pop(id(session), None)
-        self._recent.pop(id(session), None)
+        self._uses.pop(id(session), None)
 
-    def _refuse_haste(self, who: int) -> None:
-        window = 5.0
-        recent, now = self._recent.setdefault(who, deque()), time.monotonic()
-        while recent and recent[0] < now - window:
-            recent.popleft()
-        if len(recent) >= self.bounds.calls_per_second * window:
+    def _refuse_haste(self, use: Use) -> None:
+        now = time.monotonic()
+        while use.recent and use.recent[0] < now - WINDOW:
+            use.recent.popleft()
+        if len(use.recent) >= self.bounds.calls_per_second * WINDOW:
             raise CallError(
                 429, f"more than {self.bounds.calls_per_second:g} calls a second; ask again later"
             )
-        recent.append(now)
+        use.recent.append(now)
 
 
 async def read_json(request: Request, bounds: Bounds) -> dict[str, Any]:

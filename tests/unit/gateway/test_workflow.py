@@ -22,35 +22,10 @@ from pettingllms.types import (
     episode_from_json,
     episode_to_json,
 )
-from programs import Broken, Commanded, Paying, Plain, Two
+from programs import Broken, Commanded, Paying, Plain, Two, play
 from toys import AnsweringSampler
 
 FILE = Path(__file__).parents[2] / "programs.py"
-
-
-def by_seed(request: SampleRequest, number: int) -> str:
-    return f"{request.role} {request.seed % 1000}"
-
-
-def play(
-    workflow: Workflow[Any], num_tasks: int = 2, answer: Any = by_seed, **rollout: Any
-) -> list[Episode]:
-    async def run() -> list[Episode]:
-        sampler = AnsweringSampler(answer)
-        seats = {role: Seat(f"p_{role}", sampler, ByteRenderer()) for role in workflow.roles}
-        config = RolloutConfig(type="linear", **{"num_samples": 2, **rollout})
-        gateway, stage = await Gateway.start(lambda _: None), Stage()
-        stage.start()
-        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
-        episodes: list[Episode] = []
-        try:
-            await worker.run(workflow.tasks("train")[:num_tasks], 5, episodes.append)
-        finally:
-            await gateway.stop()
-            stage.stop()
-        return sorted(episodes, key=lambda episode: episode.id)
-
-    return asyncio.run(run())
 
 
 @pytest.mark.parametrize("kind", [Two, Plain])
