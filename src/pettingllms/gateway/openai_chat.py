@@ -166,13 +166,15 @@ def stream(answered: Answered, body: ChatRequest) -> Iterator[str]:
     """The same in parts."""
     head = _head(answered, body, "chat.completion.chunk")
 
-    def part(at: int, delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
-        choice = {"index": at, "delta": delta, "logprobs": None, "finish_reason": finish, **more}
+    def part(
+        at: int, delta: dict[str, Any], finish: str | None = None, logprobs: Any = None
+    ) -> str:
+        choice = {"index": at, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return event({**head, "choices": [choice]})
 
     for at, reply in enumerate(answered.replies):
-        more = {"logprobs": logprobs_of(reply)} if body.logprobs else {}
-        yield part(at, {"role": "assistant", "content": ""}, **more)
+        logprobs = logprobs_of(reply) if body.logprobs else None
+        yield part(at, {"role": "assistant", "content": ""}, logprobs=logprobs)
         for text in pieces(reply.text):
             yield part(at, {"content": text})
         for number, call in enumerate(reply.calls):

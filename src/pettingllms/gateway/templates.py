@@ -18,6 +18,8 @@ from pettingllms.gateway.calls import CalledTool, CallError, ChatMessage, ToolSp
 from pettingllms.gateway.texts import folded, with_schema
 from pettingllms.types import Ids, Message
 
+Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
+"""A chat, what follows the reply to it, and its tools."""
 PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
 
@@ -151,13 +153,11 @@ class Template:
             return "its tokenizer joins what a reply ends with and what follows it"
         return ""
 
-    def _probes(
-        self,
-    ) -> list[tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]]:
+    def _probes(self) -> list[Probe]:
         system, user = ChatMessage("system", "Be brief."), ChatMessage("user", "What time is it?")
         more = ChatMessage("user", "And then?")
         spoken = ChatMessage("assistant", "It was 3 o'clock.")
-        probes = [
+        probes: list[Probe] = [
             ([user], [more], []),
             ([system, user], [more], []),
             ([system, user, spoken, more], [more, spoken, more], []),

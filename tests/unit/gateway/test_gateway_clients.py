@@ -114,14 +114,14 @@ def test_completions_take_text_and_ids(stream: bool) -> None:
         client = gate.openai("worker")
         for prompt in ("abc", [97, 98, 99]):
             done = await client.completions.create(
-                model="any", prompt=prompt, stream=stream, max_tokens=9
+                model="any", prompt=prompt, stream=stream, max_tokens=5
             )
             if stream:
                 parts = [c async for c in done]
                 text, finish = "".join(c.choices[0].text for c in parts), parts[-1].choices[0]
             else:
                 text, finish = done.choices[0].text, done.choices[0]
-            assert (text, finish.finish_reason) == ("hello fro", "length")
+            assert (text, finish.finish_reason) == ("hello", "length")
         return gate
 
     gate = served(work)
