@@ -31,6 +31,10 @@ class _Server(uvicorn.Server):
 class Gateway:
     """Answers for the roles of every open episode. Make one with `await Gateway.start(...)`."""
 
+    _server: _Server
+    _serving: asyncio.Task[None]
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, say: Callable[[str], None], bounds: Bounds | None = None) -> None:
         self.keys = Keyring()
         self._say = say

@@ -149,7 +149,7 @@ def _rewards(body: RewardBody, bound: str | None) -> Rewards:
         return Rewards(team=paid)
     if role is None:
         raise CallError(400, f"a reward of the level '{body.level}' needs a role", "role")
-    return Rewards(**{body.level: {role: paid}})
+    return Rewards({role: paid}) if body.level == "process" else Rewards(agent={role: paid})
 
 
 async def _no_route(_: Request, error: Exception) -> Response:

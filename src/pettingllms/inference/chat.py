@@ -60,7 +60,11 @@ class ChatRenderer:
         """A chat by the template, up to where a reply begins if it `opens` one."""
         from jinja2 import TemplateError
 
-        options = {"tools": list(tools) or None, "add_generation_prompt": opens, "tokenize": False}
+        options: dict[str, Any] = {
+            "tools": list(tools) or None,
+            "add_generation_prompt": opens,
+            "tokenize": False,
+        }
         try:
             return str(self._tokenizer.apply_chat_template(list(messages), **options))
         except (TemplateError, TypeError) as error:

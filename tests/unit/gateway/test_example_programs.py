@@ -17,6 +17,7 @@ PROGRAMS = {
     "autogen": ("autogen_agentchat", "AutoGenSums", ["planner", "worker"] * 2),
     "ag2": ("ag2", "Ag2Sums", ["planner", "worker", "worker"]),
     "openai_agents": ("agents", "HandOffSums", ["planner", "worker"]),
+    "llamaindex": ("llama_index", "LlamaIndexSums", ["query", "critic", "query"]),
     "langchain_tools": ("langchain_openai", "ToolSums", ["asker", "worker", "worker"]),
 }
 CALLS = {

@@ -138,6 +138,10 @@ def test_algorithms_that_need_more_than_a_workflow_has_are_refused_at_the_start(
         assert parse_config({**base, "algo": {"type": algo}}).roles == {"a": "p", "b": "p"}
     with pytest.raises(ConfigError, match="no solo form"):
         parse_config({**base, "env": {"id": f"{FILE}:Two", "solo": True}, "algo": {"type": "grpo"}})
+    guided = {**base, "env": {"id": f"{FILE}:Two", "guided": True}, "algo": {"type": "grpo"}}
+    with pytest.raises(ConfigError, match="inference.guided = true"):
+        parse_config(guided)
+    assert parse_config({**guided, "inference": {"guided": True}}).env.guided  # type: ignore[attr-defined]
     with pytest.raises(ForkError, match="pettingllms train"):
         Two().reset(Two().tasks("train")[0], 0)
 
