@@ -30,18 +30,21 @@ class Keyring:
 
     def __init__(self) -> None:
         self._grants: dict[bytes, Grant] = {}
+        self._issued: dict[int, list[bytes]] = {}
+        """By session."""
 
     def issue(self, session: Session, role: str | None = None) -> str:
         """A new token."""
         token = PREFIX + secrets.token_urlsafe(32)
-        self._grants[_digest(token)] = Grant(session, role)
+        key = _digest(token)
+        self._grants[key] = Grant(session, role)
+        self._issued.setdefault(id(session), []).append(key)
         return token
 
     def revoke(self, session: Session) -> None:
         """Let no token of an episode open anything any more."""
-        self._grants = {
-            key: grant for key, grant in self._grants.items() if grant.session is not session
-        }
+        for key in self._issued.pop(id(session), []):
+            del self._grants[key]
 
     def find(self, tokens: list[str]) -> Grant:
         """The grant of the token that a request carries, however often it does."""
