@@ -112,8 +112,9 @@ class Paying(Two):
         first = call(agents, "a", [{"role": "user", "content": "x"}])
         call(agents, "b", [{"role": "user", "content": "y"}])
         access = agents.openai()
-        post(f"{access['base_url']}/rewards", access["api_key"],
-             {"level": "process", "role": "a", "value": 0.25, "reply": first["id"]})  # fmt: skip
+        name = first["id"].replace("chatcmpl-", "msg_")
+        paid = {"level": "process", "role": "a", "value": 0.25, "reply": name}
+        post(f"{access['base_url']}/rewards", access["api_key"], paid)
         agents.pay(agent={"b": Scored(0.5)})
         agents.pay(team=Scored(0.125))
         return "paid"

@@ -133,7 +133,11 @@ def test_one_episodes_key_writes_to_its_own_record_alone() -> None:
                 await http.post(url, json=CHAT, headers=bearer(one))
             paid = await http.post(
                 f"{gate.gateway.url}/v1/rewards",
-                json={"level": "team", "value": 1, "reply": next(iter(other.session._numbers))},
+                json={
+                    "level": "team",
+                    "value": 1,
+                    "reply": f"msg_{next(iter(other.session._numbers))}",
+                },
                 headers=bearer(gate),
             )
         return len(gate.close().turns), len(other.close().turns), paid.status_code

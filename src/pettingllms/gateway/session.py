@@ -7,6 +7,7 @@ episode in which the two differ fails.
 
 import bisect
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,7 @@ class Session:
     _same: dict[bytes, int] = field(default_factory=dict)
     """How often each prompt was asked."""
     _numbers: dict[str, int] = field(default_factory=dict)
-    """Turns by the id of their reply."""
+    """Turns by the own part of their reply's id."""
     _delivered: set[int] = field(default_factory=set)
     _paid: dict[int, list[Rewards]] = field(default_factory=dict)
     """What was posted, by the turn that it came after."""
@@ -105,16 +106,16 @@ class Session:
 
     def deliver(self, answered: Answered) -> None:
         """The program has the replies, so they count."""
-        self._delivered.update(self._numbers[reply.id] for reply in answered.replies)
+        self._delivered.update(self._numbers[own_part(reply.id)] for reply in answered.replies)
 
     def pay(self, rewards: Rewards, reply: str | None = None) -> None:
         """Take a reward from the program; `reply` is the one that it is for, else the latest."""
         unknown = {*rewards.process, *rewards.agent} - set(self.roles.roles)
         if unknown:
             raise CallError(400, f"there is no role '{min(unknown)[:40]}' in this program", "role")
-        if reply is not None and reply not in self._numbers:
+        at = self._latest(rewards) if reply is None else self._numbers.get(own_part(reply))
+        if at is None and reply is not None:
             raise CallError(404, "there is no such reply in this episode", "reply")
-        at = self._latest(rewards) if reply is None else self._numbers[reply]
         if at is None or rewards.process.keys() - {self.episode.turns[at].role}:
             raise CallError(409, "there is no reply yet that this could be paid for")
         self._paid.setdefault(at, []).append(rewards)
@@ -206,7 +207,7 @@ class Session:
         finish = "tool_calls" if calls else turn.finish
         name = f"chatcmpl-{secrets.token_hex(12)}"
         reply = Reply(name, turn, text, calls, finish, stopped_by)
-        self._numbers[reply.id] = number
+        self._numbers[own_part(reply.id)] = number
         if turn.failure is None and not stopped_by and asked.call.messages:
             self._chats[asked.role].add(asked.call, asked.schema, reply, number)
         return reply
@@ -223,6 +224,11 @@ class Session:
     def _cut(self, reason: str) -> None:
         self.episode.failure = Failed(reason, "limit")
         raise CallError(400, f"the episode was {reason}")
+
+
+def own_part(reply: str) -> str:
+    """A reply's id without what a dialect puts before it, as in `chatcmpl-` or `msg_`."""
+    return re.split(r"[-_]", reply)[-1]
 
 
 def cut_at_stop(turn: Turn, stop: Sequence[str], template: Template) -> str | None:
