@@ -115,10 +115,14 @@ class Gateway:
     def check(self, seats: Mapping[str, Seat]) -> None:
         """Say which roles' chats are rendered whole with every call, and why."""
         for role, seat in seats.items():
-            if fault := self._template(seat).fault:
+            template = self._template(seat)
+            named = f"the chat template of '{seat.policy}', which plays '{role}', does not preserve"
+            if template.fault:
+                self._say(f"{named} prefixes: {template.fault}. Every call begins a new segment")
+            elif template.drops_thoughts:
                 self._say(
-                    f"the chat template of '{seat.policy}', which plays '{role}', does not "
-                    f"preserve prefixes: {fault}. Every call of it begins a new segment"
+                    f"{named} thoughts: it takes them out of earlier replies. A chat in which a "
+                    "reply has some begins a new segment when it goes on"
                 )
 
     def _template(self, seat: Seat) -> Template:

@@ -22,6 +22,7 @@ Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
 """A chat, what follows the reply to it, and its tools."""
 PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
+THOUGHT = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
 
 
 class Renderer(Protocol):
@@ -60,6 +61,9 @@ class Template:
         """Whether the template itself has a place for tools."""
         self.fault = self._find_fault()
         """Why chats cannot be continued; empty if they can."""
+        self.drops_thoughts = not self.fault and self._drops_thoughts()
+        """Whether it takes thoughts out of earlier replies; a chat that has some is rendered
+        whole."""
 
     def shown(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], schema: str | None
@@ -134,6 +138,10 @@ class Template:
                     return fault
                 num_read += 1
         return "" if num_read else "it refuses ordinary chats"
+
+    def _drops_thoughts(self) -> bool:
+        user, more = ChatMessage("user", "What time is it?"), ChatMessage("user", "And then?")
+        return self.added([user], ChatMessage("assistant", THOUGHT), [more], [], True) is None
 
     def _fault_of(
         self, before: list[ChatMessage], after: list[ChatMessage], tools: list[ToolSpec]

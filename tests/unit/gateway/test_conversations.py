@@ -9,14 +9,17 @@ import httpx
 import numpy as np
 import pytest
 
-from gateways import Served, prompt_of, served
+from gateways import Served, prompt_of, say_hello, served
 from pettingllms.gateway.bounds import Bounds
 from pettingllms.gateway.calls import ChatMessage
+from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.session import Limits
 from pettingllms.gateway.templates import Template
 from pettingllms.inference.http import JsonRenderer
 from pettingllms.inference.scripted import ByteRenderer, text_ids
+from pettingllms.seats import Seat
 from pettingllms.types import SampleRequest
+from toys import AnsweringSampler
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 CALL = '<tool_call>{"name":"look","arguments":{"at":"door","n":1}}</tool_call>'
@@ -148,7 +151,25 @@ def test_templates_that_change_what_stood_before_are_named() -> None:
         def text_ids(self, text: str, alone: bool = False) -> Any:
             return text_ids(text.replace("'clock.\n", "*"))
 
+    class Forgets(ByteRenderer):
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            last = len(messages) - 1
+            kept = [
+                {**m, "content": m["content"].split("</think>")[-1]} if at < last else m
+                for at, m in enumerate(messages)
+            ]
+            return super().chat_text(kept, tools, opens)
+
     assert Template(ByteRenderer()).fault == ""
+    assert not Template(ByteRenderer()).drops_thoughts
+    assert Template(Forgets()).fault == ""
+    assert Template(Forgets()).drops_thoughts
+    said: list[str] = []
+    gateway = Gateway(said.append)
+    seats = [Seat(name, AnsweringSampler(say_hello), kind()) for name, kind in
+             (("good", ByteRenderer), ("trims", Trims), ("forgets", Forgets))]  # fmt: skip
+    gateway.check({seat.policy: seat for seat in seats})
+    assert ["'trims'" in said[0], "'forgets'" in said[1], len(said)] == [True, True, 2]
     assert "changes what stands before" in Template(Trims()).fault
     assert "in another way" in Template(Decorates()).fault
     assert "tokenizer joins" in Template(Joins()).fault
