@@ -31,7 +31,7 @@ def test_two_steps_change_the_adapters_of_both_roles(
         "algo": {"type": "dr_mas"},
         "policies": {role: {"kind": "lora", "model": str(smollm2)} for role in roles},
         "roles": {role: role for role in roles},
-        "rollout": {"num_tasks": 2, "num_samples": 2, "max_reply_tokens": 16},
+        "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 8},
         "inference": {"max_model_tokens": 512, "max_num_seqs": 16},
         "train": {"num_steps": 2, "save_every": 2},
     }

@@ -54,3 +54,26 @@ def test_its_configuration_loads(name: str) -> None:
     config = load_config(EXAMPLES / f"agents_{name}.toml")
     assert set(config.roles) == set(PROGRAMS[name][2])
     assert config.trained_policies() == set(config.roles)
+
+
+def test_the_loop_trains_a_graph_on_two_adapters(tmp_path: Path) -> None:
+    """LangGraph itself, and the loop itself, over fake engines: by hash both policies moved."""
+    for package in ("langgraph", "langchain_openai", "ray", "torch", "transformers"):
+        pytest.importorskip(package)
+    from fakes import train_with_fakes
+
+    config = load_config(
+        EXAMPLES / "agents_langgraph.toml", ["rollout.num_tasks=1", "rollout.num_samples=2"]
+    )
+
+    def answer(request: SampleRequest, number: int, weights: int) -> str:
+        return f"It is {'9' * (request.seed % 17)} after {weights}"
+
+    run = train_with_fakes(config, tmp_path / "run", answer)
+    assert run.weights == {"planner": 2, "worker": 2}
+    metrics = run.watched.metrics[2]
+    assert metrics["rollout"]["failed_episodes"] == 0
+    assert {role: found["num_turns"] for role, found in metrics["roles"].items()} == {
+        "planner": 2,
+        "worker": 2,
+    }
