@@ -42,7 +42,7 @@ def test_a_role_is_told(asked: Call, bound: str | None, role: str) -> None:
     [
         (call(), None, 400, "planner, worker, critic"),
         (call("You plan", x_agent="w"), None, 400, "several roles (planner, worker)"),
-        (call(x_pettingllms_role="worke"), None, 400, "did you mean 'worker'?"),
+        (call(x_pettingllms_role="workers"), None, 400, "did you mean 'worker'?"),
         (call(), "nobody", 404, "no role 'nobody'"),
     ],
 )
