@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn")
 
 from gateways import Served, say_hello, served
 from pettingllms.errors import ClusterError
-from pettingllms.gateway.session import LEFT
+from pettingllms.gateway.session import LEFT, Limits
 from pettingllms.types import Failed
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -86,13 +86,15 @@ def test_half_a_stream_is_not_a_reply() -> None:
         writer.transport.abort()
         await until(lambda: len(gate.turns) == 1)
         await asyncio.sleep(0.5)
-        whole = await ask(gate, stream=True)
+        whole = await ask(gate, stream=True, max_tokens=50)
         assert whole.text.endswith("data: [DONE]\n\n")
         return gate.close()
 
-    episode = served(work, answer=lambda *_: "word " * 100_000, limits=None)
-    assert episode.turns[1].failure is None
-    assert [step.turns for step in episode.steps] == [(1,)] or episode.turns[0].failure is None
+    # More than all buffers between the two hold, so that the program is gone before the end.
+    limits = Limits(max_reply_tokens=10**6)
+    episode = served(work, answer=lambda *_: "word " * 60_000, limits=limits)
+    assert [turn.failure for turn in episode.turns] == [LEFT, None]
+    assert [step.turns for step in episode.steps] == [(1,)]
 
 
 def test_a_retry_and_a_second_call_are_turns_of_their_own() -> None:
