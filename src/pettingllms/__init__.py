@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pettingllms.config import EnvConfig, RunConfig, load_config
-    from pettingllms.envs import Environment, StepResult, check_env, make_env
+    from pettingllms.envs import (
+        Agents,
+        Environment,
+        RoleRule,
+        StepResult,
+        Workflow,
+        WorkflowConfig,
+        check_env,
+        command,
+        make_env,
+    )
     from pettingllms.types import (
         Episode,
         Failed,
@@ -29,7 +39,17 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "pettingllms.config": ("EnvConfig", "RunConfig", "load_config"),
-    "pettingllms.envs": ("Environment", "StepResult", "check_env", "make_env"),
+    "pettingllms.envs": (
+        "Agents",
+        "Environment",
+        "RoleRule",
+        "StepResult",
+        "Workflow",
+        "WorkflowConfig",
+        "check_env",
+        "command",
+        "make_env",
+    ),
     "pettingllms.types": (
         "Episode",
         "Failed",

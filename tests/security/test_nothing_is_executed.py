@@ -45,6 +45,7 @@ OWN_BYTES = {("envs/check.py", "pickle.loads")}
 STARTERS = {
     "bench/process.py",  # our own module in a process of its own
     "doctor.py",  # nvidia-smi
+    "envs/process.py",  # a workflow's program, which is its user's own
     "grading/grader.py",  # the grader's processes
     "models/smollm2.py",  # pip, to fetch a package's file
     "sandbox/box.py",  # the sandbox

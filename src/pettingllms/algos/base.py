@@ -99,9 +99,10 @@ class Algorithm(ABC):
         """Take up what a run saved."""
 
     def learns(self, turn: Turn) -> bool:
-        """Whether a turn can be trained on at all: its policy learns, and wrote something."""
+        """Whether a turn can be trained on at all: its policy learns, and wrote it freely."""
         trained = self.policies is None or turn.policy in self.policies
-        return trained and turn.failure is None and turn.policy_version is not None
+        written = turn.policy_version is not None and not turn.guided
+        return trained and turn.failure is None and written
 
     def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
         """Each role's part in each play: its turns, with what it was paid for the whole.

@@ -23,6 +23,7 @@ from pettingllms.cli.arguments import (
     Temperature,
 )
 from pettingllms.cli.evaluation import evaluate
+from pettingllms.cli.gateway import gateway
 from pettingllms.cli.groups import bench_app, models_app
 from pettingllms.cli.looking import plot, report, view
 
@@ -236,6 +237,7 @@ app.command("eval")(evaluate)
 app.command()(view)
 app.command()(plot)
 app.command()(report)
+app.command()(gateway)
 
 
 @app.command()

@@ -23,7 +23,10 @@ from pettingllms.cluster.start import find_device
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment, make_env_at, make_test_env
+from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
+from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.stage import Play, Stage
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Question, reply_logprobs
@@ -64,6 +67,8 @@ class Team:
         self._publishers: dict[str, Publisher] = {}
         self._samplers: dict[str, Sampler] = {}
         self._renderers: dict[str, Renderer] = {}
+        self._gateway: Gateway | None = None
+        self._stage: Stage | None = None
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
 
@@ -89,10 +94,16 @@ class Team:
         )
         if sampling:
             team._take_seats(models)
+            if isinstance(team.env, Workflow):
+                await team._open_gateway()
         return team
 
     async def stop(self) -> None:
         """End every process that this team started."""
+        if self._gateway is not None:
+            await self._gateway.stop()
+        if self._stage is not None:
+            self._stage.stop()
         for engines in self._engines.values():
             await engines.stop()
         for learners in self._all_learners():
@@ -171,7 +182,7 @@ class Team:
             for lineup in (self.config.roles, *lineups.values())
         )
         by_task = dict(zip(lineups, others, strict=True))
-        worker = Worker(env, own, config, self.config.reward, by_task)
+        worker = Worker(env, own, config, self.config.reward, by_task, self._play(config))
         try:
             await worker.run(tasks, seed, end)
         except* ClusterError as dead:
@@ -338,7 +349,25 @@ class Team:
                 case _:
                     pass  # through a model of this run, above, or a script of the environment
 
+    def _play(self, rollout: RolloutConfig) -> Play | None:
+        """How a workflow is played; None for an environment."""
+        if self._gateway is None or self._stage is None:
+            return None
+        return Play(self._gateway, self._stage, rollout)
+
+    async def _open_gateway(self) -> None:
+        """Let the programs of a workflow call the policies of this run."""
+        self._stage = Stage()
+        self._stage.start()
+        self._gateway = await Gateway.start(self._say)
+        trained = self.config.trained_policies()
+        self._gateway.check(
+            {role: self.seat(self.env, p, None, trained) for role, p in self.config.roles.items()}
+        )
+
     def _first_prompt(self) -> Any:
+        if isinstance(self.env, Workflow):
+            return self.env.example()
         task = self.env.tasks("train")[0]
         state = self.env.reset(task, 0)
         return self.env.observe(state, self.env.acting(state)[0])

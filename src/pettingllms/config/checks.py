@@ -53,6 +53,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
     problems += _check_distance(env, sections)
+    problems += _check_guided(sections)
     if "curriculum" in sections and sections["curriculum"].key:
         problems += _check_curriculum(env, sections["env"], sections["curriculum"])
     return problems
@@ -151,6 +152,11 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
             'set algo.type = "grpo"'
         )
+    if "central" in algorithm.needs and hasattr(env, "rules"):
+        yield (
+            f"algo.type: '{algo_type}' needs to see what the whole team sees, and '{env.id}' is a "
+            'workflow, which does not show it; set algo.type = "grpo"'
+        )
     if rollout.type not in ("auto", needed):
         yield (
             f"rollout.type: '{algo_type}' needs rollout.type = \"{needed}\", "
@@ -225,6 +231,17 @@ def _check_distance(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
     if asked and not (hasattr(env, "starts") and hasattr(env, "legal")):
         played = f"'{env.id}' by one role" if env.roles == ("solo",) else f"'{env.id}'"
         yield f"eval.distance: {played} is no game that can be written out; leave the key out"
+
+
+def _check_guided(sections: Mapping[str, Any]) -> Iterator[str]:
+    asked = "env" in sections and getattr(sections["env"], "guided", False)
+    if asked and "inference" in sections:
+        inference = sections["inference"]
+        if not inference.guided or inference.engine != "vllm":
+            yield (
+                "env.guided: needs an engine that holds replies to schemas; set "
+                "inference.guided = true, with vLLM"
+            )
 
 
 def _check_eval_level(curriculum: CurriculumConfig, level: int | None) -> Iterator[str]:

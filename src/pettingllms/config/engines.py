@@ -38,6 +38,9 @@ class InferenceConfig(Section):
     0.001 if both compute in float32, else 0.2."""
     start_seconds: float = Field(default=600.0, gt=0)
     """How long an engine may take to start."""
+    guided: bool = False
+    """Let vLLM hold replies to a JSON schema, where a program asks for it through the gateway. It
+    loads the tokenizer for that. Nobody trains on such replies."""
     recording: str | None = None
     """Folder in which every reply is recorded; a request that was answered before gets the reply
     it got then. For runs that must repeat bit for bit."""

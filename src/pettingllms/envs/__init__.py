@@ -5,14 +5,21 @@ from typing import Any
 from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.check import check_env, find_faults
+from pettingllms.envs.process import command
+from pettingllms.envs.workflow import Agents, RoleRule, Workflow, WorkflowConfig
 from pettingllms.registry import ENVIRONMENTS
 
 __all__ = [
+    "Agents",
     "Environment",
     "Player",
+    "RoleRule",
     "Split",
     "StepResult",
+    "Workflow",
+    "WorkflowConfig",
     "check_env",
+    "command",
     "find_faults",
     "make_env",
     "make_env_at",

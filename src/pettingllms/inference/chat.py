@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pettingllms.errors import ModelError
+from pettingllms.errors import ModelError, SamplerError
 from pettingllms.types import Ids, Message
 
 CACHE = 4096
@@ -47,6 +48,33 @@ class ChatRenderer:
             add_generation_prompt=True,
             return_dict=False,
         )
+        return np.array(ids, dtype=np.int32)
+
+    @property
+    def end(self) -> str:
+        """Text of the token that ends a reply."""
+        return str(self._tokenizer.eos_token)
+
+    def chat_text(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
+    ) -> str:
+        """A chat by the template, up to where a reply begins if it `opens` one."""
+        from jinja2 import TemplateError
+
+        options: dict[str, Any] = {
+            "tools": list(tools) or None,
+            "add_generation_prompt": opens,
+            "tokenize": False,
+        }
+        try:
+            return str(self._tokenizer.apply_chat_template(list(messages), **options))
+        except (TemplateError, TypeError) as error:
+            reason = f"the model's chat template refuses these messages: {error}"
+            raise SamplerError(reason) from error
+
+    def text_ids(self, text: str, alone: bool = False) -> Ids:
+        """Ids of such a text, or of a prompt that stands `alone`, without a template."""
+        ids = self._tokenizer.encode(text, add_special_tokens=alone)
         return np.array(ids, dtype=np.int32)
 
     def encode(self, text: str) -> Ids:

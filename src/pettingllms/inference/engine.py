@@ -23,6 +23,7 @@ from pettingllms.types.episodes import Finish
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
     from vllm.lora.request import LoRARequest
+    from vllm.sampling_params import StructuredOutputsParams
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 Files = Mapping[str, bytes]
@@ -83,7 +84,7 @@ class EngineSpec:
             "max_num_seqs": config.max_num_seqs,
             "tensor_parallel_size": config.tensor_parallel,
             "enforce_eager": self.device == "cpu",
-            "skip_tokenizer_init": True,
+            "skip_tokenizer_init": not config.guided,
             "logprobs_mode": "processed_logprobs",
             "enable_sleep_mode": self.sleeps and self.device != "cpu",
             "disable_log_stats": True,
@@ -134,6 +135,8 @@ class Engine:
         if room < 1:
             return [too_long(request, self._spec.config.max_model_tokens)] * request.num_samples
         version = self._version(request.policy)
+        if request.guide is not None and not self._spec.config.guided:
+            return [UNGUIDED] * request.num_samples
         params = self._params(
             n=request.num_samples,
             max_tokens=min(request.max_tokens, room),
@@ -141,6 +144,7 @@ class Engine:
             seed=request.seed,
             logprobs=0,
             stop_token_ids=self._stop_ids,
+            structured_outputs=None if request.guide is None else _guiding(request.guide),
         )
         output = await self._generate(request.policy, request.prompt_ids, params)
         samples: list[Sample | Failed] = []
@@ -276,6 +280,20 @@ class Engine:
                 "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
                 "were requests still under way?"
             )
+
+
+UNGUIDED = Failed(
+    "this engine cannot hold a reply to a schema; set inference.guided = true, with vLLM", "limit"
+)
+
+
+def _guiding(schema: str) -> "StructuredOutputsParams":
+    """What vLLM is told of a schema; `{}` is any object."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    if schema == "{}":
+        return StructuredOutputsParams(json_object=True)
+    return StructuredOutputsParams(json=schema)
 
 
 def too_long(request: SampleRequest, limit: int) -> Failed:

@@ -77,13 +77,16 @@ class HttpSampler:
             self._client = None
 
     async def _ask(self, request: SampleRequest, number: int) -> Sample | Failed:
-        body = {
+        body: dict[str, Any] = {
             "model": self._policy.model,
             "messages": json.loads(bytes(request.prompt_ids.tolist())),
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": (request.seed + number) % 2**31,
         }
+        if request.guide is not None:
+            form = {"name": "reply", "schema": json.loads(request.guide)}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         async with self._free:
             answer = await self._post(body)
         try:

@@ -74,7 +74,8 @@ class RecordedSampler:
     def _key(self, request: SampleRequest) -> str:
         mark = self._marks.get(request.policy, "")
         numbers = (request.num_samples, request.max_tokens, request.seed, request.temperature)
-        digest = hashlib.sha256(f"{request.policy} {mark} {numbers}".encode())
+        guide = "" if request.guide is None else f" {request.guide}"
+        digest = hashlib.sha256(f"{request.policy} {mark} {numbers}{guide}".encode())
         digest.update(request.prompt_ids.tobytes())
         return digest.hexdigest()
 

@@ -18,6 +18,22 @@ class ByteRenderer:
         text = "".join(f"<{m.speaker}>\n{m.content}\n" for m in messages) + "<assistant>\n"
         return text_ids(text)
 
+    end = ""
+
+    def chat_text(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]],  # noqa: ARG002 - there is no place for them
+        opens: bool,
+    ) -> str:
+        """The same as text."""
+        chat = "".join(f"<{m['role']}>\n{m['content']}\n" for m in messages)
+        return chat + "<assistant>\n" * opens
+
+    def text_ids(self, text: str, alone: bool = False) -> Ids:  # noqa: ARG002 - always the same
+        """The bytes of a text."""
+        return text_ids(text)
+
     def encode(self, text: str) -> Ids:
         """Ids of a reply that no policy has written."""
         return text_ids(text)

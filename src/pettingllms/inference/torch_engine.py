@@ -16,7 +16,7 @@ from typing import Any
 
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.engine import EngineSpec, too_long
+from pettingllms.inference.engine import UNGUIDED, EngineSpec, too_long
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
 
 Files = Mapping[str, bytes]
@@ -65,13 +65,16 @@ class TorchEngine:
         """The replies to each request."""
         limit = self._spec.config.max_model_tokens
         found: list[Sequence[Sample | Failed]] = [
-            [too_long(request, limit)] * request.num_samples for request in requests
+            [UNGUIDED if request.guide else too_long(request, limit)] * request.num_samples
+            for request in requests
         ]
         for policy in {request.policy: None for request in requests}:
             places = [
                 at
                 for at, request in enumerate(requests)
-                if request.policy == policy and len(request.prompt_ids) < limit
+                if request.policy == policy
+                and len(request.prompt_ids) < limit
+                and request.guide is None
             ]
             for part in _parts(requests, places, self._spec.config.max_num_seqs):
                 asked = [_fitting(requests[at], limit) for at in part]

@@ -9,7 +9,7 @@ from typing import Any
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
 from pettingllms.rollout.guard import Guard
-from pettingllms.rollout.seats import NO_IDS, Question, Seat, ask
+from pettingllms.seats import NO_IDS, Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Message, Rewards, Step, Task, Turn
 

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,16 +12,18 @@ from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment
 from pettingllms.errors import TaskError
 from pettingllms.rollout.guard import Guard
-from pettingllms.rollout.linear import play_linear
+from pettingllms.rollout.linear import judge_turns, play_linear
 from pettingllms.rollout.replay import play_replay
-from pettingllms.rollout.seats import Seat
 from pettingllms.rollout.table import Table
 from pettingllms.rollout.tree import play_tree
+from pettingllms.seats import Seat
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 
 DEFAULT, RARELY = gc.get_threshold(), (100_000, 50, 1000)
 ROLLOUTS = {"linear": play_linear, "tree": play_tree, "replay": play_replay}
+Play = Callable[[Any, Episode, Mapping[str, Seat], int], Awaitable[None]]
+"""Plays an episode of a workflow: it is given that, the episode, its seats, the play's number."""
 
 
 @contextmanager
@@ -50,6 +52,8 @@ class Worker:
     reward: RewardConfig
     others: Mapping[str, Mapping[str, Seat]] = field(default_factory=dict)
     """Seats of tasks that are played by others than the rest, by the task's id."""
+    play: Play | None = None
+    """How a workflow is played; None: `env` is an environment, which is stepped."""
 
     def __post_init__(self) -> None:
         if self.config.type not in ROLLOUTS:
@@ -57,6 +61,8 @@ class Worker:
                 f"rollout.type is '{self.config.type}'; resolve it to 'linear', 'tree' or 'replay' "
                 "first"
             )
+        if self.play is not None and self.config.type != "linear":
+            raise ValueError(f"a workflow cannot be played as '{self.config.type}'")
         if self.config.type == "replay" and self.config.replay == "auto":
             raise ValueError(
                 "rollout.replay is 'auto'; resolve it to 'kept', 'resampled' or 'silent' first"
@@ -81,8 +87,12 @@ class Worker:
             while True:
                 under_way.add(episode.id)
                 seats = self.others.get(episode.task.id, self.seats)
-                table = Table(self.env, seats, self.config, self.reward, guard)
-                await ROLLOUTS[self.config.type](table, episode, path)
+                if self.play is not None:
+                    await self.play(self.env, episode, seats, path)
+                    judge_turns(episode)
+                else:
+                    table = Table(self.env, seats, self.config, self.reward, guard)
+                    await ROLLOUTS[self.config.type](table, episode, path)
                 under_way.remove(episode.id)
                 deliver(episode)
                 if (play := next(plays, None)) is None:

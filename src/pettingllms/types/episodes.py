@@ -88,6 +88,11 @@ class Turn:
     """Where the part of `text` ends that each response id stands for; None if that is not known."""
     usage: Usage | None = None
     """Tokens as a server counts them, where ids are the bytes of a text; None if it did not say."""
+    extends: int | None = None
+    """Index of the turn whose prompt and response ids this prompt begins with, where a program of
+    somebody else's went on with a conversation; None: the prompt was rendered whole."""
+    guided: bool = False
+    """Whether a schema narrowed what could be sampled: nobody trains on it."""
 
     @property
     def num_tokens(self) -> int:

@@ -125,6 +125,8 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "response_ids": turn.response_ids.tolist(),
         "logprobs": None if turn.logprobs is None else turn.logprobs.tolist(),
         **({} if turn.usage is None else {"usage": [turn.usage.prompt, turn.usage.reply]}),
+        **({} if turn.extends is None else {"extends": turn.extends}),
+        **({"guided": True} if turn.guided else {}),
         **_values_to_json(turn),
     }
 
@@ -170,6 +172,8 @@ def _turn_from_json(data: dict[str, Any]) -> Turn:
         failure=_failure_from_json(data["failure"]),
         advantage=data["advantage"],
         usage=Usage(*data["usage"]) if "usage" in data else None,
+        extends=data.get("extends"),
+        guided=data.get("guided", False),
         **_values_from_json(data),
     )
 

@@ -23,6 +23,9 @@ class SampleRequest:
     """The same task may go to the same replica, for its prefix cache."""
     temperature: float = 1.0
     """Part of the log-probs that come back; 0 is greedy."""
+    guide: str | None = None
+    """JSON schema that the reply must fit. It narrows what can be sampled, so the log-probs that
+    come back are not the policy's own, and nobody may train on the reply."""
     state: object = None
     """The environment's state, for scripted policies alone; an engine is never given it."""
 

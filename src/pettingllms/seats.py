@@ -56,6 +56,12 @@ class Question:
     seconds: float
     central: tuple[Message, ...] | None = None
     """What a critic of the whole team is shown now."""
+    prompt_ids: Ids | None = None
+    """The prompt, where its ids are known already; else the messages are rendered."""
+    temperature: float | None = None
+    """In place of the seat's own."""
+    guide: str | None = None
+    """JSON schema that the reply must fit."""
 
 
 async def ask(seat: Seat, question: Question) -> list[Turn]:
@@ -66,7 +72,8 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
     """
     prompt_ids = NO_IDS
     try:
-        prompt_ids = frozen(seat.renderer.render(question.messages))
+        known = question.prompt_ids
+        prompt_ids = frozen(seat.renderer.render(question.messages) if known is None else known)
         request = SampleRequest(
             policy=seat.policy,
             role=question.role,
@@ -75,7 +82,8 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
             max_tokens=question.max_tokens,
             seed=question.seed,
             task_id=question.task_id,
-            temperature=seat.temperature,
+            temperature=seat.temperature if question.temperature is None else question.temperature,
+            guide=question.guide,
             state=question.state if seat.sees_state else None,
         )
         results = await _sample(seat.sampler, request, question.seconds)
@@ -131,6 +139,7 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
         finish=result.finish,
         ends=seat.renderer.ends(ids, text),
         usage=result.usage,
+        guided=question.guide is not None,
     )
 
 

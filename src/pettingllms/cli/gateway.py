@@ -1,0 +1,225 @@
+"""`gateway`: the server alone. It records and shows what the agents of a program say."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pettingllms.cli.console import console
+from pettingllms.errors import ConfigError
+
+FILE = "episodes.jsonl"
+SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command was asked for."""
+
+    roles: Mapping[str, str]
+    """Who answers for each: an address, or a model."""
+    rules: Sequence[str]
+    prices: Sequence[str]
+    host: str
+    port: int
+    out: Path | None
+    key: str
+    max_tokens: int
+    max_model_tokens: int
+    spans: str
+    spans_text: bool
+
+
+def gateway(
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="ROLE=http://HOST/v1#MODEL, or ROLE=MODEL, a folder or name; once for each role."
+        ),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Tells roles apart: ROLE:system=TEXT, ROLE:model=NAME or ROLE:header=VALUE."
+        ),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(help="ROLE=PROMPT,REPLY: price of a million tokens of each."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen; else on this machine alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for what was recorded.")] = None,
+    key: Annotated[
+        str, typer.Option(help="Environment variable that holds the servers' key.")
+    ] = "",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of one reply.")] = 2048,
+    max_model_tokens: Annotated[int, typer.Option(min=16, help="Prompt and reply.")] = 8192,
+    spans: Annotated[
+        str, typer.Option(help="OTLP address that OpenTelemetry spans go to, over HTTP.")
+    ] = "",
+    spans_text: Annotated[
+        bool, typer.Option("--spans-text", help="With what was said in them, secrets taken out.")
+    ] = False,
+) -> None:
+    """Serve models to a program, and record and show what each of its agents says."""
+    roles = dict(_pair(text, "=", "--role") for text in role or [])
+    if not roles:
+        raise ConfigError("gateway", ["no --role is given; try --role agent=MODEL"])
+    wishes = Wishes(
+        roles, rule or [], price or [], host, port, out, key, max_tokens, max_model_tokens,
+        spans, spans_text,
+    )  # fmt: skip
+    asyncio.run(_serve(wishes))
+
+
+async def _serve(wishes: Wishes) -> None:
+    from pettingllms.gateway.counts import Price
+    from pettingllms.gateway.gateway import Gateway
+    from pettingllms.gateway.session import Limits
+    from pettingllms.types import Episode, Task, write_episodes
+
+    rules = [_rule(text) for text in wishes.rules]
+    prices = {}
+    for text in wishes.prices:
+        role, numbers = _pair(text, "=", "--price")
+        prompt, reply = _pair(numbers, ",", "--price")
+        prices[role] = Price(float(prompt), float(reply))
+    exported = _spans(wishes)
+    async with _seats(wishes) as seats:
+        served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
+        served.check(seats)
+        limits = Limits(max_calls=10**9, max_reply_tokens=wishes.max_tokens,
+                        max_episode_tokens=10**12)  # fmt: skip
+        episode = Episode("gateway", "gateway", Task("gateway"), 0)
+        session = served.open(episode, seats, 0, rules, limits)
+
+        def watch(call: Any, answered: Any, start: int, end: int) -> None:
+            _show(answered)
+            if exported is not None:
+                exported.add(session, call, answered, start, end)
+
+        session.watch = watch
+        _say_where(served.agents(session))
+        await _interrupted()
+        served.close(session)
+        await served.stop()
+    if exported is not None:
+        exported.close()
+    _print_counts(episode.turns, prices)
+    if wishes.out is not None:
+        wishes.out.mkdir(parents=True, exist_ok=True)
+        write_episodes(wishes.out / FILE, [episode])
+        console.print(f"written to {wishes.out / FILE}", markup=False)
+
+
+@asynccontextmanager
+async def _seats(wishes: Wishes) -> AsyncIterator[dict[str, Any]]:
+    """A seat for every role: one engine for each model, one connection for each server."""
+    from contextlib import AsyncExitStack
+
+    from pettingllms.seating import ServerOptions, read_address, server_seat, with_model
+
+    found: dict[str, Any] = {}
+    engines: dict[str, Any] = {}
+    async with AsyncExitStack() as stack:
+        for role, name in wishes.roles.items():
+            if name.startswith(("http://", "https://")):
+                entrant = read_address(name)
+                options = ServerOptions({entrant.url: wishes.key} if wishes.key else {})
+                seat = await asyncio.to_thread(with_model, entrant, options)
+                found[role] = server_seat(stack, seat, options)
+            else:
+                if name not in engines:
+                    engines[name] = await _engine(stack, name, wishes.max_model_tokens)
+                found[role] = engines[name]
+        yield found
+
+
+async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
+    from pettingllms.config import InferenceConfig
+    from pettingllms.inference.chat import ChatRenderer
+    from pettingllms.inference.engine import Engine, EngineSpec
+    from pettingllms.models import find_model
+    from pettingllms.seats import Seat
+
+    folder = find_model(name)
+    config = InferenceConfig(max_model_tokens=max_model_tokens, guided=True)
+    console.print(f"loading {folder.name}", markup=False)
+    engine = Engine(EngineSpec(folder, config, (folder.name,)))
+    await engine.start()
+    stack.callback(engine.stop)
+    return Seat(folder.name, engine, ChatRenderer(folder), trained=False)
+
+
+def _spans(wishes: Wishes) -> Any:
+    if not wishes.spans:
+        return None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    from pettingllms.gateway.spans import Spans
+
+    return Spans(OTLPSpanExporter(endpoint=wishes.spans), wishes.spans_text)
+
+
+def _say_where(agents: Any) -> None:
+    console.print("One client for all roles, told apart by model name, header or rule:")
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"):
+        console.print(f"  export {name}={agents.environment()[name]}", markup=False)
+    console.print("Or a base URL for each:")
+    for role in agents.keys:
+        console.print(f"  {role}: {agents.url}/roles/{role}/v1", markup=False)
+    console.print("Ctrl-C ends it.")
+
+
+async def _interrupted() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    await stop.wait()
+
+
+def _show(answered: Any) -> None:
+    for reply in answered.replies:
+        called = "".join(f" [{call.name}]" for call in reply.calls)
+        text = " ".join(reply.text.split())
+        tokens = f"{reply.turn.num_prompt_tokens} -> {reply.turn.num_tokens}"
+        console.print(f"[bold]{escape(answered.role)}[/] {tokens} {escape(text[:SHOWN] + called)}")
+
+
+def _print_counts(turns: Sequence[Any], prices: Mapping[str, Any]) -> None:
+    from pettingllms.gateway.counts import count_roles
+
+    table = Table("role", "calls", "failed", "prompt tokens", "reply tokens", "segments", "cost")
+    for count in count_roles(turns, prices):
+        numbers = (count.num_calls, count.num_failed, count.num_prompt_tokens)
+        more = (count.num_reply_tokens, count.num_segments, f"{count.cost:.4f}")
+        table.add_row(escape(count.role), *map(str, (*numbers, *more)))
+    console.print(table)
+
+
+def _rule(text: str) -> Any:
+    from pettingllms.envs import RoleRule
+
+    role, rest = _pair(text, ":", "--rule")
+    where, value = _pair(rest, "=", "--rule")
+    if where not in ("system", "header", "model"):
+        raise ConfigError("gateway", [f"--rule {text}: '{where}' is not system, header or model"])
+    return RoleRule(role, where, value)  # type: ignore[arg-type]
+
+
+def _pair(text: str, sign: str, option: str) -> tuple[str, str]:
+    first, found, second = text.partition(sign)
+    if not found or not first or not second:
+        raise ConfigError("gateway", [f"{option} {text}: there is no '{sign}' with both sides"])
+    return first, second

@@ -1,0 +1,58 @@
+"""A program in a process of its own, as part of a workflow.
+
+It is the user's program, not a model's: it runs with the user's rights and outside the sandbox.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pettingllms.envs.workflow import Agents
+from pettingllms.errors import PettingError
+
+SHOWN = 2000
+
+
+class CommandError(PettingError):
+    """A program that ended badly, or that gave no result."""
+
+
+async def command(
+    words: Sequence[str],
+    agents: Agents,
+    given: Any = None,
+    variables: Mapping[str, str] | None = None,
+) -> Any:
+    """Run a program to its end; what the last line of its output holds, as JSON.
+
+    `given` is written to its input as JSON. It finds its roles in environment variables, so one
+    that makes an OpenAI or Anthropic client without arguments needs no change. It ends with
+    everything that it started when the play is over.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **agents.environment(), **(variables or {})},
+        start_new_session=True,
+    )
+    try:
+        said, complained = await process.communicate(json.dumps(given).encode())
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        tail = complained.decode(errors="replace")[-SHOWN:].strip()
+        raise CommandError(f"{words[0]} ended with code {process.returncode}: {tail}")
+    lines = said.decode(errors="replace").strip().splitlines()
+    try:
+        return json.loads(lines[-1]) if lines else None
+    except ValueError:
+        raise CommandError(
+            f"the last line that {words[0]} printed is no JSON: {lines[-1][:200]!r}"
+        ) from None

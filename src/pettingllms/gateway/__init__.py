@@ -1,0 +1,1 @@
+"""The gateway: an OpenAI- and Anthropic-compatible server in front of samplers, which records."""

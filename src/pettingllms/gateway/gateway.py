@@ -1,0 +1,132 @@
+"""The gateway: a server on loopback, and the episodes whose programs may call it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import uvicorn
+
+from pettingllms.envs.workflow import Agents, RoleRule
+from pettingllms.gateway.bounds import Bounds, Traffic
+from pettingllms.gateway.keys import Keyring
+from pettingllms.gateway.roles import RoleMap
+from pettingllms.gateway.server import make_app
+from pettingllms.gateway.session import Limits, Session
+from pettingllms.gateway.templates import Renderer, Template
+from pettingllms.seats import Seat
+from pettingllms.types import Episode, Rewards
+
+LOOPBACK = "127.0.0.1"
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the program around it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Gateway:
+    """Answers for the roles of every open episode. Make one with `await Gateway.start(...)`."""
+
+    _server: _Server
+    _serving: asyncio.Task[None]
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, say: Callable[[str], None], bounds: Bounds | None = None) -> None:
+        self.keys = Keyring()
+        self._say = say
+        self._bounds = bounds or Bounds()
+        self._traffic = Traffic(self._bounds)
+        self._templates: dict[int, tuple[Renderer, Template]] = {}
+        self.app = make_app(self.keys, self._bounds, self._traffic)
+        self.url = ""
+
+    @classmethod
+    async def start(
+        cls,
+        say: Callable[[str], None],
+        bounds: Bounds | None = None,
+        host: str = LOOPBACK,
+        port: int = 0,
+    ) -> "Gateway":
+        """Listen; port 0 is any that is free."""
+        gateway = cls(say, bounds)
+        listening = socket.create_server((host, port), backlog=2048)
+        gateway.url = "http://{}:{}".format(*listening.getsockname()[:2])
+        config = uvicorn.Config(
+            gateway.app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            timeout_keep_alive=60,
+        )
+        gateway._server = _Server(config)
+        gateway._loop = asyncio.get_running_loop()
+        gateway._serving = asyncio.create_task(gateway._server.serve(sockets=[listening]))
+        while not gateway._server.started and not gateway._serving.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # it has nothing to wait for
+        return gateway
+
+    async def stop(self) -> None:
+        """Close the door; calls that are under way are ended."""
+        self._server.should_exit = True
+        self._server.force_exit = True
+        await self._serving
+
+    def open(
+        self,
+        episode: Episode,
+        seats: Mapping[str, Seat],
+        seed: int,
+        rules: Sequence[RoleRule] = (),
+        limits: Limits | None = None,
+    ) -> Session:
+        """Begin the record of an episode."""
+        roles = RoleMap(tuple(seats), tuple(rules))
+        templates = {role: self._template(seat) for role, seat in seats.items()}
+        return Session(episode, seats, roles, templates, seed, limits or Limits())
+
+    def agents(self, session: Session) -> Agents:
+        """Addresses and keys for the program of an episode."""
+
+        def post(rewards: Rewards) -> None:
+            """From the program's thread; wait for the answer, which may be no."""
+
+            async def pay() -> None:
+                session.pay(rewards)
+
+            asyncio.run_coroutine_threadsafe(pay(), self._loop).result()
+
+        keys = {role: self.keys.issue(session, role) for role in session.roles.roles}
+        return Agents(self.url, self.keys.issue(session), keys, session.seed, post)
+
+    def close(self, session: Session) -> None:
+        """End the record; no key of the episode opens anything any more."""
+        self.keys.revoke(session)
+        self._traffic.forget(session)
+        session.close()
+
+    def check(self, seats: Mapping[str, Seat]) -> None:
+        """Say which roles' chats are rendered whole with every call, and why."""
+        for role, seat in seats.items():
+            template = self._template(seat)
+            named = f"the chat template of '{seat.policy}', which plays '{role}', does not preserve"
+            if template.fault:
+                self._say(f"{named} prefixes: {template.fault}. Every call begins a new segment")
+            elif template.drops_thoughts:
+                self._say(
+                    f"{named} thoughts: it takes them out of earlier replies. A chat in which a "
+                    "reply has some begins a new segment when it goes on"
+                )
+
+    def _template(self, seat: Seat) -> Template:
+        key = id(seat.renderer)
+        if key not in self._templates:  # the renderer is kept as well, so its id stays its own
+            self._templates[key] = (seat.renderer, Template(seat.renderer))
+        return self._templates[key][1]

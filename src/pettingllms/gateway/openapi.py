@@ -1,0 +1,61 @@
+"""The gateway's OpenAPI description, made of what the routes read. It is not served."""
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from pettingllms import __version__
+from pettingllms.gateway.server import DIALECTS, PREFIXES, RewardBody
+
+REFUSALS = {
+    "400": "not understood, or no role can be told",
+    "401": "no key that opens an episode",
+    "403": "a key of another role",
+    "404": "no such role or reply",
+    "408": "the body came too slowly",
+    "409": "nothing to pay for yet",
+    "413": "a body that is too large",
+    "429": "too many calls",
+    "503": "no engine answers",
+}
+
+
+def description() -> dict[str, Any]:
+    """Every route, with the schema of its body."""
+    bodies = {dialect.path: dialect.request for dialect in DIALECTS} | {"/rewards": RewardBody}
+    _, schemas = models_json_schema(
+        [(body, "validation") for body in bodies.values()],
+        ref_template="#/components/schemas/{model}",
+    )
+    paths: dict[str, Any] = {}
+    for prefix in PREFIXES:
+        named = [_role()] if "{role}" in prefix else []
+        for path, body in bodies.items():
+            paths[prefix + path] = {"parameters": named, "post": _operation(body.__name__)}
+        listing = {"responses": _responses()}
+        paths[f"{prefix}/models"] = {"parameters": named, "get": listing}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "PettingLLMs gateway", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _operation(body: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{body}"}
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}, "responses": _responses()}
+
+
+def _responses() -> dict[str, Any]:
+    refused = {status: {"description": reason} for status, reason in REFUSALS.items()}
+    return {"200": {"description": "the answer"}, **refused}
+
+
+def _role() -> dict[str, Any]:
+    return {"name": "role", "in": "path", "required": True, "schema": {"type": "string"}}

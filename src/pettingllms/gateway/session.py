@@ -1,0 +1,269 @@
+"""One episode of a program: its calls are answered and recorded here, and nowhere else.
+
+A reply that the program was not given whole is kept, and nobody trains on it: it had no part in
+what the episode was paid for. A call is counted when it comes in and when it is recorded; an
+episode in which the two differ fails.
+"""
+
+import bisect
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pettingllms.errors import ClusterError, SamplerError
+from pettingllms.gateway.calls import Answered, Call, CallError, Reply
+from pettingllms.gateway.conversations import Conversations
+from pettingllms.gateway.roles import RoleMap
+from pettingllms.gateway.templates import Template, as_messages
+from pettingllms.gateway.texts import call_schema, calls_of
+from pettingllms.seats import Question, Seat, ask
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, Failed, Ids, Message, Reward, Rewards, Step, Turn, total
+
+Watch = Callable[[Call, Answered, int, int], None]
+"""Takes a call, its replies, and when it began and ended, in nanoseconds."""
+LEFT = Failed("the program left before it had the whole reply", "environment")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where the calls of one episode are cut."""
+
+    max_calls: int = 200
+    max_reply_tokens: int = 512
+    max_episode_tokens: int = 1_000_000
+    sampler_seconds: float = 600.0
+    guided: bool = False
+    """Whether a schema also narrows what roles that learn can say; nobody trains on that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that was understood: what the role is asked, and all that the record needs."""
+
+    call: Call
+    role: str
+    question: Question
+    schema: str | None
+    """That the prompt shows."""
+    extends: int | None
+    set_aside: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Session:
+    """The open record of an episode."""
+
+    episode: Episode
+    seats: Mapping[str, Seat]
+    roles: RoleMap
+    templates: Mapping[str, Template]
+    """By role."""
+    seed: int
+    limits: Limits = field(default_factory=Limits)
+    num_served: int = 0
+    """Calls that came in and were not refused."""
+    num_recorded: int = 0
+    """Calls that left a record."""
+    is_closed: bool = False
+    fatal: ClusterError | None = None
+    """Why no engine will answer any more."""
+    watch: Watch | None = None
+    """Is told of every call that was answered."""
+    _chats: dict[str, Conversations] = field(default_factory=dict)
+    _same: dict[bytes, int] = field(default_factory=dict)
+    """How often each prompt was asked."""
+    _numbers: dict[str, int] = field(default_factory=dict)
+    """Turns by the own part of their reply's id."""
+    _delivered: set[int] = field(default_factory=set)
+    _paid: dict[int, list[Rewards]] = field(default_factory=dict)
+    """What was posted, by the turn that it came after."""
+
+    async def answer(self, call: Call, bound: str | None) -> Answered:
+        """Reply to a call, and record it."""
+        asked = self._understood(call, bound)
+        self.num_served += 1
+        start = time.time_ns()
+        try:
+            turns = await ask(self.seats[asked.role], asked.question)
+        except ClusterError as error:
+            self.fatal = error
+            raise CallError(503, "no engine answers any more") from error
+        if self.is_closed:
+            raise CallError(401, "the episode ended before this reply came")
+        self.num_recorded += 1
+        replies = [self._recorded(asked, turn) for turn in turns]
+        failure = next((turn.failure for turn in turns if turn.failure is not None), None)
+        if failure is not None:
+            raise CallError(400 if failure.owner == "limit" else 503, failure.reason)
+        answered = Answered(asked.role, replies, asked.set_aside)
+        if self.watch is not None:
+            self.watch(call, answered, start, time.time_ns())
+        return answered
+
+    def deliver(self, answered: Answered) -> None:
+        """The program has the replies, so they count."""
+        self._delivered.update(self._numbers[own_part(reply.id)] for reply in answered.replies)
+
+    def pay(self, rewards: Rewards, reply: str | None = None) -> None:
+        """Take a reward from the program; `reply` is the one that it is for, else the latest."""
+        unknown = {*rewards.process, *rewards.agent} - set(self.roles.roles)
+        if unknown:
+            raise CallError(400, f"there is no role '{min(unknown)[:40]}' in this program", "role")
+        at = self._latest(rewards) if reply is None else self._numbers.get(own_part(reply))
+        if at is None and reply is not None:
+            raise CallError(404, "there is no such reply in this episode", "reply")
+        if at is None or rewards.process.keys() - {self.episode.turns[at].role}:
+            raise CallError(409, "there is no reply yet that this could be paid for")
+        self._paid.setdefault(at, []).append(rewards)
+
+    def close(self) -> None:
+        """Make the episode of what was recorded: one step for each reply that was delivered."""
+        self.is_closed = True
+        episode = self.episode
+        for number, turn in enumerate(episode.turns):
+            if turn.failure is None and number not in self._delivered:
+                turn.failure = LEFT
+            if turn.failure is not None:
+                continue
+            turn.step = len(episode.steps)
+            step = Step(episode.last, (number,), merged(self._paid.pop(number, [])))
+            step.metrics = {"new_segment": float(turn.extends is None)}
+            episode.steps.append(step)
+            episode.last = turn.step
+        if self.num_served != self.num_recorded:
+            episode.failure = Failed(
+                f"{self.num_served} calls were served and {self.num_recorded} recorded: the "
+                "program ended while it waited for a reply; let it await all its calls",
+                "environment",
+            )
+        elif episode.last is None and episode.failure is None:
+            episode.failure = Failed("the program was given no reply by any role", "environment")
+        elif self._paid and episode.failure is None:
+            lost = "rewards were posted for a reply that the program never had whole"
+            episode.failure = Failed(lost, "environment")
+
+    def _understood(self, call: Call, bound: str | None) -> Asked:
+        role = self.roles.of(call, bound)
+        seat, limits = self.seats[role], self.limits
+        if len(self.episode.turns) >= limits.max_calls:
+            self._cut(f"cut after {limits.max_calls} calls (rollout.max_steps)")
+        left = limits.max_episode_tokens - self.episode.num_tokens
+        if left < 1:
+            self._cut(f"cut after {limits.max_episode_tokens} tokens (rollout.max_episode_tokens)")
+        narrows = limits.guided or not seat.trained
+        guide = (call.schema or call_schema(call)) if narrows else None
+        schema = None if narrows else call.schema
+        prompt_ids, extends = self._prompt(call, role, schema)
+        given = {"temperature": call.temperature, "seed": call.seed}
+        aside = [name for name, value in given.items() if value is not None and seat.trained]
+        own = None if call.seed is None or seat.trained else call.seed
+        question = Question(
+            role=role,
+            messages=_view(call),
+            state=None,
+            task_id=self.episode.task.id,
+            seed=self._seed(role, prompt_ids) if own is None else own,
+            num_samples=call.num_replies,
+            max_tokens=min(
+                call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens, left
+            ),
+            seconds=limits.sampler_seconds,
+            prompt_ids=prompt_ids,
+            temperature=None if seat.trained else call.temperature,
+            guide=guide,
+        )
+        return Asked(call, role, question, schema, extends, tuple(aside))
+
+    def _prompt(self, call: Call, role: str, schema: str | None) -> tuple[Ids, int | None]:
+        template = self.templates[role]
+        if call.prompt_ids is not None:
+            return call.prompt_ids, None
+        if call.text is not None:
+            return template.ids(call.text), None
+        chats = self._chats.setdefault(role, Conversations(template))
+        try:
+            return chats.prompt(call, schema)
+        except SamplerError as error:
+            raise CallError(400, str(error), "messages") from error
+
+    def _seed(self, role: str, prompt_ids: Ids) -> int:
+        """A seed that follows from what is asked, and from how often it was, never from when."""
+        key = hashlib.sha256(role.encode() + b"\0" + prompt_ids.tobytes()).digest()
+        self._same[key] = self._same.get(key, -1) + 1
+        return derive_seed(self.seed, "call", key.hex(), self._same[key])
+
+    def _recorded(self, asked: Asked, turn: Turn) -> Reply:
+        number = len(self.episode.turns)
+        self.episode.turns.append(turn)
+        turn.extends = asked.extends
+        if asked.extends is not None:
+            self._delivered.add(asked.extends)  # the program sent it back, so it has it
+        stopped_by = cut_at_stop(turn, asked.call.stop, self.templates[asked.role])
+        text, calls = calls_of(turn.text, asked.call)
+        finish = "tool_calls" if calls else turn.finish
+        name = f"chatcmpl-{secrets.token_hex(12)}"
+        reply = Reply(name, turn, text, calls, finish, stopped_by)
+        self._numbers[own_part(reply.id)] = number
+        if turn.failure is None and not stopped_by and asked.call.messages:
+            self._chats[asked.role].add(asked.call, asked.schema, reply, number)
+        return reply
+
+    def _latest(self, rewards: Rewards) -> int | None:
+        """The last reply that a reward can be for: of the role, if it is paid for the reply."""
+        roles = set(rewards.process)
+        for number in range(len(self.episode.turns) - 1, -1, -1):
+            turn = self.episode.turns[number]
+            if number in self._delivered and (not roles or roles == {turn.role}):
+                return number
+        return None
+
+    def _cut(self, reason: str) -> None:
+        self.episode.failure = Failed(reason, "limit")
+        raise CallError(400, f"the episode was {reason}")
+
+
+def own_part(reply: str) -> str:
+    """A reply's id without what a dialect puts before it, as in `chatcmpl-` or `msg_`."""
+    return re.split(r"[-_]", reply)[-1]
+
+
+def cut_at_stop(turn: Turn, stop: Sequence[str], template: Template) -> str | None:
+    """Cut a turn where a stop text begins, if one is in it; that text. The ids stay those of the
+    engine, up to the one that completes it."""
+    found = [(at, text) for text in stop if (at := turn.text.find(text)) >= 0]
+    if not found:
+        return None
+    at, text = min(found)
+    ids = turn.response_ids
+    length = bisect.bisect_left(
+        range(len(ids)), True, key=lambda last: text in template.decode(ids[: last + 1])
+    )
+    turn.response_ids = ids[: length + 1]
+    if turn.logprobs is not None:
+        turn.logprobs = turn.logprobs[: length + 1]
+    turn.text, turn.finish = turn.text[:at], "stop"
+    return text
+
+
+def merged(paid: Sequence[Rewards]) -> Rewards:
+    """Several rewards for one step as one: levels add up."""
+
+    def of(parts: Sequence[Mapping[str, Reward]]) -> dict[str, Reward]:
+        roles = {role: None for part in parts for role in part}
+        sums = {role: total(part.get(role) for part in parts) for role in roles}
+        return {role: reward for role, reward in sums.items() if reward is not None}
+
+    return Rewards(
+        of([p.process for p in paid]), of([p.agent for p in paid]), total(p.team for p in paid)
+    )
+
+
+def _view(call: Call) -> tuple[Message, ...]:
+    """What a record shows of the prompt; its ids are the truth."""
+    if call.text is not None:
+        return (Message("user", call.text),)
+    return as_messages(call.messages)

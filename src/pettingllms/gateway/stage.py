@@ -1,0 +1,150 @@
+"""Where programs run, and how one play of a program becomes an episode.
+
+Programs run on an event loop of their own, in one thread, and those that are not `async` on threads
+beside it: one that blocks holds up other programs, never the server that it waits for.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pettingllms.config import RolloutConfig
+from pettingllms.envs.workflow import Agents, Workflow
+from pettingllms.errors import describe
+from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.session import Limits, merged
+from pettingllms.seats import Seat
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, Failed, Rewards, Task
+
+ResultT = TypeVar("ResultT")
+MAX_THREADS = 64
+
+
+class Stage:
+    """A thread with an event loop for programs."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="program")
+        self._thread = threading.Thread(target=self._turn, daemon=True, name="programs")
+
+    def start(self) -> None:
+        """Be ready for programs."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave whatever still runs behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    def _turn(self) -> None:
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
+        self._loop.close()
+
+    async def run(self, workflow: Workflow[Any], task: Task, agents: Agents) -> Any | Failed:
+        """What a workflow's program comes to, or why it came to nothing."""
+        seconds = workflow.config.seconds
+        if workflow.is_async:
+            running = asyncio.run_coroutine_threadsafe(workflow.run(task, agents), self._loop)
+        else:
+            running = self._pool.submit(workflow.run, task, agents)
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                return await asyncio.wrap_future(running)
+        except asyncio.CancelledError as error:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            return Failed(f"the program was cancelled: {describe(error)}", "environment")
+        except Exception as error:  # noqa: BLE001 - somebody else's program
+            if deadline.expired():
+                reason = f"the program did not end within {seconds:g} s (env.seconds)"
+                return Failed(reason, "limit")
+            return Failed(f"the program raised {describe(error)}", "environment")
+
+    async def call(self, function: Callable[..., ResultT], *args: Any) -> ResultT:
+        """The result of a function that may take its time."""
+        return await asyncio.wrap_future(self._pool.submit(function, *args))
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Plays the episodes of a workflow."""
+
+    gateway: Gateway
+    stage: Stage
+    config: RolloutConfig
+
+    async def __call__(
+        self, workflow: Workflow[Any], episode: Episode, seats: Mapping[str, Seat], path: int
+    ) -> None:
+        """Run the program once for the episode's task, and fill in the episode."""
+        seed = derive_seed("play", episode.seed, path)
+        session = self.gateway.open(episode, seats, seed, workflow.rules, self._limits(workflow))
+        agents = self.gateway.agents(session)
+        try:
+            result = await self.stage.run(workflow, episode.task, agents)
+        finally:
+            self.gateway.close(session)
+        if session.fatal is not None:
+            raise session.fatal
+        if isinstance(result, Failed):
+            limit = (
+                episode.failure if episode.failure and episode.failure.owner == "limit" else None
+            )
+            episode.failure = limit or result
+        if episode.failure is None:
+            await self._judge(workflow, episode, result)
+
+    async def _judge(self, workflow: Workflow[Any], episode: Episode, result: Any) -> None:
+        def judge() -> tuple[Rewards, dict[str, bool], dict[str, str]]:
+            paid = workflow.score(episode.task, result)
+            success = {role: bool(workflow.success(result, role)) for role in workflow.roles}
+            found = {role: workflow.answer(result, role) for role in workflow.roles}
+            return paid, success, {role: a for role, a in found.items() if a is not None}
+
+        try:
+            paid, success, answers = await self.stage.call(judge)
+            last = episode.steps[-1]
+            last.rewards = merged([last.rewards, _sound(paid, episode, workflow)])
+            episode.success, episode.answers = success, answers
+        except Exception as error:  # noqa: BLE001 - the same
+            episode.failure = Failed(f"score raised {describe(error)}", "environment")
+
+    def _limits(self, workflow: Workflow[Any]) -> Limits:
+        config = self.config
+        return Limits(
+            config.max_steps,
+            config.max_reply_tokens,
+            config.max_episode_tokens,
+            config.sampler_seconds,
+            workflow.config.guided,
+        )
+
+
+def _sound(paid: Rewards, episode: Episode, workflow: Workflow[Any]) -> Rewards:
+    """What `score` gave, if it is what the contract says."""
+    if not isinstance(paid, Rewards):
+        raise TypeError(f"{paid!r:.60} is no Rewards")
+    if paid.process:
+        raise ValueError("a process reward is for one reply: post it while the program runs")
+    if unknown := set(paid.agent) - set(workflow.roles):
+        raise ValueError(f"no such role: {', '.join(unknown)}")
+    if paid.team is None and not paid.agent and not any(_pays(episode)):
+        raise ValueError("nothing was paid, by `score` or while the program ran")
+    return paid
+
+
+def _pays(episode: Episode) -> list[bool]:
+    paid = [step.rewards for step in episode.steps]
+    return [bool(r.process or r.agent or r.team is not None) for r in paid]

@@ -1,0 +1,185 @@
+"""Chats as the ids that a model sees: the first time whole, then by what was added.
+
+A program sends the whole chat with every call. Rendering it again would tokenise again what the
+model wrote, and one token in another place would make the log-probs those of another reply. So what
+was sampled stays as it was, and only what the program added is rendered: the text that the template
+puts behind the reply. That is sound where a template preserves prefixes, and this is looked at in
+every single chat. A template that fails a few ordinary ones is named when the gateway starts.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from pettingllms.errors import SamplerError
+from pettingllms.gateway.calls import CalledTool, CallError, ChatMessage, ToolSpec
+from pettingllms.gateway.texts import folded, with_schema
+from pettingllms.types import Ids, Message
+
+Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
+"""A chat, what follows the reply to it, and its tools."""
+PROBE = "probe_x"
+REPLY = "It is 4 o'clock."
+THOUGHT = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
+
+
+class Renderer(Protocol):
+    """What the gateway asks of a renderer; one without `chat_text` renders whole chats alone."""
+
+    def render(self, messages: Sequence[Message]) -> Ids:
+        """Ids of the prompt, ready for a reply."""
+
+    def decode(self, ids: Ids) -> str:
+        """The text of a reply."""
+
+
+class ChatText(Renderer, Protocol):
+    """A renderer that shows the text between messages and ids."""
+
+    end: str
+    """Text of the token that ends a reply; empty if none does."""
+
+    def chat_text(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
+    ) -> str:
+        """A chat by the model's template, up to where a reply begins if it `opens` one."""
+
+    def text_ids(self, text: str, alone: bool = False) -> Ids:
+        """The ids of such a text, nothing added; `alone`: with what the tokenizer puts before a
+        prompt that no template made."""
+
+
+class Template:
+    """How one renderer's chats are shown to its model."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._chat: Any = renderer if hasattr(renderer, "chat_text") else None
+        self.has_tools = self._chat is not None and self._shows_tools()
+        """Whether the template itself has a place for tools."""
+        self.fault = self._find_fault()
+        """Why chats cannot be continued; empty if they can."""
+        self.drops_thoughts = not self.fault and self._drops_thoughts()
+        """Whether it takes thoughts out of earlier replies; a chat that has some is rendered
+        whole."""
+
+    def shown(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], schema: str | None
+    ) -> tuple[list[ChatMessage], list[ToolSpec]]:
+        """The chat and the tools as the template is given them: where it has no place for tools,
+        they stand in the text."""
+        chat = list(messages) if schema is None else with_schema(messages, schema)
+        return (chat, list(tools)) if self.has_tools else (folded(chat, tools), [])
+
+    def whole(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Ids:
+        """Ids of a chat from its beginning."""
+        if self._chat is None:
+            return self._renderer.render(as_messages(messages))
+        whole: Ids = self._chat.text_ids(self._text(messages, tools, True))
+        return whole
+
+    def ids(self, text: str) -> Ids:
+        """Ids of a prompt that is no chat."""
+        if self._chat is None:
+            raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
+        ids: Ids = self._chat.text_ids(text, alone=True)
+        return ids
+
+    def decode(self, ids: Ids) -> str:
+        """The text of a reply."""
+        return self._renderer.decode(ids)
+
+    def added(
+        self,
+        before: Sequence[ChatMessage],
+        reply: ChatMessage,
+        after: Sequence[ChatMessage],
+        tools: Sequence[ToolSpec],
+        ended: bool,
+    ) -> Ids | None:
+        """Ids of what stands behind a reply once the chat goes on; None if this template would
+        change what stands before. `ended` says whether the reply has its last token already."""
+        if self._chat is None or self.fault:
+            return None
+        tail = self._tail(before, tools)
+        closed = self._text([*before, reply], tools, False)
+        longer = self._text([*before, reply, *after], tools, True)
+        if tail is None or not longer.startswith(closed):
+            return None
+        if ended:
+            tail = tail.removeprefix(self._chat.end)
+        ids: Ids = self._chat.text_ids(tail + longer[len(closed) :])
+        return ids
+
+    def _tail(self, before: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str | None:
+        """What the template puts behind a reply, beginning with the end of it."""
+        opened = self._text(before, tools, True) + REPLY
+        closed = self._text([*before, ChatMessage("assistant", REPLY)], tools, False)
+        tail = closed[len(opened) :]
+        return tail if closed.startswith(opened) and tail.startswith(self._chat.end) else None
+
+    def _text(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], opens: bool) -> str:
+        chat = [message.as_json() for message in messages]
+        text: str = self._chat.chat_text(chat, [tool.as_json() for tool in tools], opens)
+        return text
+
+    def _shows_tools(self) -> bool:
+        return PROBE in self._text([ChatMessage("user", "hello")], [ToolSpec(PROBE)], True)
+
+    def _find_fault(self) -> str:
+        if self._chat is None:
+            return "its server is given whole chats, not ids"
+        num_read = 0
+        for probe in self._probes():
+            with suppress(SamplerError):  # some templates have no place for a system's message
+                if fault := self._fault_of(*probe):
+                    return fault
+                num_read += 1
+        return "" if num_read else "it refuses ordinary chats"
+
+    def _drops_thoughts(self) -> bool:
+        user, more = ChatMessage("user", "What time is it?"), ChatMessage("user", "And then?")
+        return self.added([user], ChatMessage("assistant", THOUGHT), [more], [], True) is None
+
+    def _fault_of(
+        self, before: list[ChatMessage], after: list[ChatMessage], tools: list[ToolSpec]
+    ) -> str:
+        spoken = ChatMessage("assistant", REPLY)
+        if self._tail(before, tools) is None:
+            return "it writes an earlier reply in another way than the reply was written"
+        closed = self._text([*before, spoken], tools, False)
+        longer = self._text([*before, spoken, *after], tools, True)
+        if not longer.startswith(closed):
+            return "it changes what stands before once a chat goes on"
+        opened = self._text(before, tools, True)
+        replied = opened + REPLY + self._chat.end
+        parts = [opened, REPLY + self._chat.end, longer[len(replied) :]]
+        ids = [self._chat.text_ids(part) for part in parts]
+        if not np.array_equal(np.concatenate(ids), self._chat.text_ids(longer)):
+            return "its tokenizer joins what a reply ends with and what follows it"
+        return ""
+
+    def _probes(self) -> list[Probe]:
+        system, user = ChatMessage("system", "Be brief."), ChatMessage("user", "What time is it?")
+        more = ChatMessage("user", "And then?")
+        spoken = ChatMessage("assistant", "It was 3 o'clock.")
+        probes: list[Probe] = [
+            ([user], [more], []),
+            ([system, user], [more], []),
+            ([system, user, spoken, more], [more, spoken, more], []),
+        ]
+        if self.has_tools:
+            asked = ChatMessage("assistant", "", (CalledTool("call00001", PROBE, "{}"),))
+            result = ChatMessage("tool", "4", answers="call00001", name=PROBE)
+            probes.append(([system, user, asked, result], [more], [ToolSpec(PROBE)]))
+        return probes
+
+
+def as_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    """The chat as a record shows it, tool calls and results written out."""
+    return tuple(
+        Message("user" if m.speaker == "tool" else m.speaker, m.content)
+        for m in folded(messages, ())
+    )

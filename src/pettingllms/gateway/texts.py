@@ -1,0 +1,91 @@
+"""Tools and schemas written out, for templates that have no place for them, and calls read back.
+
+The forms are those of Hermes and Qwen, which most open models have met. What a reply calls is read
+by the same code as in environments with tools, in all families' forms.
+"""
+
+import json
+import secrets
+from collections.abc import Sequence
+
+from pettingllms.envs.answers import BadReply
+from pettingllms.envs.tool_calls import CLOSE, MISTRAL, OPEN, PYTHON_TAG, calls_in
+from pettingllms.gateway.calls import Call, CalledTool, ChatMessage, ToolSpec
+
+
+def folded(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> list[ChatMessage]:
+    """A chat without tools: they stand in the system's message, calls and results in the text."""
+    chat = [_plain(message) for message in messages]
+    return _with_scene(chat, _described(tools)) if tools else chat
+
+
+def with_schema(messages: Sequence[ChatMessage], schema: str) -> list[ChatMessage]:
+    """The chat with the schema of its reply in the system's message."""
+    if schema == "{}":
+        return _with_scene(list(messages), "Reply with a JSON object alone.")
+    return _with_scene(
+        list(messages), f"Reply with JSON alone, which fits this JSON schema:\n{schema}"
+    )
+
+
+def calls_of(text: str, call: Call) -> tuple[str, tuple[CalledTool, ...]]:
+    """What a reply says and what it calls. What is no sound call of a tool that was offered is
+    part of what it says: the program decides what to make of it."""
+    if not call.tools:
+        return text, ()
+    try:
+        found = calls_in(text)
+    except BadReply:
+        return text, ()
+    known = {tool.name for tool in call.tools}
+    if not found or any(one.name not in known for one in found):
+        return text, ()
+    marks = [text.find(mark) for mark in (OPEN, MISTRAL, PYTHON_TAG, "```") if mark in text]
+    said = text[: min(marks)].strip() if marks else ""
+    called = tuple(
+        CalledTool(f"call_{secrets.token_hex(12)}", one.name, json.dumps(dict(one.arguments)))
+        for one in found
+    )
+    return said, called
+
+
+def call_schema(call: Call) -> str | None:
+    """JSON schema of a reply that must call a tool; None if it need not."""
+    if call.must_call is None:
+        return None
+    wanted = [t for t in call.tools if call.must_call in ("any", t.name)]
+    forms = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": tool.name}, "arguments": tool.parameters or {}},
+            "required": ["name", "arguments"],
+        }
+        for tool in wanted
+    ]
+    return json.dumps(forms[0] if len(forms) == 1 else {"anyOf": forms})
+
+
+def _plain(message: ChatMessage) -> ChatMessage:
+    if message.speaker == "tool":
+        return ChatMessage("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    if not message.calls:
+        return ChatMessage(message.speaker, message.content)
+    written = [
+        f"{OPEN}\n{json.dumps({'name': call.name, 'arguments': call.values})}\n{CLOSE}"
+        for call in message.calls
+    ]
+    return ChatMessage("assistant", "\n".join([*filter(None, [message.content]), *written]))
+
+
+def _with_scene(chat: list[ChatMessage], text: str) -> list[ChatMessage]:
+    if chat and chat[0].speaker == "system":
+        return [ChatMessage("system", f"{chat[0].content}\n\n{text}"), *chat[1:]]
+    return [ChatMessage("system", text), *chat]
+
+
+def _described(tools: Sequence[ToolSpec]) -> str:
+    listed = "\n".join(json.dumps(tool.as_json()) for tool in tools)
+    form = f'{OPEN}\n{{"name": NAME, "arguments": {{...}}}}\n{CLOSE}'
+    return (
+        f"You may call these tools:\n<tools>\n{listed}\n</tools>\nTo call one, reply with\n{form}"
+    )

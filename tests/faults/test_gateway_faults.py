@@ -1,0 +1,178 @@
+"""Programs that die, leave half a stream, ask again or twice: the record stays right."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+httpx = pytest.importorskip("httpx")
+pytest.importorskip("uvicorn")
+
+from gateways import Served, say_hello, served
+from pettingllms.errors import ClusterError
+from pettingllms.gateway.session import LEFT, Limits
+from pettingllms.types import Failed
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+PATH = "/roles/planner/v1/chat/completions"
+
+
+def head_of(gate: Served, body: bytes) -> bytes:
+    return (
+        f"POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gate.agents.key}\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    ).encode()
+
+
+async def connect(gate: Served) -> Any:
+    host, port = gate.gateway.url.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def ask(gate: Served, **more: Any) -> Any:
+    headers = {"authorization": f"Bearer {gate.agents.key}"}
+    async with httpx.AsyncClient() as http:
+        return await http.post(gate.gateway.url + PATH, json={**CHAT, **more}, headers=headers)
+
+
+def hold(gate: Served) -> asyncio.Event:
+    """Let samplers wait until told."""
+    event, answer = asyncio.Event(), gate.sampler.sample
+
+    async def wait(request: Any) -> Any:
+        await event.wait()
+        return await answer(request)
+
+    gate.sampler.sample = wait  # type: ignore[method-assign]
+    return event
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def test_a_program_that_dies_before_its_reply_trains_nobody_on_it() -> None:
+    async def work(gate: Served) -> Any:
+        go = hold(gate)
+        body = json.dumps(CHAT).encode()
+        _, writer = await connect(gate)
+        writer.write(head_of(gate, body) + body)
+        await until(lambda: gate.session.num_served == 1)
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(0.2)
+        go.set()
+        await until(lambda: len(gate.turns) == 1)
+        again = await ask(gate)
+        return again.status_code, gate.close()
+
+    status, episode = served(work)
+    assert status == 200
+    assert [turn.failure for turn in episode.turns] == [LEFT, None]
+    assert episode.failure is None
+    assert [step.turns for step in episode.steps] == [(1,)]
+    assert len(episode.turns[0].response_ids), "what was sampled is kept"
+
+
+def test_half_a_stream_is_not_a_reply() -> None:
+    async def work(gate: Served) -> Any:
+        body = json.dumps({**CHAT, "stream": True}).encode()
+        reader, writer = await connect(gate)
+        writer.write(head_of(gate, body) + body)
+        await reader.readuntil(b"data:")
+        writer.transport.abort()
+        await until(lambda: len(gate.turns) == 1)
+        await asyncio.sleep(0.5)
+        whole = await ask(gate, stream=True, max_tokens=50)
+        assert whole.text.endswith("data: [DONE]\n\n")
+        return gate.close()
+
+    # More than all buffers between the two hold, so that the program is gone before the end.
+    limits = Limits(max_reply_tokens=10**6)
+    episode = served(work, answer=lambda *_: "word " * 60_000, limits=limits)
+    assert [turn.failure for turn in episode.turns] == [LEFT, None]
+    assert [step.turns for step in episode.steps] == [(1,)]
+
+
+def test_a_retry_and_a_second_call_are_turns_of_their_own() -> None:
+    async def work(gate: Served) -> Any:
+        answers = [await ask(gate), *await asyncio.gather(ask(gate), ask(gate))]
+        return {answer.json()["id"] for answer in answers}, gate.sampler.requests, gate.close()
+
+    ids, requests, episode = served(work)
+    assert len(ids) == len(episode.turns) == len(episode.steps) == 3
+    assert len({request.seed for request in requests}) == 3, "the same question, other chance"
+    assert episode.failure is None
+
+
+def test_a_sampler_that_fails_is_an_error_that_clients_retry() -> None:
+    results = iter([Failed("no memory left", "sampler"), None])
+
+    def answer(request: Any, number: int) -> Any:
+        return next(results) or say_hello(request, number)
+
+    async def work(gate: Served) -> Any:
+        return [(await ask(gate)).status_code for _ in range(2)], gate.close()
+
+    statuses, episode = served(work, answer=answer)
+    assert statuses == [503, 200]
+    assert episode.turns[0].failure == Failed("no memory left", "sampler")
+    assert episode.failure is None
+
+
+def test_engines_that_are_gone_end_the_run() -> None:
+    async def work(gate: Served) -> Any:
+        async def die(request: Any) -> Any:
+            raise ClusterError("the engine died 4 times")
+
+        gate.sampler.sample = die  # type: ignore[method-assign]
+        return (await ask(gate)).status_code, gate.session.fatal
+
+    status, fatal = served(work)
+    assert status == 503
+    assert isinstance(fatal, ClusterError)
+
+
+def test_calls_that_are_still_under_way_fail_the_episode() -> None:
+    async def work(gate: Served) -> Any:
+        await ask(gate)
+        go = hold(gate)
+        late = asyncio.create_task(ask(gate))
+        await until(lambda: gate.session.num_served == 2)
+        episode = gate.close()
+        go.set()
+        return (await late).status_code, episode
+
+    status, episode = served(work)
+    assert status == 401
+    assert len(episode.turns) == 1
+    assert episode.failure is not None
+    assert "2 calls were served and 1 recorded" in episode.failure.reason
+
+
+@pytest.mark.slow
+def test_a_thousand_episodes_at_once() -> None:
+    """In one process, two calls each, every record its own."""
+
+    async def work(gate: Served) -> Any:
+        others = [gate.another(f"t/{number}") for number in range(1000)]
+        limits = httpx.Limits(max_connections=100)
+
+        async def play(http: Any, one: Served, number: int) -> None:
+            headers = {"authorization": f"Bearer {one.agents.key}"}
+            for _ in range(2):
+                body = {**CHAT, "messages": [{"role": "user", "content": str(number)}]}
+                answer = await http.post(gate.gateway.url + PATH, json=body, headers=headers)
+                assert answer.status_code == 200
+
+        async with httpx.AsyncClient(limits=limits, timeout=600) as http:
+            await asyncio.gather(*(play(http, one, n) for n, one in enumerate(others)))
+        return [one.close() for one in others]
+
+    episodes = served(work)
+    for number, episode in enumerate(episodes):
+        assert [turn.messages[0].content for turn in episode.turns] == [str(number)] * 2
+        assert episode.failure is None

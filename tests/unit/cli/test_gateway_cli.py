@@ -1,0 +1,71 @@
+"""`pettingllms gateway` serves a program, shows what its roles say, and leaves a record."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from typer.testing import CliRunner
+
+from pettingllms.cli.main import app
+from pettingllms.errors import ConfigError
+from pettingllms.types import read_episodes
+from servers import serving
+
+
+def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
+    with serving(lambda body: f"heard {body['messages'][-1]['content']}") as upstream:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "pettingllms", "gateway",
+                "--role", f"planner={upstream.url}#tiny/model", "--role", f"worker={upstream.url}",
+                "--rule", "worker:system=You work", "--price", "planner=1,2",
+                "--out", str(tmp_path / "seen"),
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "COLUMNS": "160"},
+        )  # fmt: skip
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if line.startswith("Ctrl-C"):
+                break
+        url = re.findall(r"OPENAI_BASE_URL=(\S+)", said)[0]
+        key = re.findall(r"OPENAI_API_KEY=(\S+)", said)[0]
+        for model, system in (("planner", "x"), ("any", "You work")):
+            chat = [{"role": "system", "content": system}, {"role": "user", "content": "hello"}]
+            request = urllib.request.Request(  # noqa: S310 - a test's own server
+                f"{url}/chat/completions",
+                json.dumps({"model": model, "messages": chat}).encode(),
+                {"authorization": f"Bearer {key}"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - the same
+                assert json.load(answer)["choices"][0]["message"]["content"] == "heard hello"
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert "heard hello" in rest
+    assert re.search(r"planner\W+1\W+0", rest)
+    assert key not in rest
+    (episode,) = read_episodes(tmp_path / "seen" / "episodes.jsonl")
+    assert [turn.role for turn in episode.turns] == ["planner", "worker"]
+
+
+def test_wrong_options_say_what_is_wrong() -> None:
+    for words, problem in (
+        ([], "no --role"),
+        (["--role", "planner"], "with both sides"),
+        (["--role", "a=m", "--rule", "a:colour=red"], "not system, header or model"),
+    ):
+        result = CliRunner().invoke(app, ["gateway", *words])
+        assert isinstance(result.exception, ConfigError)
+        assert problem in str(result.exception)

@@ -1,0 +1,246 @@
+"""Chats go on from the ids that were sampled; rewritten ones begin anew, and say so."""
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from gateways import Served, prompt_of, say_hello, served
+from pettingllms.gateway.bounds import Bounds
+from pettingllms.gateway.calls import ChatMessage
+from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.session import Limits
+from pettingllms.gateway.templates import Template
+from pettingllms.inference.http import JsonRenderer
+from pettingllms.inference.scripted import ByteRenderer, text_ids
+from pettingllms.seats import Seat
+from pettingllms.types import SampleRequest
+from toys import AnsweringSampler
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+CALL = '<tool_call>{"name":"look","arguments":{"at":"door","n":1}}</tool_call>'
+
+
+async def ask(
+    gate: Served, http: httpx.AsyncClient, messages: list[Any], role: str = "worker", **more: Any
+) -> dict[str, Any]:
+    access = gate.agents.openai(role)
+    answer = await http.post(
+        f"{access['base_url']}/chat/completions",
+        json={"model": "m", "messages": messages, **more},
+        headers={"authorization": f"Bearer {access['api_key']}"},
+    )
+    assert answer.status_code == 200, answer.text
+    message: dict[str, Any] = answer.json()["choices"][0]["message"]
+    return message
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def test_a_chat_that_goes_on_begins_with_the_ids_that_were_sampled() -> None:
+    async def work(gate: Served) -> Any:
+        async with httpx.AsyncClient() as http:
+            chat = [user("one")]
+            chat += [await ask(gate, http, chat), user("two")]
+            chat += [await ask(gate, http, chat), user("three")]
+            await ask(gate, http, chat)
+        return gate.close()
+
+    episode = served(work)
+    first, second, third = episode.turns
+    assert [turn.extends for turn in episode.turns] == [None, 0, 1]
+    for before, after in ((first, second), (second, third)):
+        seen = np.concatenate([before.prompt_ids, before.response_ids])
+        assert after.prompt_ids[: len(seen)].tolist() == seen.tolist()
+    assert [step.metrics["new_segment"] for step in episode.steps] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("edit", ["reply", "question", "cut", "system", "tools", "role"])
+def test_a_chat_that_was_rewritten_begins_a_new_segment(edit: str) -> None:
+    async def work(gate: Served) -> Any:
+        async with httpx.AsyncClient() as http:
+            chat: list[Any] = [{"role": "system", "content": "s"}, user("one")]
+            chat += [await ask(gate, http, chat), user("two")]
+            more: dict[str, Any] = {}
+            match edit:
+                case "reply":
+                    chat[2] = {**chat[2], "content": chat[2]["content"] + "!"}
+                case "question":
+                    chat[1] = user("other")
+                case "cut":
+                    del chat[1]
+                case "system":
+                    chat[0]["content"] = "t"
+                case "tools":
+                    more = {"tools": [TOOL]}
+            await ask(gate, http, chat, "planner" if edit == "role" else "worker", **more)
+        return gate.close()
+
+    episode = served(work)
+    assert episode.turns[1].extends is None
+    assert episode.steps[1].metrics["new_segment"] == 1
+
+
+def test_a_called_tool_stays_as_it_was_written() -> None:
+    """The program sends the call back with its own spacing, and the prompt keeps the model's."""
+    answers = iter([f"I look. {CALL}", "done"])
+
+    async def work(gate: Served) -> Any:
+        async with httpx.AsyncClient() as http:
+            chat = [user("one")]
+            reply = await ask(gate, http, chat, tools=[TOOL])
+            (call,) = reply["tool_calls"]
+            arguments = json.dumps(json.loads(call["function"]["arguments"]), indent=3)
+            call["function"]["arguments"] = arguments
+            result = {"role": "tool", "tool_call_id": call["id"], "content": "a cat"}
+            await ask(gate, http, [*chat, reply, result], tools=[TOOL])
+        return gate.close(), prompt_of(gate.sampler.requests[1])
+
+    episode, prompt = served(work, answer=lambda *_: next(answers))
+    assert episode.turns[1].extends == 0
+    assert f"I look. {CALL}\n<user>\n<tool_response>\na cat\n" in prompt
+
+
+def test_a_reply_that_was_cut_goes_on_with_its_end_put_in() -> None:
+    class Ended(ByteRenderer):
+        end = "|"
+
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            chat = "".join(f"<{m['role']}>{m['content']}|\n" for m in messages)
+            return chat + "<assistant>" * opens
+
+    async def work(gate: Served) -> Any:
+        async with httpx.AsyncClient() as http:
+            chat = [user("one")]
+            reply = await ask(gate, http, chat, max_tokens=5)
+            whole = await ask(gate, http, [*chat, reply, user("on")])
+            await ask(gate, http, [*chat, reply, user("on"), whole, user("more")])
+        return gate.close(), [prompt_of(request) for request in gate.sampler.requests]
+
+    def answer(request: SampleRequest, number: int) -> str:
+        return "hello there|"
+
+    episode, prompts = served(work, answer=answer, renderer=Ended())
+    assert [turn.extends for turn in episode.turns] == [None, 0, 1]
+    assert prompts[1] == "<user>one|\n<assistant>hello|\n<user>on|\n<assistant>"
+    assert prompts[2] == prompts[1] + "hello there|\n<user>more|\n<assistant>"
+
+
+def test_templates_that_change_what_stood_before_are_named() -> None:
+    class Trims(ByteRenderer):
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            last = len(messages) - 1
+            kept = [
+                {**m, "content": ""} if m["role"] == "assistant" and at < last else m
+                for at, m in enumerate(messages)
+            ]
+            return super().chat_text(kept, tools, opens)
+
+    class Decorates(ByteRenderer):
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            text = super().chat_text(messages, tools, opens)
+            return text.replace("<assistant>\nIt", "<assistant>\n<think></think>It")
+
+    class Joins(ByteRenderer):
+        def text_ids(self, text: str, alone: bool = False) -> Any:
+            return text_ids(text.replace("'clock.\n", "*"))
+
+    class Forgets(ByteRenderer):
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            last = len(messages) - 1
+            kept = [
+                {**m, "content": m["content"].split("</think>")[-1]} if at < last else m
+                for at, m in enumerate(messages)
+            ]
+            return super().chat_text(kept, tools, opens)
+
+    assert Template(ByteRenderer()).fault == ""
+    assert not Template(ByteRenderer()).drops_thoughts
+    assert Template(Forgets()).fault == ""
+    assert Template(Forgets()).drops_thoughts
+    said: list[str] = []
+    gateway = Gateway(said.append)
+    seats = [Seat(name, AnsweringSampler(say_hello), kind()) for name, kind in
+             (("good", ByteRenderer), ("trims", Trims), ("forgets", Forgets))]  # fmt: skip
+    gateway.check({seat.policy: seat for seat in seats})
+    assert ["'trims'" in said[0], "'forgets'" in said[1], len(said)] == [True, True, 2]
+    assert "changes what stands before" in Template(Trims()).fault
+    assert "in another way" in Template(Decorates()).fault
+    assert "tokenizer joins" in Template(Joins()).fault
+    assert "whole chats" in Template(JsonRenderer()).fault
+
+
+def test_a_template_with_tools_of_its_own_is_given_them() -> None:
+    class Tooled(ByteRenderer):
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            named = "".join(f"[{tool['function']['name']}]" for tool in tools)
+            chat = [{**m, "content": m["content"] + str(m.get("tool_calls", ""))} for m in messages]
+            return named + super().chat_text(chat, tools, opens)
+
+    assert Template(Tooled()).has_tools
+    assert not Template(ByteRenderer()).has_tools
+    shown, tools = Template(Tooled()).shown([ChatMessage("user", "x")], [], None)
+    assert (shown, tools) == ([ChatMessage("user", "x")], [])
+
+
+async def converse(gate: Served, http: httpx.AsyncClient, number: int) -> int:
+    rng = random.Random(number)
+    more = {"tools": [TOOL]} if rng.random() < 0.5 else {}
+    chat, num_kept = [user(f"chat {number}")], 0
+    for _ in range(rng.randrange(1, 5)):
+        reply = await ask(gate, http, chat, **more)
+        if rng.random() < 0.2:
+            await asyncio.gather(*(ask(gate, http, chat, **more) for _ in range(2)))
+        rewrites = rng.random() < 0.2
+        if rewrites:
+            reply = {"role": "assistant", "content": f"better {rng.random()}"}
+        chat.append(reply)
+        chat += [
+            {"role": "tool", "tool_call_id": call["id"], "content": "a cat"}
+            for call in reply.get("tool_calls", [])
+        ]
+        chat.append(user(f"on {rng.random()}"))
+        num_kept += not rewrites
+    await ask(gate, http, chat, **more)
+    return num_kept
+
+
+def test_two_hundred_random_conversations_are_recorded_as_the_engine_saw_them() -> None:
+    """With tools, edits and parallel calls; the oracle keeps the true text of every chat."""
+
+    def answer(request: SampleRequest, number: int) -> str:
+        rng = random.Random(request.seed)
+        if "<tools>" in prompt_of(request) and rng.random() < 0.5:
+            return f"so {rng.random()} {CALL}"
+        return f"said  {rng.random()}\n"
+
+    async def work(gate: Served) -> Any:
+        async with httpx.AsyncClient(limits=httpx.Limits(max_connections=20)) as http:
+            kept = [await converse(gate, http, number) for number in range(200)]
+        return gate.close(), gate.sampler.requests, sum(kept)
+
+    episode, requests, num_kept = served(
+        work, answer=answer, bounds=Bounds(calls_per_second=1e6), limits=Limits(max_calls=10**6)
+    )
+    seen = {request.prompt_ids.tobytes() for request in requests}
+    assert len(episode.turns) == len(requests) > 500
+    assert episode.failure is None
+    for turn in episode.turns:
+        assert turn.prompt_ids.tobytes() in seen
+        assert turn.failure is None
+        assert len(turn.logprobs) == len(turn.response_ids)
+        if turn.extends is not None:
+            before = episode.turns[turn.extends]
+            ids = np.concatenate([before.prompt_ids, before.response_ids])
+            assert turn.prompt_ids[: len(ids)].tolist() == ids.tolist()
+            added = bytes(turn.prompt_ids[len(ids) :].tolist()).decode()
+            assert added.startswith("\n<user>\n")
+            assert added.endswith("\n<assistant>\n")
+    num_extending = sum(turn.extends is not None for turn in episode.turns)
+    assert num_extending >= num_kept > 200

@@ -1,0 +1,73 @@
+"""Spans say who spoke and how much; what was said only if asked, and never a secret."""
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk")
+
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gateways import Served, served
+from pettingllms.gateway.counts import Price, count_roles
+from pettingllms.gateway.spans import Spans, redacted
+
+SECRET = "correct-horse-battery"  # noqa: S105 - of this test alone
+
+
+def exported(with_text: bool) -> Any:
+    exporter = InMemorySpanExporter()
+
+    async def work(gate: Served) -> Any:
+        import httpx
+
+        spans = Spans(exporter, with_text)
+        gate.session.watch = lambda call, answered, start, end: spans.add(
+            gate.session, call, answered, start, end
+        )
+        access = gate.agents.openai("planner")
+        said = f"the password is {SECRET}, the key {access['api_key']}"
+        async with httpx.AsyncClient() as http:
+            for _ in range(2):
+                await http.post(
+                    f"{access['base_url']}/chat/completions",
+                    json={"model": "m", "messages": [{"role": "user", "content": said}]},
+                    headers={"authorization": f"Bearer {access['api_key']}"},
+                )
+        spans.close()
+        return gate.close(), access["api_key"]
+
+    episode, key = served(work)
+    return exporter.get_finished_spans(), episode, key
+
+
+def test_a_span_has_role_and_tokens() -> None:
+    spans, episode, _ = exported(with_text=False)
+    assert len(spans) == 2
+    attributes = spans[0].attributes
+    assert spans[0].name == "chat m"
+    assert attributes["gen_ai.agent.name"] == "planner"
+    assert attributes["gen_ai.usage.input_tokens"] == len(episode.turns[0].prompt_ids)
+    assert attributes["gen_ai.usage.output_tokens"] == len(episode.turns[0].response_ids)
+    assert spans[0].end_time > spans[0].start_time
+    assert SECRET not in json.dumps(dict(attributes))
+
+
+def test_secrets_are_taken_out_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", SECRET)
+    spans, _, key = exported(with_text=True)
+    text = spans[0].attributes["gen_ai.input.messages"]
+    assert "the password is [secret], the key [key]" in text
+    assert key not in text
+    assert redacted("abc", ["b"]) == "a[secret]c"
+
+
+def test_roles_are_counted_with_their_cost() -> None:
+    _, episode, _ = exported(with_text=False)
+    (count,) = count_roles(episode.turns, {"planner": Price(1.0, 2.0)})
+    prompt, reply = (sum(len(getattr(t, name)) for t in episode.turns)
+                     for name in ("prompt_ids", "response_ids"))  # fmt: skip
+    assert (count.role, count.num_calls, count.num_failed) == ("planner", 2, 0)
+    assert (count.num_prompt_tokens, count.num_reply_tokens) == (prompt, reply)
+    assert count.cost == pytest.approx((prompt + 2 * reply) / 1e6)

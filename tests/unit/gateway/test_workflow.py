@@ -1,0 +1,173 @@
+"""A program's play is an episode like any other: algorithms and the loop take it as it is."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pettingllms.algos.grpo import Grpo
+from pettingllms.config import RewardConfig, RolloutConfig, parse_config
+from pettingllms.envs import Workflow
+from pettingllms.errors import ConfigError, ForkError
+from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.stage import Play, Stage
+from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.rollout import Seat, Worker
+from pettingllms.types import (
+    Episode,
+    SampleRequest,
+    Scored,
+    episode_from_json,
+    episode_to_json,
+)
+from programs import Broken, Commanded, Paying, Plain, Two, play
+from toys import AnsweringSampler
+
+FILE = Path(__file__).parents[2] / "programs.py"
+
+
+@pytest.mark.parametrize("kind", [Two, Plain])
+def test_a_play_is_an_episode_that_algorithms_take(kind: type[Workflow[Any]]) -> None:
+    episodes = play(kind())
+    assert [episode.id for episode in episodes] == [
+        "train-0/0", "train-0/1", "train-1/0", "train-1/1",
+    ]  # fmt: skip
+    for episode in episodes:
+        assert episode.failure is None
+        assert [turn.role for turn in episode.turns] == ["a", "b", "b"]
+        assert [turn.extends for turn in episode.turns] == [None, None, 1]
+        assert [turn.policy for turn in episode.turns] == ["p_a", "p_b", "p_b"]
+        assert [step.turns for step in episode.steps] == [(0,), (1,), (2,)]
+        assert isinstance(episode.steps[-1].rewards.team, Scored)
+        assert episode.success == {"a": True, "b": True}
+        back = episode_from_json(episode_to_json(episode))
+        assert [turn.extends for turn in back.turns] == [None, None, 1]
+    one, other = episodes[:2]
+    assert one.turns[0].text != other.turns[0].text, "samples of one task differ by chance"
+    groups = Grpo().assign(episodes)
+    assert len(groups) == 2
+    assert all(turn.advantage is not None for e in episodes for turn in e.turns)
+
+
+def test_the_same_seed_gives_the_same_plays() -> None:
+    first, second = (
+        [turn.text for episode in play(Two()) for turn in episode.turns] for _ in range(2)
+    )
+    assert first == second
+
+
+def test_a_command_finds_its_roles_in_its_environment() -> None:
+    (episode,) = play(Commanded(), num_tasks=1, num_samples=1)
+    assert episode.failure is None
+    assert [turn.role for turn in episode.turns] == ["a", "b"]
+    assert episode.turns[0].messages[0].content == "train-0"
+
+
+def test_rewards_come_in_three_levels_while_the_program_runs() -> None:
+    (episode,) = play(Paying(), num_tasks=1, num_samples=1)
+    assert episode.failure is None
+    first, second = (step.rewards for step in episode.steps)
+    assert first.process == {"a": Scored(0.25)}
+    assert second.agent == {"b": Scored(0.5)}
+    assert second.team == Scored(1.125)
+
+
+def test_a_broken_program_fails_its_episode_and_no_other() -> None:
+    ended = threading.Event()
+
+    def answer(request: SampleRequest, number: int) -> str:
+        return "fine"
+
+    class Slow(AnsweringSampler):
+        async def sample(self, request: SampleRequest) -> Any:
+            if request.task_id == "leaves" and request.role == "b":
+                Broken.held.set()
+                await asyncio.sleep(1)
+                ended.set()
+            return await super().sample(request)
+
+    async def run() -> dict[str, Episode]:
+        workflow = Broken()
+        seats = {r: Seat(f"p_{r}", Slow(answer), ByteRenderer()) for r in workflow.roles}
+        config = RolloutConfig(type="linear", num_samples=1)
+        gateway, stage = await Gateway.start(lambda _: None), Stage()
+        stage.start()
+        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
+        episodes: list[Episode] = []
+        await worker.run(workflow.tasks("train"), 5, episodes.append)
+        assert not len(gateway.keys)
+        await asyncio.to_thread(ended.wait, 10)
+        await gateway.stop()
+        stage.stop()
+        return {episode.task.id: episode for episode in episodes}
+
+    found = asyncio.run(run())
+    reasons = {name: str(e.failure and e.failure.reason) for name, e in found.items()}
+    assert "raised RuntimeError: out of luck" in reasons["raises"]
+    assert "no reply by any role" in reasons["silent"]
+    assert "nothing was paid" in reasons["unpaid"]
+    assert "no such role: zoe" in reasons["stray"]
+    assert "no luck" in reasons["exits"]
+    assert "calls were served" in reasons["leaves"]
+    assert all(turn.failure for episode in found.values() for turn in episode.turns)
+
+
+def test_limits_of_the_rollout_cut_a_program() -> None:
+    (episode,) = play(Two(), 1, num_samples=1, max_steps=2)
+    assert episode.failure is not None
+    assert "rollout.max_steps" in episode.failure.reason
+    assert episode.failure.owner == "limit"
+    (episode,) = play(Two(), 1, num_samples=1, max_episode_tokens=5)
+    assert episode.failure is not None
+    assert "rollout.max_episode_tokens" in episode.failure.reason
+
+
+def test_algorithms_that_need_more_than_a_workflow_has_are_refused_at_the_start() -> None:
+    base = {
+        "env": {"id": f"{FILE}:Two"},
+        "policies": {"p": {"kind": "lora", "model": "m"}},
+    }
+    for algo in ("at_grpo", "counterfactual", "remove_role"):
+        with pytest.raises(ConfigError, match="needs an environment that can fork"):
+            parse_config({**base, "algo": {"type": algo}})
+    with pytest.raises(ConfigError, match="which does not show it"):
+        parse_config({**base, "algo": {"type": "mappo"}})
+    for algo in ("grpo", "dr_mas", "rloo", "magrpo", "reinforce_pp", "rae", "ppo", "vdn", "qmix"):
+        assert parse_config({**base, "algo": {"type": algo}}).roles == {"a": "p", "b": "p"}
+    with pytest.raises(ConfigError, match="no solo form"):
+        parse_config({**base, "env": {"id": f"{FILE}:Two", "solo": True}, "algo": {"type": "grpo"}})
+    guided = {**base, "env": {"id": f"{FILE}:Two", "guided": True}, "algo": {"type": "grpo"}}
+    with pytest.raises(ConfigError, match="inference.guided = true"):
+        parse_config(guided)
+    assert parse_config({**guided, "inference": {"guided": True}}).env.guided  # type: ignore[attr-defined]
+    with pytest.raises(ForkError, match="pettingllms train"):
+        Two().reset(Two().tasks("train")[0], 0)
+
+
+def test_the_loop_trains_a_workflow_unchanged(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from fakes import train_with_fakes
+
+    config = parse_config(
+        {
+            "env": {"id": f"{FILE}:Two"},
+            "algo": {"type": "dr_mas"},
+            "policies": {n: {"kind": "lora", "model": "m"} for n in ("one", "two", "still")[:2]},
+            "roles": {"a": "one", "b": "two"},
+            "rollout": {"num_tasks": 2, "num_samples": 2},
+            "train": {"num_steps": 2, "save_every": 2, "eval_every": 2},
+        }
+    )
+
+    def answer(request: SampleRequest, number: int, weights: int) -> str:
+        return f"{request.role}{request.seed % 97}w{weights}"
+
+    run = train_with_fakes(config, tmp_path / "run", answer)
+    assert run.weights == {"one": 2, "two": 2}
+    assert run.watched.metrics[2]["roles"]["b"]["num_turns"] == 8
+    assert run.watched.metrics[2]["rollout"]["failed_episodes"] == 0
+    assert run.watched.metrics[2]["roles"]["a"]["eval_success"] == 1
