@@ -9,8 +9,11 @@ from typing import Any
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RunConfig, to_toml
+from pettingllms.config.judge import RULE
 from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.judge import Hall, Voice, judge_all, make_judges
+from pettingllms.judge.rule import RuleJudge
 from pettingllms.league import rotations
 from pettingllms.rollout import Seat, Worker
 from pettingllms.runs.summary import Summary, summarize
@@ -45,6 +48,36 @@ def _rotated_seats(
     }
 
 
+async def _judge(
+    config: RunConfig,
+    env: Environment[Any, Any],
+    tasks: Sequence[Task],
+    episodes: Sequence[Episode],
+    stand_in: str,
+) -> None:
+    """Judge without an engine: the environment's rule stands in for judges that need one."""
+    section, rule = config.judge, RuleJudge.Config(kind=RULE)
+    judges = {n: rule if section.spoken(n) else judge for n, judge in section.judges.items()}
+    section = section.model_copy(update={"judges": judges})
+    references: list[Episode] = []
+    if section.against == "reference":
+        learn = config.trained_policies()
+        roles = {r: section.reference if n in learn else n for r, n in config.roles.items()}
+        seats = scripted_seats(config.model_copy(update={"roles": roles}), env, stand_in)
+        rollout = config.rollout.model_copy(
+            update={"type": "linear", "num_samples": section.num_references}
+        )
+        worker = Worker(env, seats, rollout, config.reward)
+        await worker.run(tasks, config.seed, references.append)
+    made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
+    share = config.rollout.max_failure_share
+    await judge_all(episodes, references, section, made, share)
+
+
+def _no_voice(policy: str) -> Voice:
+    raise AssertionError(policy)  # a rule stands in for whoever would speak
+
+
 def collect(
     config: RunConfig,
     folder: Path,
@@ -70,6 +103,8 @@ def collect(
     asyncio.run(worker.run(tasks, config.seed, deliver))
     place = {task.id: at for at, task in enumerate(tasks)}
     episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
+    if config.judge.is_on:
+        asyncio.run(_judge(config, env, tasks, episodes, stand_in))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)
     folder.mkdir(parents=True, exist_ok=True)

@@ -176,15 +176,19 @@ async def evaluate_team(
     rollout = config.rollout.model_copy(
         update={"type": "linear", "num_samples": config.eval.num_samples}
     )
+    seed = derive_seed(config.seed, "eval")
     episodes: list[Episode] = await team.play(
         tasks,
-        derive_seed(config.seed, "eval"),
+        seed,
         rollout,
         config.eval.temperature,
         progress,
         env=team.test_env,
         lineups={task.id: lineup for task in tasks} if lineup else {},
     )
+    if config.judge.is_on:
+        played = {task.id: lineup for task in tasks} if lineup else {}
+        await team.judge(episodes, tasks, seed, played, team.test_env, against_nobody=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(out, episodes)

@@ -19,6 +19,7 @@ from pettingllms.evaluate import (
     team_distances,
     written_out,
 )
+from pettingllms.judge import Verdicts
 from pettingllms.league import Snapshot, make_league, rotations
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.collapse import Guards, what_to_do
@@ -66,6 +67,7 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
             episodes = await _unless(stop, run.sample())
             if episodes is None:
                 break
+            await run.judge(episodes)
             await run.value(episodes)
             run.credit(episodes)
             learnt = await run.learn(episodes)
@@ -170,6 +172,16 @@ class Run:
                 lineups=self._lineups,
             )
 
+    async def judge(self, episodes: list[Episode]) -> None:
+        """Let a judge pay for what plays came to, now that all of them are there."""
+        self._verdicts = Verdicts()
+        if self._config.judge.is_on:
+            seed = derive_seed(self._config.seed, "step", self._step)
+            with self._phase("judging"):
+                self._verdicts = await self._team.judge(episodes, self._tasks, seed, self._lineups)
+        for alarm in self._verdicts.alarms:
+            self._watcher.say(f"ALARM {alarm}")
+
     async def value(self, episodes: list[Episode]) -> None:
         """Let critics say what they expected, for algorithms that ask."""
         if "values" in self._algorithm.needs:
@@ -181,6 +193,8 @@ class Run:
         groups = self._algorithm.assign(episodes)
         self._metrics: Metrics = episode_metrics(episodes, self._config, self._team.versions)
         self._metrics["rollout"]["num_groups"] = float(len(groups))
+        if self._verdicts.metrics:
+            self._metrics["judge"] = self._verdicts.metrics
         alarm = failure_alarm(episodes, self._config)
         if alarm is not None:
             self._watcher.say(f"ALARM {alarm}")
@@ -244,6 +258,8 @@ class Run:
             scores = await evaluate_team(self._team)
         for role, score in scores.items():
             found = {"eval_success": score.avg.value, "eval_failed": float(score.num_failed)}
+            if self._config.judge.is_on and score.reward is not None:
+                found["eval_reward"] = score.reward
             self._metrics["roles"][role] |= found
             if score.num_failed:
                 self._watcher.say(f"evaluation: {score.num_failed} plays of '{role}' failed")

@@ -29,6 +29,7 @@ from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.judge import Hall, Judge, Verdicts, Voice, judge_all, make_judges
 from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.batches import Item, items_of, joints_of
 from pettingllms.learners.files import FOR_LEARNERS
@@ -66,6 +67,7 @@ class Team:
         self._renderers: dict[str, Renderer] = {}
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
+        self._judges: dict[str, Judge] = {}
 
     @classmethod
     async def start(
@@ -89,6 +91,8 @@ class Team:
         )
         if sampling:
             team._take_seats(models)
+            hall = Hall(team.env.rule, team._voice, seed=config.seed)
+            team._judges = make_judges(config.judge, hall)
         return team
 
     async def stop(self) -> None:
@@ -179,6 +183,70 @@ class Team:
         place = {task.id: at for at, task in enumerate(tasks)}
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes
+
+    async def judge(
+        self,
+        episodes: Sequence[Episode],
+        tasks: Sequence[Task],
+        seed: int,
+        lineups: Mapping[str, Lineup] = NO_LINEUPS,
+        env: Environment[Any, Any] | None = None,
+        against_nobody: bool = False,
+    ) -> Verdicts:
+        """Let the judge of [judge] pay for what episodes laid before it; they were played from
+        these tasks and this seed. `against_nobody`: answers to one task are not compared."""
+        config = self.config.judge
+        if not config.is_on:
+            return Verdicts()
+        if against_nobody and config.against == "group":
+            config = config.model_copy(update={"against": "score"})
+        references = await self._play_references(tasks, seed, lineups, env)
+        share = self.config.rollout.max_failure_share
+        return await judge_all(episodes, references, config, self._judges, share)
+
+    async def _play_references(
+        self,
+        tasks: Sequence[Task],
+        seed: int,
+        lineups: Mapping[str, Lineup],
+        env: Environment[Any, Any] | None,
+    ) -> list[Episode]:
+        """The same tasks, with the reference in the place of all that learn."""
+        config = self.config.judge
+        if config.against != "reference":
+            return []
+        learn = self.config.trained_policies()
+        replaced = {
+            task.id: {
+                role: config.reference if name in learn else name
+                for role, name in lineups.get(task.id, self.config.roles).items()
+            }
+            for task in tasks
+        }
+        rollout = self.config.rollout.model_copy(
+            update={"type": "linear", "num_samples": config.num_references}
+        )
+        return await self.play(tasks, seed, rollout, env=env, lineups=replaced)
+
+    def _voice(self, name: str) -> Voice:
+        """A policy of this run as a judge's voice."""
+        policy = self.config.policies[name]
+        assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
+        has_engine = not isinstance(policy, ApiPolicy)
+
+        async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float]:
+            (found,) = await self.reply_logprobs(name, [(messages, replies)])
+            return found
+
+        renderer = self._renderers[name]
+        return Voice(
+            policy=name,
+            sampler=self._samplers[name],
+            renderer=renderer,
+            temperature=policy.temperature,
+            read=read if has_engine else None,
+            special=renderer.special if isinstance(renderer, ChatRenderer) else (),
+        )
 
     def seat(
         self,

@@ -4,6 +4,7 @@ from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.guard import GuardConfig
+from pettingllms.config.judge import JudgeConfig, OneJudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
 from pettingllms.config.overrides import apply_overrides
@@ -21,10 +22,12 @@ __all__ = [
     "EvalConfig",
     "GuardConfig",
     "InferenceConfig",
+    "JudgeConfig",
     "LeagueConfig",
     "LearnerConfig",
     "LogConfig",
     "LossConfig",
+    "OneJudgeConfig",
     "PolicyConfig",
     "RewardConfig",
     "RolloutConfig",
