@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
+from pettingllms.cluster.bench import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
@@ -177,6 +178,7 @@ async def evaluate_team(
         update={"type": "linear", "num_samples": config.eval.num_samples}
     )
     seed = derive_seed(config.seed, "eval")
+    lineups = {task.id: lineup for task in tasks} if lineup else {}
     episodes: list[Episode] = await team.play(
         tasks,
         seed,
@@ -184,11 +186,11 @@ async def evaluate_team(
         config.eval.temperature,
         progress,
         env=team.test_env,
-        lineups={task.id: lineup for task in tasks} if lineup else {},
+        lineups=lineups,
     )
     if config.judge.is_on:
-        played = {task.id: lineup for task in tasks} if lineup else {}
-        await team.judge(episodes, tasks, seed, played, team.test_env, against_nobody=True)
+        played = Played(tasks, seed, lineups, team.test_env)
+        await team.judge(episodes, played, by_score=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(out, episodes)

@@ -116,6 +116,8 @@ ENVIRONMENTS = Registry(
         "search-v1": "pettingllms.envs.search:Search",
         "verilog-v1": "pettingllms.envs.verilog:Verilog",
         "story-v1": "pettingllms.envs.story:Story",
+        "debugging-v1": "pettingllms.envs.debugging:Debugging",
+        "knowledge-v1": "pettingllms.envs.knowledge:Knowledge",
     },
     libraries={
         "openspiel": "pettingllms.envs.libraries.openspiel:OpenSpielGame",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from pettingllms.algos import make_algorithm_for
+from pettingllms.cluster.bench import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
@@ -178,7 +179,9 @@ class Run:
         if self._config.judge.is_on:
             seed = derive_seed(self._config.seed, "step", self._step)
             with self._phase("judging"):
-                self._verdicts = await self._team.judge(episodes, self._tasks, seed, self._lineups)
+                self._verdicts = await self._team.judge(
+                    episodes, Played(self._tasks, seed, self._lineups)
+                )
         for alarm in self._verdicts.alarms:
             self._watcher.say(f"ALARM {alarm}")
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pettingllms.cluster.bench import Bench, Played
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
@@ -29,7 +30,7 @@ from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.judge import Hall, Judge, Verdicts, Voice, judge_all, make_judges
+from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.batches import Item, items_of, joints_of
 from pettingllms.learners.files import FOR_LEARNERS
@@ -67,7 +68,6 @@ class Team:
         self._renderers: dict[str, Renderer] = {}
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
-        self._judges: dict[str, Judge] = {}
 
     @classmethod
     async def start(
@@ -91,8 +91,7 @@ class Team:
         )
         if sampling:
             team._take_seats(models)
-            hall = Hall(team.env.rule, team._voice, seed=config.seed)
-            team._judges = make_judges(config.judge, hall)
+            team._bench = Bench(config, team.env.rule, team.voice, team.play)
         return team
 
     async def stop(self) -> None:
@@ -185,67 +184,28 @@ class Team:
         return episodes
 
     async def judge(
-        self,
-        episodes: Sequence[Episode],
-        tasks: Sequence[Task],
-        seed: int,
-        lineups: Mapping[str, Lineup] = NO_LINEUPS,
-        env: Environment[Any, Any] | None = None,
-        against_nobody: bool = False,
+        self, episodes: Sequence[Episode], played: Played, by_score: bool = False
     ) -> Verdicts:
-        """Let the judge of [judge] pay for what episodes laid before it; they were played from
-        these tasks and this seed. `against_nobody`: answers to one task are not compared."""
-        config = self.config.judge
-        if not config.is_on:
-            return Verdicts()
-        if against_nobody and config.against == "group":
-            config = config.model_copy(update={"against": "score"})
-        references = await self._play_references(tasks, seed, lineups, env)
-        share = self.config.rollout.max_failure_share
-        return await judge_all(episodes, references, config, self._judges, share)
+        """Let the judge of [judge] pay for what episodes laid before it. `by_score`: answers to one
+        task are not compared with each other."""
+        return await self._bench.judge(episodes, played, by_score)
 
-    async def _play_references(
-        self,
-        tasks: Sequence[Task],
-        seed: int,
-        lineups: Mapping[str, Lineup],
-        env: Environment[Any, Any] | None,
-    ) -> list[Episode]:
-        """The same tasks, with the reference in the place of all that learn."""
-        config = self.config.judge
-        if config.against != "reference":
-            return []
-        learn = self.config.trained_policies()
-        replaced = {
-            task.id: {
-                role: config.reference if name in learn else name
-                for role, name in lineups.get(task.id, self.config.roles).items()
-            }
-            for task in tasks
-        }
-        rollout = self.config.rollout.model_copy(
-            update={"type": "linear", "num_samples": config.num_references}
-        )
-        return await self.play(tasks, seed, rollout, env=env, lineups=replaced)
-
-    def _voice(self, name: str) -> Voice:
+    def voice(self, name: str) -> Voice:
         """A policy of this run as a judge's voice."""
-        policy = self.config.policies[name]
+        policy, renderer = self.config.policies[name], self._renderers[name]
         assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
-        has_engine = not isinstance(policy, ApiPolicy)
 
         async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float]:
             (found,) = await self.reply_logprobs(name, [(messages, replies)])
             return found
 
-        renderer = self._renderers[name]
         return Voice(
             policy=name,
             sampler=self._samplers[name],
             renderer=renderer,
             temperature=policy.temperature,
-            read=read if has_engine else None,
-            special=renderer.special if isinstance(renderer, ChatRenderer) else (),
+            read=None if isinstance(policy, ApiPolicy) else read,
+            special=getattr(renderer, "special", ()),
         )
 
     def seat(

@@ -108,7 +108,8 @@ async def _meet_each_other(court: Court, entries: Sequence[Entry]) -> None:
 
 async def _tournament(court: Court, group: Sequence[Entry]) -> None:
     """Let a group's answers meet, and give each the share of others that it would beat."""
-    found = await _play_tournament(court, group)
+    troubles: list[str] = []
+    found = await _play_tournament(court, group, troubles)
     met = {player for comparison in found for player in (comparison.one, comparison.other)}
     fitted = strengths(len(group), found, court.config.prior)
     expected = fitted.expected()
@@ -116,14 +117,16 @@ async def _tournament(court: Court, group: Sequence[Entry]) -> None:
         if at in met:
             entry.verdict, entry.doubt = Scored(float(expected[at])), float(fitted.deviations[at])
         else:
-            why = "no comparison gave a verdict" if len(group) > 1 else "nobody to compare with"
+            why = troubles[0] if troubles else "nobody to compare it with"
             entry.verdict = Failed(why, "judge")
 
 
-async def _play_tournament(court: Court, group: Sequence[Entry]) -> list[Comparison]:
+async def _play_tournament(
+    court: Court, group: Sequence[Entry], troubles: list[str]
+) -> list[Comparison]:
     rounds = court.config.rounds
     if not rounds or len(group) < 3:
-        return await _play_round(court, group, round_robin(len(group)))
+        return await _play_round(court, group, round_robin(len(group)), troubles)
     rng = random.Random(derive_seed("swiss", *(entry.exhibit.answer for entry in group)))
     points = [0.0] * len(group)
     met: set[Pair] = set()
@@ -131,7 +134,7 @@ async def _play_tournament(court: Court, group: Sequence[Entry]) -> list[Compari
     for _ in range(rounds):
         pairs = swiss_round(points, met, rng)
         met.update(pairs)
-        for comparison in await _play_round(court, group, pairs):
+        for comparison in await _play_round(court, group, pairs, troubles):
             points[comparison.one] += comparison.won
             points[comparison.other] += 1 - comparison.won
             found.append(comparison)
@@ -139,10 +142,12 @@ async def _play_tournament(court: Court, group: Sequence[Entry]) -> list[Compari
 
 
 async def _play_round(
-    court: Court, group: Sequence[Entry], pairs: Sequence[Pair]
+    court: Court, group: Sequence[Entry], pairs: Sequence[Pair], troubles: list[str]
 ) -> list[Comparison]:
+    """What the pairs' comparisons came to; why those failed that did goes to `troubles`."""
     asked = (court.compare(group[one].exhibit, group[other].exhibit) for one, other in pairs)
     verdicts = await asyncio.gather(*asked)
+    troubles += [verdict.reason for verdict in verdicts if isinstance(verdict, Failed)]
     return [
         Comparison(one, other, verdict.value)
         for (one, other), verdict in zip(pairs, verdicts, strict=True)
