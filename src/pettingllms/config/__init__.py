@@ -1,5 +1,6 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
+from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
@@ -16,6 +17,7 @@ from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 __all__ = [
     "AlgoConfig",
     "ClusterConfig",
+    "CompanyConfig",
     "CriticConfig",
     "CurriculumConfig",
     "EnvConfig",

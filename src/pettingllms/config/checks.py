@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pettingllms.config.company import CompanyConfig, company_problems, seat_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.judge import JudgeConfig, judge_problems, part_problems
@@ -36,7 +37,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     if both:
         league: LeagueConfig = sections.get("league", LeagueConfig())
         judge: JudgeConfig = sections.get("judge", JudgeConfig())
-        beside = [*league.exploiters, *judge.policies()]
+        company: CompanyConfig = sections.get("company", CompanyConfig())
+        beside = [*league.exploiters, *judge.policies(), *company.policies()]
         problems += _check_policies(sections["roles"], sections["policies"], beside)
     if {"policies", "train"} <= sections.keys():
         problems += schedule_problems(sections["policies"], sections["train"])
@@ -46,6 +48,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
     problems += _check_league(sections, env)
     problems += _check_judge(sections, env)
+    problems += _check_company(sections, env)
     problems += _check_reference(sections)
     if env is None:
         return problems
@@ -213,6 +216,14 @@ def _check_league(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
         yield from league_problems(league, roles, policies, inference.engine)
     if "league" in sections and env is not None:
         yield from anchor_problems(sections["league"], env)
+
+
+def _check_company(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
+    needed = {"company", "roles", "policies", "league", "rollout", "inference"}
+    if needed <= sections.keys():
+        yield from company_problems(sections)
+    if "company" in sections and env is not None:
+        yield from seat_problems(sections["company"], env)
 
 
 def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:

@@ -135,9 +135,6 @@ def judge_problems(
     for name in judge.named():
         if name not in known:
             yield f"judge: no judge is called '{name}'; {nearest(name, known)}"
-    for name in judge.judges:
-        if name not in judge.named():
-            yield f"judge.judges.{name}: is asked by nobody; name it, or remove it"
     yield from _voice_problems(judge, policies)
     if judge.against == "group" and rollout.num_samples < 2:
         yield (

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
@@ -143,6 +144,8 @@ class RunConfig(Section):
     """How long a run goes on."""
     league: LeagueConfig = LeagueConfig()
     """Whom a policy meets that plays itself."""
+    company: CompanyConfig = CompanyConfig()
+    """Who sits with those that learn, and how that changes."""
     curriculum: CurriculumConfig = CurriculumConfig()
     """How tasks get harder."""
     eval: EvalConfig = EvalConfig()
@@ -192,8 +195,9 @@ class RunConfig(Section):
         return frozenset(n for n, policy in self.policies.items() if policy.kind in TRAINED_KINDS)
 
     def played_policies(self) -> frozenset[str]:
-        """Names of the policies that speak at all: in a role, as an exploiter, or as a judge."""
-        return frozenset([*self.roles.values(), *self.league.exploiters, *self.judge.policies()])
+        """Names of the policies that speak at all: in a role, or beside those that do."""
+        beside = (*self.league.exploiters, *self.judge.policies(), *self.company.policies())
+        return frozenset([*self.roles.values(), *beside])
 
     def learning(self, step: int) -> frozenset[str]:
         """Names of the policies that learn in this very step."""

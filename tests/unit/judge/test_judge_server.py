@@ -139,7 +139,7 @@ def test_the_key_is_in_no_file_no_message_and_no_failure(
     def telltale(body: dict[str, Any]) -> Any:
         return 500, {"error": f"Authorization was Bearer {CANARY}"}
 
-    run, rewards = trained(tmp_path / "run", telltale, num_tries=1)
+    run, rewards = trained(tmp_path / "run", telltale, num_tries=1, seconds=30.0)
     assert all(isinstance(reward, Failed) for reward in rewards)
     assert all("[key]" in reward.reason for reward in rewards)
     printed = capfd.readouterr()

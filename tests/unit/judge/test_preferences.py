@@ -269,7 +269,6 @@ def test_trees_are_judged_at_the_ends_of_their_branches(tmp_path: Path) -> None:
         ({"by": "rule", "held_out": "rule"}, "cannot watch itself"),
         ({"by": "x", "judges": {"x": {"kind": "llm", "policy": "p"}}}, "'p' learns"),
         ({"by": "x", "judges": {"x": {"kind": "llm", "policy": "q"}}}, "no policy is called 'q'"),
-        ({"by": "rule", "judges": {"x": {"kind": "rule"}}}, "is asked by nobody"),
         ({"by": "x", "judges": {"x": {"kind": "rule", "part": "plot"}}}, "has no such part"),
         ({"by": "x", "judges": {"x": {"kind": "lmm"}}}, "no judge is called 'lmm'"),
         ({"held_out": "x"}, "by names no judge"),
