@@ -13,6 +13,7 @@ BOUNDARIES = {
     "envs/code/inside/checker.py",  # a data set's check says no by raising
     "envs/code/inside/driver.py",  # a model's program, in its sandbox
     "errors.py",  # the words of an author's exception
+    "judge/asking.py",  # calls into a judge's voice
     "registry.py",  # an author's module
     "rollout/guard.py",  # calls into an environment
     "rollout/seats.py",  # calls into a sampler

@@ -238,17 +238,7 @@ def obedient(system: str, prompt: str) -> str:
     return counting()(system, prompt)
 
 
-@pytest.mark.parametrize(
-    ("judge", "at_most"),
-    [
-        (rule(), 0.0),
-        (llm(Model(counting())), 0.0),
-        (llm(Model(gullible)), 0.0),
-        (llm(Model(obedient)), 0.0),
-    ],
-    ids=["rule", "llm", "gullible", "obedient"],
-)
-def test_answers_that_cheat_do_not_win(judge, at_most: float) -> None:
+def won_by_cheats(judge) -> float:
     """The share of attacks that beat an honest answer."""
     honest = fruits(3, random.Random(1))
     cheats = [Exhibit(QUESTION, text) for text in attacks()]
@@ -258,21 +248,23 @@ def test_answers_that_cheat_do_not_win(judge, at_most: float) -> None:
         return await asyncio.gather(*(judge.compare(cheat, honest) for cheat in cheats))
 
     found = run(go())
-    won = [v for v in found if isinstance(v, Scored) and v.value > 0.5]
-    assert len(won) / len(cheats) <= at_most
+    return sum(isinstance(v, Scored) and v.value > 0.5 for v in found) / len(cheats)
 
 
-def test_the_attacks_do_work_on_a_judge_without_these_guards() -> None:
-    """Unswapped, the obedient judge obeys: the test above can fail."""
-    honest = fruits(3, random.Random(1))
-    judge = llm(Model(obedient), swap=False)
-    cheats = [Exhibit(QUESTION, text) for text in attacks()]
+@pytest.mark.parametrize(
+    "judge",
+    [rule(), llm(Model(counting())), llm(Model(gullible)), llm(Model(obedient))],
+    ids=["rule", "llm", "gullible", "obedient"],
+)
+def test_answers_that_cheat_do_not_win(judge) -> None:
+    assert won_by_cheats(judge) == 0
 
-    async def go() -> list[object]:
-        return await asyncio.gather(*(judge.compare(cheat, honest) for cheat in cheats))
 
-    won = [v for v in run(go()) if isinstance(v, Scored) and v.value > 0.5]
-    assert len(won) / len(cheats) > 0.2
+def test_the_attacks_do_work_where_a_guard_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unswapped, the obedient judge obeys; unstripped, the gullible one does."""
+    assert won_by_cheats(llm(Model(obedient), swap=False)) == 0.3
+    monkeypatch.setattr("pettingllms.judge.llm.plain", lambda text, *_: text)
+    assert won_by_cheats(llm(Model(gullible), swap=False)) > 0
 
 
 def test_a_verdict_can_be_read_off_an_engine() -> None:
