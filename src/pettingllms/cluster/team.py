@@ -68,6 +68,7 @@ class Team:
         self._renderers: dict[str, Renderer] = {}
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
+        self._bench: Bench  # made once policies have a voice
 
     @classmethod
     async def start(

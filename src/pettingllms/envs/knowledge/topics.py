@@ -52,8 +52,9 @@ def make_topic(world_seed: int, seed: int, num_facts: int) -> Topic:
     world, rng = make_world(world_seed), random.Random(derive_seed("knowledge", seed))
     kind = rng.choice(sorted(world.names))
     thing = rng.choice(world.names[kind])
-    phrase, asked, facts = thing, [], []
-    known = {thing}
+    phrase, known = thing, {thing}
+    asked: list[str] = []
+    facts: list[Fact] = []
     while len(facts) < num_facts:
         used = {(fact.subject, fact.relation) for fact in facts}
         ways = [
