@@ -151,14 +151,12 @@ class Company:
         return found
 
     def _is_over(self, step: int) -> bool:
-        phase = self.config.phases[self.phase]
         if self.phase + 1 >= len(self.config.phases):
             return False
-        full = len(self.recent) >= self.config.window
-        too_good = phase.until_reward is not None and full
-        return step == phase.until_step or (
-            too_good and phase.until_reward is not None and fmean(self.recent) >= phase.until_reward
-        )
+        phase = self.config.phases[self.phase]
+        if phase.until_reward is None or len(self.recent) < self.config.window:
+            return step == phase.until_step
+        return step == phase.until_step or fmean(self.recent) >= phase.until_reward
 
     def _recover(self, switch: Switch, reward: float) -> None:
         if switch.recovered_after is not None:
