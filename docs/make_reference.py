@@ -9,8 +9,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pettingllms.config import PolicyConfig, RunConfig
+from pettingllms.config.company import PhaseConfig
 from pettingllms.experiments.spec import Experiment, Floor
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
@@ -38,6 +39,11 @@ def reference() -> str:
             for library in ENVIRONMENTS.libraries
         ),
         *(table(f'[algo], type = "{n}"', ALGORITHMS.load(n).Config) for n in ALGORITHMS.names()),
+        *(
+            table(f'[judge.judges.NAME], kind = "{n}"', JUDGES.load(n).Config)
+            for n in JUDGES.names()
+        ),
+        table("[[company.phases]]", PhaseConfig),
         *experiment_tables(),
     ]
     return "\n\n".join(parts) + "\n"

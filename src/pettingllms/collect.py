@@ -9,9 +9,13 @@ from typing import Any
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RunConfig, to_toml
+from pettingllms.config.judge import RULE
+from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.league import rotations
+from pettingllms.judge import Hall, Voice, judge_all, make_judges
+from pettingllms.judge.rule import RuleJudge
+from pettingllms.league import SCRIPT, Lineup, make_company, rotations
 from pettingllms.rollout import Seat, Worker
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.types import Episode, Task, write_episodes
@@ -25,24 +29,62 @@ def scripted_seats(
     config: RunConfig, env: Environment[Any, Any], stand_in: str
 ) -> Mapping[str, Seat]:
     """Seats for every role without an engine: policies that need one are played by a stand-in."""
-    trained = config.trained_policies()
-    seats = {}
-    for role, name in config.roles.items():
-        policy = config.policies[name]
-        player = policy.player if policy.kind == "scripted" else stand_in
-        sampler = ScriptedSampler(env, player)
-        seats[role] = Seat(name, sampler, ByteRenderer(), name in trained, sees_state=True)
-    return seats
+    return {role: _seat(config, env, name, stand_in) for role, name in config.roles.items()}
 
 
-def _rotated_seats(
-    config: RunConfig, seats: Mapping[str, Seat], tasks: Sequence[Task]
+def _seat(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: str) -> Seat:
+    policy = config.policies.get(name)
+    if name.startswith(SCRIPT):
+        player = name.removeprefix(SCRIPT)
+    else:
+        player = policy.player if isinstance(policy, ScriptedPolicy) else stand_in
+    trained = name in config.trained_policies()
+    return Seat(name, ScriptedSampler(env, player), ByteRenderer(), trained, sees_state=True)
+
+
+def _other_seats(
+    config: RunConfig, env: Environment[Any, Any], tasks: Sequence[Task], stand_in: str
 ) -> dict[str, Mapping[str, Seat]]:
-    by_policy = {seat.policy: seat for seat in seats.values()}
+    """Seats of tasks that are played by others than whom [roles] names."""
+    lineups: Mapping[str, Lineup] = {}
+    if config.company.is_on:
+        lineups = make_company(config, {}).lineups(1, tasks)
+    elif config.rollout.rotate:
+        lineups = rotations(config.roles, tasks, 0)
     return {
-        task: {role: by_policy[name] for role, name in lineup.items()}
-        for task, lineup in rotations(config.roles, tasks, 0).items()
+        task: {role: _seat(config, env, name, stand_in) for role, name in lineup.items()}
+        for task, lineup in lineups.items()
     }
+
+
+async def _judge(
+    config: RunConfig,
+    env: Environment[Any, Any],
+    tasks: Sequence[Task],
+    episodes: Sequence[Episode],
+    stand_in: str,
+) -> None:
+    """Judge without an engine: the environment's rule stands in for judges that need one."""
+    section, rule = config.judge, RuleJudge.Config(kind=RULE)
+    judges = {n: rule if section.spoken(n) else judge for n, judge in section.judges.items()}
+    section = section.model_copy(update={"judges": judges})
+    references: list[Episode] = []
+    if section.against == "reference":
+        learn = config.trained_policies()
+        roles = {r: section.reference if n in learn else n for r, n in config.roles.items()}
+        seats = scripted_seats(config.model_copy(update={"roles": roles}), env, stand_in)
+        rollout = config.rollout.model_copy(
+            update={"type": "linear", "num_samples": section.num_references}
+        )
+        worker = Worker(env, seats, rollout, config.reward)
+        await worker.run(tasks, config.seed, references.append)
+    made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
+    share = config.rollout.max_failure_share
+    await judge_all(episodes, references, section, made, share)
+
+
+def _no_voice(policy: str) -> Voice:
+    raise AssertionError(policy)  # a rule stands in for whoever would speak
 
 
 def collect(
@@ -59,7 +101,7 @@ def collect(
     env = make_env_for(config.env)
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
     seats = scripted_seats(config, env, stand_in)
-    others = _rotated_seats(config, seats, tasks) if config.rollout.rotate else {}
+    others = _other_seats(config, env, tasks, stand_in)
     worker = Worker(env, seats, config.rollout, config.reward, others)
     episodes: list[Episode] = []
 
@@ -70,6 +112,8 @@ def collect(
     asyncio.run(worker.run(tasks, config.seed, deliver))
     place = {task.id: at for at, task in enumerate(tasks)}
     episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
+    if config.judge.is_on:
+        asyncio.run(_judge(config, env, tasks, episodes, stand_in))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)
     folder.mkdir(parents=True, exist_ok=True)

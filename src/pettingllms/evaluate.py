@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
+from pettingllms.cluster.bench import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
 from pettingllms.envs import make_test_env
 from pettingllms.envs.base import Environment
 from pettingllms.errors import CheckpointError, ConfigError
-from pettingllms.league import SCRIPT, Lineup
+from pettingllms.league import SCRIPT, Company, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
@@ -163,28 +164,48 @@ async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
     }
 
 
+async def evaluate_company(team: "Team", company: Company) -> dict[int, float]:
+    """The learners' reward with the company of each phase so far, by its number from 0."""
+    found: dict[int, float] = {}
+    for phase in range(company.phase + 1):
+        scores = await evaluate_team(team, company=(company, phase))
+        rewards = [scores[role].reward for role in company.learners]
+        paid = [reward for reward in rewards if reward is not None]
+        if paid:
+            found[phase] = mean(paid)
+    return found
+
+
 async def evaluate_team(
     team: "Team",
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
     lineup: Lineup | None = None,
+    company: tuple[Company, int] | None = None,
 ) -> dict[str, RoleScore]:
     """Play test tasks with the weights that the team has now, by whom [roles] or the lineup
-    names."""
+    names, or with the company of a phase."""
     config = team.config
     tasks = eval_tasks(team.test_env, config.eval)
     rollout = config.rollout.model_copy(
         update={"type": "linear", "num_samples": config.eval.num_samples}
     )
+    seed = derive_seed(config.seed, "eval")
+    lineups = {task.id: lineup for task in tasks} if lineup else {}
+    if company is not None:
+        lineups = company[0].lineups_of(company[1], tasks)
     episodes: list[Episode] = await team.play(
         tasks,
-        derive_seed(config.seed, "eval"),
+        seed,
         rollout,
         config.eval.temperature,
         progress,
         env=team.test_env,
-        lineups={task.id: lineup for task in tasks} if lineup else {},
+        lineups=lineups,
     )
+    if config.judge.is_on:
+        played = Played(tasks, seed, lineups, team.test_env)
+        await team.judge(episodes, played, by_score=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(out, episodes)

@@ -1,4 +1,4 @@
-"""The tables of environments and algorithms by name.
+"""The tables of environments, algorithms and judges by name.
 
 A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
 `package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
@@ -115,6 +115,9 @@ ENVIRONMENTS = Registry(
         "sql-v1": "pettingllms.envs.sql:Sql",
         "search-v1": "pettingllms.envs.search:Search",
         "verilog-v1": "pettingllms.envs.verilog:Verilog",
+        "story-v1": "pettingllms.envs.story:Story",
+        "debugging-v1": "pettingllms.envs.debugging:Debugging",
+        "knowledge-v1": "pettingllms.envs.knowledge:Knowledge",
     },
     libraries={
         "openspiel": "pettingllms.envs.libraries.openspiel:OpenSpielGame",
@@ -142,5 +145,15 @@ ALGORITHMS = Registry(
         "mappo": "pettingllms.algos.mappo:Mappo",
         "vdn": "pettingllms.algos.vdn:Vdn",
         "qmix": "pettingllms.algos.qmix:Qmix",
+    },
+)
+
+JUDGES = Registry(
+    "judge",
+    "Judge",
+    {
+        "rule": "pettingllms.judge.rule:RuleJudge",
+        "llm": "pettingllms.judge.llm:LlmJudge",
+        "panel": "pettingllms.judge.panel:Panel",
     },
 )

@@ -1,37 +1,43 @@
 """The loop: sample, credit, learn, publish, evaluate, save."""
 
 import asyncio
-import signal
-import threading
 import time
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from pettingllms.algos import make_algorithm_for
+from pettingllms.cluster.bench import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
 from pettingllms.evaluate import (
     evaluate_anchors,
+    evaluate_company,
     evaluate_team,
     start_weights,
     team_distances,
     written_out,
 )
-from pettingllms.league import Snapshot, make_league, rotations
+from pettingllms.judge import Verdicts
+from pettingllms.league import (
+    Snapshot,
+    make_company,
+    make_league,
+    mean_reward,
+    rotations,
+)
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.collapse import Guards, what_to_do
 from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.interrupt import stop_on_interrupt, unless
 from pettingllms.runs.ledger import Ledger
 from pettingllms.runs.metrics import Metrics, episode_metrics, failure_alarm, flatten
 from pettingllms.runs.summary import learner_tokens
 from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
-
-ResultT = TypeVar("ResultT")
 
 
 class Watcher(Protocol):
@@ -58,14 +64,15 @@ def train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
 
 
 async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
-    run, stop = Run(config, folder, watcher), _stop_on_interrupt(watcher)
+    run, stop = Run(config, folder, watcher), stop_on_interrupt(watcher.say)
     try:
         await run.start()
         while not run.is_over:
             run.begin(run.state.step + 1)
-            episodes = await _unless(stop, run.sample())
+            episodes = await unless(stop, run.sample())
             if episodes is None:
                 break
+            await run.judge(episodes)
             await run.value(episodes)
             run.credit(episodes)
             learnt = await run.learn(episodes)
@@ -132,7 +139,8 @@ class Run:
     async def _meet(self, saved: Mapping[str, Mapping[str, bytes]]) -> None:
         """Make the league, or take it up, with every snapshot at its table."""
         self._league = make_league(self._config, self.state.league)
-        for snapshot in self._league.pool:
+        self._company = make_company(self._config, self.state.company)
+        for snapshot in self._snapshots:
             name, policy, version = snapshot.name, snapshot.policy, snapshot.version
             await self._team.opponents.load(name, policy, version, saved.get(name))
             self._team.marks[name] = snapshot.mark
@@ -153,6 +161,8 @@ class Run:
         self._algorithm.policies = self._learning
         self._tasks = self._ledger.take(self._config.rollout.num_tasks)
         self._lineups = self._league.lineups(step, self._tasks)
+        if self._config.company.is_on:
+            self._lineups = self._company.lineups(step, self._tasks)
         if self._config.rollout.rotate and not self._config.league.is_on:
             done = self._ledger.num_done
             self._lineups = rotations(self._config.roles, self._tasks, done)
@@ -170,6 +180,18 @@ class Run:
                 lineups=self._lineups,
             )
 
+    async def judge(self, episodes: list[Episode]) -> None:
+        """Let a judge pay for what plays came to, now that all of them are there."""
+        self._verdicts = Verdicts()
+        if self._config.judge.is_on:
+            seed = derive_seed(self._config.seed, "step", self._step)
+            with self._phase("judging"):
+                self._verdicts = await self._team.judge(
+                    episodes, Played(self._tasks, seed, self._lineups)
+                )
+        for alarm in self._verdicts.alarms:
+            self._watcher.say(f"ALARM {alarm}")
+
     async def value(self, episodes: list[Episode]) -> None:
         """Let critics say what they expected, for algorithms that ask."""
         if "values" in self._algorithm.needs:
@@ -181,6 +203,8 @@ class Run:
         groups = self._algorithm.assign(episodes)
         self._metrics: Metrics = episode_metrics(episodes, self._config, self._team.versions)
         self._metrics["rollout"]["num_groups"] = float(len(groups))
+        if self._verdicts.metrics:
+            self._metrics["judge"] = self._verdicts.metrics
         alarm = failure_alarm(episodes, self._config)
         if alarm is not None:
             self._watcher.say(f"ALARM {alarm}")
@@ -217,23 +241,41 @@ class Run:
             self._metrics["policies"][policy]["version"] = float(version)
 
     async def enrol(self, episodes: list[Episode]) -> None:
-        """Let the league know how its games ended, and take snapshots when it is time."""
+        """Let league and company know how plays ended, and take snapshots when it is time."""
+        reward = self._config.reward
+        if self._config.company.is_on:
+            paid = mean_reward(episodes, self._company.learners, reward)
+            await self._take_snapshots(self._step)
+            self._metrics["company"] = self._company.record(self._step, paid)
+            if "switched" in self._metrics["company"]:
+                self._watcher.say(
+                    f"company changes after step {self._step}: phase {self._company.phase + 1}"
+                )
         if not self._config.league.is_on:
             return
-        reward = self._config.reward
         scores = self._league.record(self._tasks, self._lineups, episodes, reward)
         await self._take_snapshots(self._step)
         self._metrics["league"] = {**scores, **self._league.metrics()}
 
     async def _take_snapshots(self, step: int) -> None:
         for policy in self._league.members if self._league.is_due(step) else ():
-            version = self._team.versions[policy]
-            name = Snapshot(policy, step, version).name
-            mark = await self._team.opponents.take(name, policy, version)
-            self._team.marks[name] = mark
-            for gone in self._league.enrol(Snapshot(policy, step, version, mark)):
+            for gone in self._league.enrol(await self._snapshot(policy, step)):
                 await self._team.opponents.drop(gone.name)
                 del self._team.marks[gone.name]
+        for policy in self._company.due(step):
+            self._company.pool.append(await self._snapshot(policy, step))
+
+    async def _snapshot(self, policy: str, step: int) -> Snapshot:
+        """Freeze a policy as it is now, at the table."""
+        version = self._team.versions[policy]
+        name = Snapshot(policy, step, version).name
+        mark = await self._team.opponents.take(name, policy, version)
+        self._team.marks[name] = mark
+        return Snapshot(policy, step, version, mark)
+
+    @property
+    def _snapshots(self) -> list[Snapshot]:
+        return [*self._league.pool, *self._company.pool]
 
     async def evaluate(self) -> None:
         """Measure success on tasks that are never trained on, every so often."""
@@ -244,6 +286,8 @@ class Run:
             scores = await evaluate_team(self._team)
         for role, score in scores.items():
             found = {"eval_success": score.avg.value, "eval_failed": float(score.num_failed)}
+            if self._config.judge.is_on and score.reward is not None:
+                found["eval_reward"] = score.reward
             self._metrics["roles"][role] |= found
             if score.num_failed:
                 self._watcher.say(f"evaluation: {score.num_failed} plays of '{role}' failed")
@@ -252,6 +296,10 @@ class Run:
                 measured = await evaluate_anchors(self._team)
             for policy, numbers in measured.items():
                 self._metrics["policies"][policy] |= numbers
+        if self._config.company.is_on:
+            with self._phase("playing earlier company"):
+                rewards = await evaluate_company(self._team, self._company)
+            self._metrics["company"] |= self._company.compare(rewards)
         if self._tree is None:
             return
         with self._phase("measuring"):
@@ -273,6 +321,7 @@ class Run:
             level=self._curriculum.level,
             recent=list(self._curriculum.recent),
             league=self._league.to_json() if self._config.league.is_on else {},
+            company=self._company.to_json() if self._config.company.is_on else {},
             num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
             guard=self._guards.state(),
             good=self._saved if self._guards.is_well and not signs else self.state.good,
@@ -323,7 +372,7 @@ class Run:
                 return
             for name in self._team.names():
                 writer.add(name, await self._team.saved(name))
-            for snapshot in self._league.pool:
+            for snapshot in self._snapshots:
                 if not writer.carry(snapshot.name):
                     writer.add(snapshot.name, await self._team.opponents.files(snapshot.name))
             writer.finish(self._config.train.keep_checkpoints)
@@ -335,31 +384,3 @@ class Run:
         start = time.perf_counter()
         yield
         self._seconds[name] = time.perf_counter() - start
-
-
-def _stop_on_interrupt(watcher: Watcher) -> asyncio.Event:
-    """Set by the first Ctrl-C; the second one ends the program where it is."""
-    stop = asyncio.Event()
-
-    def interrupt() -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        watcher.say("stopping: the run is saved first; Ctrl-C again stops at once")
-        stop.set()
-
-    if threading.current_thread() is threading.main_thread():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
-    return stop
-
-
-async def _unless(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:
-    """The result of work, or None if it was told to stop before."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return await working if working.done() else None
-    finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)

@@ -14,6 +14,7 @@ BOUNDARIES = {
     "envs/code/inside/driver.py",  # a model's program, in its sandbox
     "errors.py",  # the words of an author's exception
     "gateway/stage.py",  # somebody else's program
+    "judge/asking.py",  # calls into a judge's voice
     "registry.py",  # an author's module
     "rollout/guard.py",  # calls into an environment
     "seats.py",  # calls into a sampler

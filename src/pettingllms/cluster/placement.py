@@ -59,7 +59,9 @@ def engine_specs(
     """One engine for each replica of a model."""
     num_replicas = config.inference.num_replicas
     league = config.league
-    num_snapshots = league.max_snapshots if league.snapshot_every and group.adapters else 0
+    num_kept = league.max_snapshots if league.snapshot_every else 0
+    num_met = min(league.num_opponents, num_kept) + len(config.company.snapshots())
+    num_snapshots = num_kept + len(config.company.snapshots()) if group.adapters else 0
     return [
         EngineSpec(
             model=model,
@@ -68,7 +70,7 @@ def engine_specs(
             max_rank=max((policy.rank for policy in group.adapters.values()), default=0),
             num_adapters=len(group.adapters),
             num_snapshots=num_snapshots,
-            num_opponents=min(league.num_opponents, num_snapshots),
+            num_opponents=min(num_met, num_snapshots),
             device=device,
             cores=cores_of(at * num_replicas + number, num_groups * num_replicas),
             num_threads=max(1, usable_cores() // (num_groups * num_replicas)),

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pettingllms.cluster.bench import Bench, Played
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
@@ -32,6 +33,7 @@ from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.batches import Item, item_of, joints_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
@@ -71,6 +73,7 @@ class Team:
         self._stage: Stage | None = None
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
+        self._bench: Bench  # made once policies have a voice
 
     @classmethod
     async def start(
@@ -96,6 +99,7 @@ class Team:
             team._take_seats(models)
             if isinstance(team.env, Workflow):
                 await team._open_gateway()
+            team._bench = Bench(config, team.env.rule, team.voice, team.play)
         return team
 
     async def stop(self) -> None:
@@ -190,6 +194,31 @@ class Team:
         place = {task.id: at for at, task in enumerate(tasks)}
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes
+
+    async def judge(
+        self, episodes: Sequence[Episode], played: Played, by_score: bool = False
+    ) -> Verdicts:
+        """Let the judge of [judge] pay for what episodes laid before it. `by_score`: answers to one
+        task are not compared with each other."""
+        return await self._bench.judge(episodes, played, by_score)
+
+    def voice(self, name: str) -> Voice:
+        """A policy of this run as a judge's voice."""
+        policy, renderer = self.config.policies[name], self._renderers[name]
+        assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
+
+        async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float]:
+            (found,) = await self.reply_logprobs(name, [(messages, replies)])
+            return found
+
+        return Voice(
+            policy=name,
+            sampler=self._samplers[name],
+            renderer=renderer,
+            temperature=policy.temperature,
+            read=None if isinstance(policy, ApiPolicy) else read,
+            special=getattr(renderer, "special", ()),
+        )
 
     def seat(
         self,

@@ -1,9 +1,11 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
+from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.guard import GuardConfig
+from pettingllms.config.judge import JudgeConfig, OneJudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
 from pettingllms.config.overrides import apply_overrides
@@ -15,16 +17,19 @@ from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 __all__ = [
     "AlgoConfig",
     "ClusterConfig",
+    "CompanyConfig",
     "CriticConfig",
     "CurriculumConfig",
     "EnvConfig",
     "EvalConfig",
     "GuardConfig",
     "InferenceConfig",
+    "JudgeConfig",
     "LeagueConfig",
     "LearnerConfig",
     "LogConfig",
     "LossConfig",
+    "OneJudgeConfig",
     "PolicyConfig",
     "RewardConfig",
     "RolloutConfig",

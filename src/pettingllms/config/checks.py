@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pettingllms.config.company import CompanyConfig, company_problems, seat_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
+from pettingllms.config.judge import JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
@@ -34,7 +36,10 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     both = {"roles", "policies"} <= sections.keys()
     if both:
         league: LeagueConfig = sections.get("league", LeagueConfig())
-        problems += _check_policies(sections["roles"], sections["policies"], league.exploiters)
+        judge: JudgeConfig = sections.get("judge", JudgeConfig())
+        company: CompanyConfig = sections.get("company", CompanyConfig())
+        beside = [*league.exploiters, *judge.policies(), *company.policies()]
+        problems += _check_policies(sections["roles"], sections["policies"], beside)
     if {"policies", "train"} <= sections.keys():
         problems += schedule_problems(sections["policies"], sections["train"])
     if {"curriculum", "eval"} <= sections.keys():
@@ -42,6 +47,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     if {"algo", "critic", "reward"} <= sections.keys():
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
     problems += _check_league(sections, env)
+    problems += _check_judge(sections, env)
+    problems += _check_company(sections, env)
     problems += _check_reference(sections)
     if env is None:
         return problems
@@ -71,11 +78,11 @@ def resolve(config: RunConfig, env: Any) -> RunConfig:
         if critic.kind == "auto":
             kind = "model" if algorithm.one_critic() else "head"
             critic = critic.model_copy(update={"kind": kind})
-    return config.resolved(env.roles, rollout, critic)
+    return config.resolved(env.roles, rollout, critic, env.judged)
 
 
 def _check_policies(
-    roles: Mapping[str, str], policies: Mapping[str, Any], exploiters: Sequence[str]
+    roles: Mapping[str, str], policies: Mapping[str, Any], beside: Sequence[str]
 ) -> Iterator[str]:
     for role, policy in roles.items():
         if policy not in policies:
@@ -86,7 +93,7 @@ def _check_policies(
                 f"policies.{name}: a policy is also a folder, so its name is made of letters, "
                 "digits, '_', '-' and '.', and begins with none of the last two"
             )
-        if len(policies) > 1 and name not in roles.values() and name not in exploiters:
+        if len(policies) > 1 and name not in roles.values() and name not in beside:
             yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
 
 
@@ -215,6 +222,25 @@ def _check_league(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
         yield from league_problems(league, roles, policies, inference.engine)
     if "league" in sections and env is not None:
         yield from anchor_problems(sections["league"], env)
+
+
+def _check_company(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
+    needed = {"company", "roles", "policies", "league", "rollout", "inference"}
+    if needed <= sections.keys():
+        yield from company_problems(sections)
+    if "company" in sections and env is not None:
+        yield from seat_problems(sections["company"], env)
+
+
+def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
+    if "judge" in sections and env is not None:
+        yield from part_problems(sections["judge"], env)
+    needed = ("judge", "policies", "rollout", "algo")
+    if sections.keys() >= set(needed):
+        judge, policies, rollout, algo = (sections[name] for name in needed)
+        is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
+        judged = judge.is_on or (env is not None and env.judged)
+        yield from judge_problems(judge, policies, rollout, is_tree and judged)
 
 
 def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:

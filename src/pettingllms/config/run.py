@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
@@ -14,6 +15,7 @@ from pettingllms.config.engines import (
     LossConfig,
 )
 from pettingllms.config.guard import GuardConfig
+from pettingllms.config.judge import RULE, JudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
@@ -124,6 +126,8 @@ class RunConfig(Section):
     """Which policy plays which role. May be left out when there is one policy."""
     reward: RewardConfig = RewardConfig()
     """How the levels of reward are mixed."""
+    judge: JudgeConfig = JudgeConfig()
+    """Who says how good answers are, where nobody knows the truth."""
     rollout: RolloutConfig = RolloutConfig()
     """How episodes are played."""
     loss: LossConfig = LossConfig()
@@ -140,6 +144,8 @@ class RunConfig(Section):
     """How long a run goes on."""
     league: LeagueConfig = LeagueConfig()
     """Whom a policy meets that plays itself."""
+    company: CompanyConfig = CompanyConfig()
+    """Who sits with those that learn, and how that changes."""
     curriculum: CurriculumConfig = CurriculumConfig()
     """How tasks get harder."""
     eval: EvalConfig = EvalConfig()
@@ -158,13 +164,24 @@ class RunConfig(Section):
         env_roles: tuple[str, ...],
         rollout: dict[str, str],
         critic: CriticConfig | None = None,
+        judged: bool = False,
     ) -> Self:
-        """The same run with what was left to choose filled in; `rollout` has the keys of that."""
+        """The same run with what was left to choose filled in; `rollout` has the keys of that. An
+        environment that is `judged` has a judge."""
         only = next(iter(self.policies))
         roles = {role: self.roles.get(role, only) for role in env_roles}
         env = self.env_at(1).model_copy(update={"id": absolute(self.env.id)})
         played = self.rollout.model_copy(update=rollout)
-        update = {"env": env, "roles": roles, "rollout": played, "critic": critic}
+        judge = self.judge
+        if judged and not judge.is_on:
+            judge = judge.model_copy(update={"by": RULE})
+        update = {
+            "env": env,
+            "roles": roles,
+            "rollout": played,
+            "critic": critic,
+            "judge": judge,
+        }
         return self.model_copy(update=update)
 
     def gap_bound(self) -> float:
@@ -178,8 +195,9 @@ class RunConfig(Section):
         return frozenset(n for n, policy in self.policies.items() if policy.kind in TRAINED_KINDS)
 
     def played_policies(self) -> frozenset[str]:
-        """Names of the policies that are met in some game: in a role, or as an exploiter."""
-        return frozenset([*self.roles.values(), *self.league.exploiters])
+        """Names of the policies that speak at all: in a role, or beside those that do."""
+        beside = (*self.league.exploiters, *self.judge.policies(), *self.company.policies())
+        return frozenset([*self.roles.values(), *beside])
 
     def learning(self, step: int) -> frozenset[str]:
         """Names of the policies that learn in this very step."""

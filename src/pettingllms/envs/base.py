@@ -14,7 +14,17 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pettingllms.config import EnvConfig
 from pettingllms.errors import UnknownNameError, nearest
-from pettingllms.types import NO_REWARDS, Message, Rewards, Task, system, user
+from pettingllms.types import (
+    NO_REWARDS,
+    Exhibit,
+    Failed,
+    Message,
+    Reward,
+    Rewards,
+    Task,
+    system,
+    user,
+)
 
 StateT = TypeVar("StateT")
 ConfigT = TypeVar("ConfigT", bound=EnvConfig)
@@ -31,6 +41,9 @@ class StepResult(Generic[StateT]):
     state: StateT
     rewards: Rewards = NO_REWARDS
     metrics: Mapping[str, float] = field(default_factory=dict)
+    exhibits: Mapping[str, Exhibit] = field(default_factory=dict)
+    """What is laid before a judge, by role, or by `TEAM` for what all made together. What it says
+    is paid in this step, at the level of agent or team."""
 
 
 class Environment(ABC, Generic[StateT, ConfigT]):
@@ -51,6 +64,11 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     rollouts then play siblings on; without it, every step pays each role that acted in it."""
     can_fork: bool = True
     """False if two plays cannot go on from one state."""
+    judged: bool = False
+    """True if what a play is worth is for a judge to say: without one that is configured, the
+    environment's own rule is the judge."""
+    rule_parts: tuple[str, ...] = ()
+    """What the rule looks at, by names that a judge may be told."""
     blocking: bool = False
     """True if a step waits for something outside, such as a process or a socket."""
 
@@ -97,6 +115,11 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """What a finished play came to, written alike wherever it is the same answer; None if this
         cannot be compared. Evaluation lets the answers of several plays vote."""
         return None
+
+    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+        """What the environment's own rule says of an exhibit, from 0 to 1: a judge that needs no
+        model. `part` is one of `rule_parts`; empty: all of them together."""
+        return Failed(f"'{self.id}' has no rule to judge by", "judge")
 
     def central(self, state: StateT) -> Sequence[Message]:
         """What a critic of the whole team is shown, and no role ever: all that the roles see, one

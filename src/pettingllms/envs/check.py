@@ -18,7 +18,7 @@ from pettingllms.envs.base import Environment, StepResult
 from pettingllms.errors import EnvContractError, describe
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Rewards, Task
+from pettingllms.types import TEAM, Exhibit, Failed, Message, Rewards, Scored, Task
 
 Env = Environment[Any, Any]
 ResultT = TypeVar("ResultT")
@@ -159,6 +159,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
         rival = {role: _reply(env, state, role, rng, not nonsense) for role in roles}
         result = _check_step(env, state, replies, rival)
         paid |= _check_rewards(env, roles, result.rewards)
+        paid |= _check_exhibits(env, result)
         script.append((replies, result))
         state = result.state
     else:
@@ -287,6 +288,28 @@ def _check_rewards(env: Env, acting: tuple[str, ...], rewards: object) -> set[st
             "late_rewards = True",
         )
     return paid
+
+
+def _check_exhibits(env: Env, result: StepResult[Any]) -> set[str]:
+    """Check what a step lays before a judge; give the roles that a judge would pay."""
+    for role, exhibit in result.exhibits.items():
+        if role not in (TEAM, *env.roles) or not isinstance(exhibit, Exhibit):
+            raise _Broken(
+                "bad-exhibit", f"for {role!r} a judge is shown {exhibit!r:.60}; give an Exhibit"
+            )
+        if json.loads(json.dumps(dict(exhibit.facts))) != exhibit.facts:
+            raise _Broken("bad-exhibit", f"facts for {role!r} change when written as JSON")
+        for part in ("", *env.rule_parts):
+            _check_verdict(_call(partial(env.rule, exhibit, part), "rule"))
+    return set(env.roles) if TEAM in result.exhibits else set(result.exhibits)
+
+
+def _check_verdict(verdict: object) -> None:
+    fits = isinstance(verdict, Scored) and 0 <= verdict.value <= 1
+    if not fits and not isinstance(verdict, Failed):
+        raise _Broken(
+            "bad-exhibit", f"the rule gave {verdict!r:.60}; give Scored from 0 to 1, or Failed"
+        )
 
 
 def _check_replays(env: Env, plays: list[_Play]) -> None:

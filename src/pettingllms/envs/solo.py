@@ -9,7 +9,7 @@ from typing import Any
 from pettingllms.config import EnvConfig
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Rewards, Task, total
+from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Task, total
 
 SOLO = "solo"
 
@@ -38,6 +38,8 @@ class AllSeats(Environment[SeatState, EnvConfig]):
         self.late_rewards = env.late_rewards
         self.can_fork = env.can_fork
         self.blocking = env.blocking
+        self.judged = env.judged
+        self.rule_parts = env.rule_parts
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -59,13 +61,17 @@ class AllSeats(Environment[SeatState, EnvConfig]):
     def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
         result = self.env.step(state.inner, {state.seat: replies[SOLO]})
         after = replace(state, inner=result.state, seat=self._mover(result.state, state.seat))
-        return StepResult(after, _as_solo(state.seat, [result]), result.metrics)
+        shown = _shown(state.seat, [result])
+        return StepResult(after, _as_solo(state.seat, [result]), result.metrics, shown)
 
     def success(self, state: SeatState, role: str) -> bool:
         return self.env.success(state.inner, state.seat)
 
     def answer(self, state: SeatState, role: str) -> str | None:
         return self.env.answer(state.inner, state.seat)
+
+    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+        return self.env.rule(exhibit, part)
 
     def redeal(self, state: SeatState, role: str, rng: random.Random) -> SeatState:
         return replace(state, inner=self.env.redeal(state.inner, state.seat, rng))
@@ -105,7 +111,8 @@ class OneSeat(AllSeats):
         state, own = self._step_once(state, {state.seat: replies[SOLO]})
         state, after = self._play_others(state)
         results = [own, *after]
-        return StepResult(state, _as_solo(state.seat, results), own.metrics)
+        shown = _shown(state.seat, results)
+        return StepResult(state, _as_solo(state.seat, results), own.metrics, shown)
 
     def _play_others(self, state: SeatState) -> tuple[SeatState, list[StepResult[Any]]]:
         results = []
@@ -134,6 +141,12 @@ def _as_solo(seat: str, results: Sequence[StepResult[Any]]) -> Rewards:
         agent={} if agent is None else {SOLO: agent},
         team=total(result.rewards.team for result in results),
     )
+
+
+def _shown(seat: str, results: Sequence[StepResult[Any]]) -> dict[str, Exhibit]:
+    """What a judge is shown of a seat, or of all seats together."""
+    found = [(role, one) for result in results for role, one in result.exhibits.items()]
+    return {TEAM if role == TEAM else SOLO: one for role, one in found if role in (TEAM, seat)}
 
 
 def _play_seat(

@@ -152,7 +152,7 @@ def planned_seeds(out: Path) -> list[int]:
 def _cell(
     config: RunConfig, column: Evaluation, folder: Path, words: Mapping[str, str]
 ) -> PlannedEvaluation:
-    data = config.model_dump(mode="json", exclude_none=True, exclude={"league"})
+    data = config.model_dump(mode="json", exclude_none=True, exclude={"league", "company"})
     source = f"evaluation '{column.name}'"
     distance = ["eval.distance=true"] if column.measure in DISTANCES else []
     evaluated = _parse(data, source, [*distance, *column.set], words)

@@ -38,6 +38,11 @@ class ChatRenderer:
         same: bool = self._tokenizer.get_vocab() == other._tokenizer.get_vocab()  # noqa: SLF001
         return same
 
+    @property
+    def special(self) -> tuple[str, ...]:
+        """What the tokenizer takes for more than text."""
+        return tuple(token.content for token in self._tokenizer.added_tokens_decoder.values())
+
     def render(self, messages: Sequence[Message]) -> Ids:
         """Ids of the prompt, up to where the reply begins."""
         return self._rendered(tuple(messages))

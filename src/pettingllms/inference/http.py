@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 AGAIN = (408, 409, 429, 500, 502, 503, 504)
 """Answers after which it is worth asking again."""
+FIRST_WAIT, MAX_WAIT = 0.5, 30.0
+"""Seconds before the second try, then twice as many each time; and the most that a server gets."""
 
 
 class JsonRenderer:
@@ -50,9 +52,13 @@ class HttpSampler:
         self._num_tries = num_tries
         self._free = asyncio.Semaphore(max_concurrent)
         self._client: httpx.AsyncClient | None = None
-        self._key = os.environ.get(policy.key, "") if policy.key else ""
+        self._key = os.environ.get(policy.key, "").strip() if policy.key else ""
         if policy.key and not self._key:
             raise ConfigError(f"policy at {policy.url}", [f"${policy.key} is not set"])
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise ConfigError(
+                f"policy at {policy.url}", [f"${policy.key} has signs that no header may hold"]
+            )
         parts = urlsplit(policy.url)
         if self._key and parts.scheme != "https" and parts.hostname not in LOOPBACK:
             raise ConfigError(
@@ -93,9 +99,10 @@ class HttpSampler:
             choice = answer["choices"][0]
             text = choice["message"]["content"] or ""
             finish: Finish = "length" if choice["finish_reason"] == "length" else "stop"
-        except (LookupError, TypeError) as error:
+            written = text_ids(text)
+        except (LookupError, TypeError, AttributeError) as error:
             return Failed(f"{self._url} gave no chat completion: {error!r}", "sampler")
-        return Sample(text_ids(text), None, 0, finish, _usage(answer))
+        return Sample(written, None, 0, finish, _usage(answer))
 
     async def _post(self, body: dict[str, Any]) -> Any:
         import httpx
@@ -103,20 +110,31 @@ class HttpSampler:
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=None, headers=self.headers)  # noqa: S113 - the
             # rollout's own deadline ends a request that takes too long
-        problem = ""
+        problem, wait = "", 0.0
         for number in range(self._num_tries):
+            await asyncio.sleep(wait)
+            wait = FIRST_WAIT * 2**number
             try:
                 answer = await self._client.post(self._url, json=body)
                 if answer.status_code == httpx.codes.OK:
                     return answer.json()
-                text = answer.text.replace(self._key, "[key]") if self._key else answer.text
-                problem = f"HTTP {answer.status_code}: {text[:200]}"
+                problem = f"HTTP {answer.status_code}: {answer.text}"
                 if answer.status_code not in AGAIN:
                     break
-            except httpx.TransportError as error:
-                problem = repr(error)
-            await asyncio.sleep(0.5 * 2**number)
-        raise SamplerError(f"{self._url} did not answer: {problem}")
+                wait = max(wait, _asked_to_wait(answer.headers.get("Retry-After", "")))
+            except (httpx.TransportError, ValueError) as error:
+                problem = repr(error)  # ValueError: what came was no JSON
+        raise SamplerError(f"{self._url} did not answer: {self._without_key(problem)[:200]}")
+
+    def _without_key(self, text: str) -> str:
+        """A server, or an error, may say what it was sent."""
+        return text.replace(self._key, "[key]") if self._key else text
+
+
+def _asked_to_wait(header: str) -> float:
+    """Seconds that a server asks to be left alone for, within reason."""
+    whole = header.isascii() and header.isdigit() and len(header) < 6
+    return min(MAX_WAIT, float(header)) if whole else 0.0
 
 
 def _usage(answer: Any) -> Usage | None:

@@ -1,6 +1,8 @@
 """Leagues: whom a policy meets, who won, and how good everybody is. Plain data, no engine."""
 
-from pettingllms.league.league import SCRIPT, League, make_league
+from pettingllms.config.company import SCRIPT
+from pettingllms.league.company import Company, make_company, mean_reward
+from pettingllms.league.league import League, make_league
 from pettingllms.league.payoff import Payoff
 from pettingllms.league.pool import Snapshot
 from pettingllms.league.ratings import Rating, Ratings
@@ -8,6 +10,7 @@ from pettingllms.league.seating import Lineup, duel, rotated, rotations
 
 __all__ = [
     "SCRIPT",
+    "Company",
     "League",
     "Lineup",
     "Payoff",
@@ -15,7 +18,9 @@ __all__ = [
     "Ratings",
     "Snapshot",
     "duel",
+    "make_company",
     "make_league",
+    "mean_reward",
     "rotated",
     "rotations",
 ]

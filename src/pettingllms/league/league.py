@@ -16,6 +16,7 @@ from typing import Any
 
 from pettingllms.algos.credit import mean
 from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config.company import SCRIPT
 from pettingllms.config.league import LeagueConfig
 from pettingllms.league.payoff import Payoff, result_of
 from pettingllms.league.pool import Snapshot, draw, thinned
@@ -24,8 +25,6 @@ from pettingllms.league.seating import Lineup, duel
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 
-SCRIPT = "script:"
-"""Before the name of a scripted player; no policy's name has a colon."""
 KINDS = ("snapshots", "anchors", "exploiters", "self")
 
 

@@ -11,7 +11,7 @@ from pettingllms.envs import Environment, StepResult
 from pettingllms.rollout.guard import Guard
 from pettingllms.seats import NO_IDS, Question, Seat, ask
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Episode, Failed, Message, Rewards, Step, Task, Turn
+from pettingllms.types import TEAM, Episode, Failed, Message, Rewards, Step, Task, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class Table:
         """Step the environment with these turns' replies; the next state, and the new step."""
         replies = {episode.turns[i].role: episode.turns[i].text for i in turns}
         result, metrics = await self.guard.call("step", self._step, at.state, replies)
-        episode.steps.append(Step(at.step, tuple(turns), result.rewards, metrics))
+        step = Step(at.step, tuple(turns), result.rewards, metrics, result.exhibits)
+        episode.steps.append(step)
         return result.state, len(episode.steps) - 1
 
     async def success(self, at: Position) -> dict[str, bool]:
@@ -168,6 +169,8 @@ class Table:
         metrics = {str(name): float(value) for name, value in result.metrics.items()}
         if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
             raise ValueError(f"metrics are not finite: {', '.join(wrong)}")
+        if unknown := [role for role in result.exhibits if role not in (TEAM, *self.seats)]:
+            raise ValueError(f"exhibits of no role: {', '.join(unknown)}")
         return result, metrics
 
     def _success(self, state: Any) -> dict[str, bool]:

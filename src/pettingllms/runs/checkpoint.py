@@ -43,6 +43,8 @@ class State:
     """Success in the last steps at this level."""
     league: dict[str, Any] = field(default_factory=dict)
     """Pool, payoff matrix, ratings and counts, if there is a league."""
+    company: dict[str, Any] = field(default_factory=dict)
+    """Phase, rewards, switches and snapshots, if company changes."""
     num_tokens: int = 0
     """Tokens that were sampled by policies that learn, in all steps."""
     guard: dict[str, float] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from pettingllms.types.episodes import (
     Usage,
     Values,
 )
+from pettingllms.types.exhibits import TEAM, Exhibit
 from pettingllms.types.messages import Message, assistant, system, user
 from pettingllms.types.records import (
     episode_from_json,
@@ -25,7 +26,9 @@ from pettingllms.types.sampling import Renderer, Sample, Sampler, SampleRequest
 
 __all__ = [
     "NO_REWARDS",
+    "TEAM",
     "Episode",
+    "Exhibit",
     "Failed",
     "Group",
     "Ids",

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pettingllms.types.exhibits import Exhibit
 from pettingllms.types.messages import Message
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
 
@@ -115,6 +116,8 @@ class Step:
     """Indices of the turns whose replies entered, one for each acting role."""
     rewards: Rewards = NO_REWARDS
     metrics: Mapping[str, float] = field(default_factory=dict)
+    exhibits: Mapping[str, Exhibit] = field(default_factory=dict)
+    """What is laid before a judge, by role, or by `TEAM` for all of them."""
 
 
 @dataclass(slots=True, eq=False)

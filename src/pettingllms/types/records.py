@@ -14,6 +14,7 @@ import numpy as np
 
 from pettingllms.errors import RecordError
 from pettingllms.types.episodes import Episode, Step, Task, Turn, Usage
+from pettingllms.types.exhibits import Exhibit
 from pettingllms.types.messages import Message
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
 
@@ -189,6 +190,19 @@ def _step_to_json(step: Step) -> dict[str, Any]:
             "team": _reward_to_json(rewards.team),
         },
         "metrics": dict(step.metrics),
+        **({"exhibits": _exhibits_to_json(step)} if step.exhibits else {}),
+    }
+
+
+def _exhibits_to_json(step: Step) -> dict[str, Any]:
+    return {
+        role: {
+            "question": shown.question,
+            "answer": shown.answer,
+            "criteria": shown.criteria,
+            "facts": dict(shown.facts),
+        }
+        for role, shown in step.exhibits.items()
     }
 
 
@@ -203,6 +217,7 @@ def _step_from_json(data: dict[str, Any]) -> Step:
             team=None if rewards["team"] is None else _paid_from_json(rewards["team"]),
         ),
         metrics=data["metrics"],
+        exhibits={role: Exhibit(**shown) for role, shown in data.get("exhibits", {}).items()},
     )
 
 

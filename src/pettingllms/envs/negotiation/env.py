@@ -11,6 +11,7 @@ from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import BadReply, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.negotiation import players
+from pettingllms.envs.negotiation.judging import exhibit_of, parts_of
 from pettingllms.envs.negotiation.replies import (
     BUYER,
     ROLES,
@@ -25,10 +26,11 @@ from pettingllms.envs.negotiation.replies import (
     story_text,
     terse_text,
 )
+from pettingllms.envs.rules import told
 from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Scored, Task, system, user
 
 
 class NegotiationConfig(EnvConfig):
@@ -60,6 +62,7 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
     Config = NegotiationConfig
     players = players.PLAYERS
     late_rewards = True
+    rule_parts = ("fairness", "coherence")
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -107,12 +110,17 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
             return StepResult(after, Rewards(process), metrics)
         metrics |= {"deal": float(after.price is not None), "turns": float(len(after.said))}
         paid = {role: Scored(self.paid(after, role)) for role in ROLES}
-        return StepResult(after, Rewards(process, agent=paid), metrics)
+        shown = {TEAM: exhibit_of(after)}
+        return StepResult(after, Rewards(process, agent=paid), metrics, shown)
 
     def paid(self, state: Bargain, role: str) -> float:
         """What a finished play pays a role: its gain as a share of the highest price."""
         waited = self.config.discount ** (len(state.said) - 1)
         return waited * gain(state, role) / self.config.max_price
+
+    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+        parts = parts_of(exhibit)
+        return told(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Bargain, role: str) -> bool:
         """Whether the role got at least half of what there was to share, or, if there was nothing,

@@ -1,0 +1,67 @@
+"""The judges of a run: what a batch laid before them, and a reference's plays to hold it to."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pettingllms.config import RunConfig
+from pettingllms.envs import Environment
+from pettingllms.judge import Hall, Verdicts, Voice, judge_all, make_judges
+from pettingllms.league import Lineup
+from pettingllms.types import Episode, Exhibit, Reward, Task
+
+Play = Callable[..., Awaitable[list[Episode]]]
+"""`Team.play`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What episodes were played from."""
+
+    tasks: Sequence[Task]
+    seed: int
+    lineups: Mapping[str, Lineup] = field(default_factory=dict)
+    """Who played a task, by its id, where that is not whom [roles] names."""
+    env: Environment[Any, Any] | None = None
+    """None: what is trained on."""
+
+
+class Bench:
+    """Judges that are made once and keep what they have said."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        rule: Callable[[Exhibit, str], Reward],
+        voice: Callable[[str], Voice],
+        play: Play,
+    ) -> None:
+        self._config = config
+        self._play = play
+        self._judges = make_judges(config.judge, Hall(rule, voice, seed=config.seed))
+
+    async def judge(self, episodes: Sequence[Episode], played: Played, by_score: bool) -> Verdicts:
+        """Pay for what was laid before the judge."""
+        config = self._config.judge
+        if by_score and config.against == "group":
+            config = config.model_copy(update={"against": "score"})
+        references: list[Episode] = []
+        if config.against == "reference":
+            references = await self._references(played)
+        share = self._config.rollout.max_failure_share
+        return await judge_all(episodes, references, config, self._judges, share)
+
+    async def _references(self, played: Played) -> list[Episode]:
+        """The same tasks, with the reference in the place of all that learn."""
+        section, learn = self._config.judge, self._config.trained_policies()
+        lineups = {
+            task.id: {
+                role: section.reference if name in learn else name
+                for role, name in played.lineups.get(task.id, self._config.roles).items()
+            }
+            for task in played.tasks
+        }
+        rollout = self._config.rollout.model_copy(
+            update={"type": "linear", "num_samples": section.num_references}
+        )
+        return await self._play(played.tasks, played.seed, rollout, env=played.env, lineups=lineups)

@@ -1,0 +1,151 @@
+"""Company: who sits beside or against those that learn, and how that changes during a run."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from pettingllms.config.policies import TRAINED_KINDS
+from pettingllms.config.section import Section
+from pettingllms.errors import UnknownNameError, nearest
+
+SCRIPT = "script:"
+"""Before the name of a scripted player; no policy's name has a colon."""
+
+
+def snapshot_of(member: str) -> tuple[str, int] | None:
+    """Policy and step of a member such as `shared@20`; None if it is no snapshot."""
+    policy, at, step = member.rpartition("@")
+    return (policy, int(step)) if at and step.isascii() and step.isdigit() else None
+
+
+class PhaseConfig(Section):
+    """One stretch of a run, with company that is drawn in the same way."""
+
+    members: dict[str, float] = Field(min_length=1)
+    """Who, and how often beside the others: policies by name, `script:NAME` for scripted players,
+    `POLICY@STEP` for a policy that learns as it was after a step, frozen."""
+    until_step: int | None = Field(default=None, ge=1)
+    """Last step of it. The last phase needs no end."""
+    until_reward: float | None = None
+    """It also ends when the learners' mean reward over the window has reached this: when they have
+    become too good for this company."""
+    drift: int = Field(default=0, ge=0)
+    """Steps over which the company before turns into this one. 0: at once."""
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        if min(self.members.values()) < 0 or not sum(self.members.values()):
+            raise ValueError("weights of members are 0 or more, and one is more than 0")
+        return self
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ever does."""
+        return self.until_step is not None or self.until_reward is not None
+
+
+class CompanyConfig(Section):
+    """Context policies on a schedule. Who keeps company never learns from it."""
+
+    seats: list[str] = Field(default_factory=list)
+    """Roles that company plays. Left out: those whose policy does not learn."""
+    phases: list[PhaseConfig] = Field(default_factory=list)
+    """One after another; none: company is whom [roles] names, throughout."""
+    window: int = Field(default=4, ge=1)
+    """Steps over which a reward is a mean: before a switch, after it, and when it has recovered."""
+    recover_share: float = Field(default=0.9, gt=0, le=1)
+    """Share of the reward before a switch at which learners have recovered from it."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a schedule."""
+        return bool(self.phases)
+
+    def members(self) -> list[str]:
+        """Everybody who is met, each once."""
+        return list(dict.fromkeys(name for phase in self.phases for name in phase.members))
+
+    def policies(self) -> list[str]:
+        """Members that are policies of the configuration; they may play no role."""
+        return [n for n in self.members() if not n.startswith(SCRIPT) and not snapshot_of(n)]
+
+    def snapshots(self) -> list[tuple[str, int]]:
+        """Members that are snapshots: policy and step."""
+        found = (snapshot_of(name) for name in self.members())
+        return [snapshot for snapshot in found if snapshot is not None]
+
+    def taken_seats(self, roles: Mapping[str, str], policies: Mapping[str, Any]) -> list[str]:
+        """Roles that company plays, where the map from roles to policies is this."""
+        learns = [name for name, policy in policies.items() if policy.kind in TRAINED_KINDS]
+        return self.seats or [role for role, name in roles.items() if name not in learns]
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        for at, phase in enumerate(self.phases[:-1], start=1):
+            if not phase.ends:
+                raise ValueError(f"phase {at} never ends; set until_step or until_reward")
+        steps = [phase.until_step for phase in self.phases if phase.until_step is not None]
+        if steps != sorted(set(steps)):
+            raise ValueError(f"until_step rises from phase to phase, and this is {steps}")
+        if self.phases and self.phases[0].drift:
+            raise ValueError("the first phase has nobody before it; leave its drift out")
+        return self
+
+
+def company_problems(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Why this company cannot be kept."""
+    company: CompanyConfig = sections["company"]
+    roles, policies = sections["roles"], sections["policies"]
+    if not company.is_on:
+        return
+    if sections["league"].is_on or sections["rollout"].rotate:
+        yield "company: a league, or rollout.rotate, says who sits where; use one of them"
+    for name in company.policies():
+        if name not in policies:
+            yield f"company: nobody is called '{name}'; {nearest(name, policies)}"
+        elif policies[name].kind in TRAINED_KINDS:
+            yield f"company: '{name}' learns; name it as it was after a step, like '{name}@10'"
+    earliest = 1
+    for phase in company.phases:
+        for name in phase.members:
+            yield from _snapshot_problems(name, earliest, policies, sections["inference"].engine)
+        ends = [earliest + company.window - 1 if phase.until_reward is not None else None]
+        earliest = 1 + min(n for n in [*ends, phase.until_step, 10**9] if n is not None)
+    if roles and not company.taken_seats(roles, policies):
+        yield "company.seats: every role is played by a policy that learns; name some for company"
+
+
+def _snapshot_problems(
+    member: str, earliest: int, policies: Mapping[str, Any], engine: str
+) -> Iterator[str]:
+    found = snapshot_of(member)
+    if found is None:
+        return
+    policy, step = found
+    if policy not in policies or policies[policy].kind not in TRAINED_KINDS:
+        known = [name for name, section in policies.items() if section.kind in TRAINED_KINDS]
+        yield f"company: no policy that learns is called '{policy}'; {nearest(policy, known)}"
+    elif policies[policy].kind == "full" and engine != "torch":
+        yield (
+            f"company: '{policy}' is a whole model, and a vLLM engine serves one; set "
+            f'policies.{policy}.kind = "lora", or inference.engine = "torch"'
+        )
+    if step >= earliest:
+        yield (
+            f"company: '{member}' may be met in step {earliest}, before it is there; name an "
+            "earlier step, or let the phase before last longer"
+        )
+
+
+def seat_problems(company: CompanyConfig, env: Any) -> Iterator[str]:
+    """Seats and scripted players that the environment does not have."""
+    for role in company.seats:
+        if role not in env.roles:
+            yield f"company.seats: '{env.id}' has no such role; {nearest(role, env.roles)}"
+    for name in company.members():
+        if name.startswith(SCRIPT):
+            try:
+                env.player(name.removeprefix(SCRIPT))
+            except UnknownNameError as error:
+                yield f"company: {error}"

@@ -1,0 +1,158 @@
+"""Judges: who says how good an answer is, and how that becomes a reward."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from pettingllms.config.section import Section
+from pettingllms.errors import nearest
+from pettingllms.registry import JUDGES
+
+RULE = "rule"
+"""The judge that every environment with exhibits has."""
+Against = Literal["score", "reference", "group", "rival"]
+
+
+class OneJudgeConfig(Section):
+    """What every judge can be told. Judges add fields of their own."""
+
+    kind: str = ""
+    """`rule`, `llm`, `panel`, or `package.module:Class` of a judge of one's own."""
+    margin: float = Field(default=0.0, ge=0, le=1)
+    """Where two answers are compared by their scores: scores this close are a tie."""
+
+    def policies(self) -> list[str]:
+        """Policies that the judge speaks through."""
+        return []
+
+    def members(self) -> list[str]:
+        """Judges that it asks."""
+        return []
+
+
+class RuleConfig(OneJudgeConfig):
+    """Options of the environment's own rule."""
+
+    part: str = ""
+    """What alone it looks at, such as "fairness" in a negotiation; the environment's README has
+    the names. Empty: all of it."""
+
+
+def _one_judge(data: Any) -> Any:
+    if isinstance(data, Section):
+        return data
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        raise ValueError('not a table with kind = "rule", "llm" or "panel"')  # noqa: TRY004
+    return JUDGES.load(data["kind"]).Config.model_validate(data)
+
+
+OneJudge = Annotated[SerializeAsAny[OneJudgeConfig], BeforeValidator(_one_judge)]
+
+
+class JudgeConfig(Section):
+    """How answers that an environment lays before a judge are paid: once all plays of a step are
+    there, before credit is given."""
+
+    by: str = ""
+    """Name of the judge: one of `judges`, or `rule` for the environment's own. Empty: none, or
+    `rule` where an environment pays by exhibits alone."""
+    against: Against = "score"
+    """What an answer is held to. `score`: nothing, the judge gives a number. `reference`: what
+    another policy makes of the same task. `group`: the other answers to it. `rival`: the answers
+    of the other roles in the same step."""
+    reference: str = ""
+    """Policy that never learns and plays in the place of all that do, for `reference`."""
+    num_references: int = Field(default=1, ge=1)
+    """Plays of the reference for each task."""
+    rounds: int = Field(default=0, ge=0)
+    """Group: rounds of a Swiss tournament. 0: everybody meets everybody."""
+    prior: float = Field(default=0.1, gt=0)
+    """Group: pull of Bradley-Terry strengths towards each other, as their squares' weight."""
+    weight: float = 1.0
+    """What a verdict, from 0 to 1, counts beside the environment's own rewards."""
+    held_out: str = ""
+    """Name of a second judge, which nobody is paid by: it watches the first one. Empty: none."""
+    held_out_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of verdicts that it gives too."""
+    max_gap: float = Field(default=0.3, gt=0, le=1)
+    """Gap between the two judges above which the alarm is raised."""
+    seconds: float = Field(default=600.0, gt=0)
+    """How long all verdicts of a step may take; those that are missing then are failures."""
+    judges: dict[str, OneJudge] = Field(default_factory=dict)
+    """Judges by name."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is judged."""
+        return bool(self.by)
+
+    def named(self) -> list[str]:
+        """The judges that are asked, those of panels included."""
+        found: list[str] = []
+        waiting = [name for name in (self.by, self.held_out) if name]
+        while waiting:
+            name = waiting.pop(0)
+            if name not in found:
+                found.append(name)
+                waiting += self.judges[name].members() if name in self.judges else []
+        return found
+
+    def policies(self) -> list[str]:
+        """Policies that judges speak through, and the reference: they may play no role."""
+        spoken = [p for name in self.named() if name in self.judges for p in self.spoken(name)]
+        return [*spoken, *([self.reference] if self.reference else [])]
+
+    def spoken(self, name: str) -> list[str]:
+        """Policies that one judge speaks through."""
+        return self.judges[name].policies()
+
+    @model_validator(mode="after")
+    def _asked_for(self) -> Self:
+        if not self.by and (self.held_out or self.reference or self.judges):
+            raise ValueError("by names no judge, so nothing would be judged; set it")
+        if (self.against == "reference") != bool(self.reference):
+            raise ValueError('reference names a policy if, and only if, against = "reference"')
+        if self.by and self.by == self.held_out:
+            raise ValueError(f"'{self.by}' cannot watch itself; name another judge as held_out")
+        return self
+
+
+def part_problems(judge: JudgeConfig, env: Any) -> Iterator[str]:
+    """Parts of a rule that the environment's rule does not have."""
+    for name, section in judge.judges.items():
+        part = section.part if isinstance(section, RuleConfig) else ""
+        if part and part not in env.rule_parts:
+            known = nearest(part, env.rule_parts)
+            yield f"judge.judges.{name}.part: '{env.id}' has no such part; {known}"
+
+
+def judge_problems(
+    judge: JudgeConfig, policies: Mapping[str, Any], rollout: Any, is_tree: bool
+) -> Iterator[str]:
+    """Why these judges cannot judge this run."""
+    known = [*judge.judges, RULE]
+    for name in judge.named():
+        if name not in known:
+            yield f"judge: no judge is called '{name}'; {nearest(name, known)}"
+    yield from _voice_problems(judge, policies)
+    if judge.against == "group" and rollout.num_samples < 2:
+        yield (
+            'judge.against: "group" compares the answers to one task, and rollout.num_samples is '
+            "1; raise it"
+        )
+    if is_tree and rollout.select == "best":
+        yield ('rollout.select: "best" would be chosen before a judge has spoken; set "sampled"')
+
+
+def _voice_problems(judge: JudgeConfig, policies: Mapping[str, Any]) -> Iterator[str]:
+    for name in judge.policies():
+        if name not in policies:
+            yield f"judge: no policy is called '{name}'; {nearest(name, policies)}"
+        elif policies[name].kind in ("full", "lora"):
+            yield (
+                f"judge: '{name}' learns, so its word would change under those that learn from it; "
+                "name a policy of the kind frozen or api"
+            )
+        elif policies[name].kind == "scripted" and name != judge.reference:
+            yield f"judge: '{name}' is a script, which cannot judge; set kind = \"rule\""

@@ -1,0 +1,81 @@
+"""Bradley-Terry strengths of a few players from who beat whom, with their uncertainty.
+
+The chance that i beats j is the logistic of the difference of their strengths (Bradley and Terry,
+1952). A tie is half a win each, a judge's 0.8 is 0.8 of a win. The normal prior keeps the strength
+of somebody who won all comparisons finite, and says what is believed of somebody who met nobody.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+NUM_STEPS, CLOSE = 100, 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two players that met, by number, and what it was worth to the first: 0 to 1."""
+
+    one: int
+    other: int
+    won: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strengths:
+    """The most likely strengths, and how far each may be off: the deviations of the posterior
+    around them (Laplace)."""
+
+    values: Floats
+    deviations: Floats
+
+    def expected(self) -> Floats:
+        """For each, its chance to beat another, over all others: from 0 to 1."""
+        gaps = self.values[:, None] - self.values[None, :]
+        chances = 1 / (1 + np.exp(-gaps))
+        np.fill_diagonal(chances, 0)
+        shares: Floats = chances.sum(axis=1) / max(1, len(self.values) - 1)
+        return shares
+
+
+def strengths(num_players: int, comparisons: Sequence[Comparison], prior: float) -> Strengths:
+    """Fit by Newton's method; the penalty is `prior` times the sum of squares."""
+    values = np.zeros(num_players)
+    first = np.array([c.one for c in comparisons], dtype=np.int64)
+    second = np.array([c.other for c in comparisons], dtype=np.int64)
+    won = np.array([c.won for c in comparisons], dtype=np.float64)
+    for _ in range(NUM_STEPS):
+        gradient, hessian = _slopes(values, first, second, won, prior)
+        move = np.linalg.solve(hessian, gradient)
+        values = values - move
+        if np.abs(move).max() < CLOSE:
+            break
+    _, hessian = _slopes(values, first, second, won, prior)
+    return Strengths(values, np.sqrt(np.diag(np.linalg.inv(hessian))))
+
+
+def _slopes(
+    values: Floats,
+    first: npt.NDArray[np.int64],
+    second: npt.NDArray[np.int64],
+    won: Floats,
+    prior: float,
+) -> tuple[Floats, Floats]:
+    """Gradient and Hessian of the negative log-posterior."""
+    chance = 1 / (1 + np.exp(-(values[first] - values[second])))
+    gradient = 2 * prior * values
+    np.add.at(gradient, first, chance - won)
+    np.add.at(gradient, second, won - chance)
+    hessian = 2 * prior * np.eye(len(values))
+    weight = chance * (1 - chance)
+    for rows, columns, sign in (
+        (first, first, 1),
+        (second, second, 1),
+        (first, second, -1),
+        (second, first, -1),
+    ):
+        np.add.at(hessian, (rows, columns), sign * weight)
+    return gradient, hessian

@@ -1,0 +1,37 @@
+"""Ctrl-C: the first one ends a run where it can be saved, the second one at once."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+ResultT = TypeVar("ResultT")
+
+
+def stop_on_interrupt(say: Callable[[str], None]) -> asyncio.Event:
+    """Set by the first Ctrl-C; the second one ends the program where it is."""
+    stop = asyncio.Event()
+
+    def interrupt() -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        say("stopping: the run is saved first; Ctrl-C again stops at once")
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+    return stop
+
+
+async def unless(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:
+    """The result of work, or None if it was told to stop before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

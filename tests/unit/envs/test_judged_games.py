@@ -1,0 +1,191 @@
+"""Stories, debugging, reports and judged talks: what rules see, and what nobody can talk past."""
+
+import random
+from typing import Any
+
+import pytest
+
+from pettingllms.envs import make_env
+from pettingllms.envs.answers import BadReply
+from pettingllms.envs.debugging.planting import changed_line, mutants
+from pettingllms.envs.knowledge.topics import Fact, Line, parts_of
+from pettingllms.envs.negotiation.judging import exhibit_of
+from pettingllms.envs.negotiation.judging import parts_of as talk_parts
+from pettingllms.envs.negotiation.replies import Bargain, Said
+from pettingllms.types import TEAM, Exhibit, Failed, Scored
+
+
+def played(env: Any, player: str, at: int = 0) -> tuple[Any, Any]:
+    """The last state and the last step of a scripted play."""
+    state, rng = env.reset(env.tasks("train")[at], 0), random.Random(1)
+    result = None
+    while roles := env.acting(state):
+        result = env.step(state, {r: env.player(player)(env, state, r, rng) for r in roles})
+        state = result.state
+    return state, result
+
+
+def mean_of(env: Any, player: str, role: str = TEAM) -> float:
+    found = [env.rule(played(env, player, at)[1].exhibits[role]).value for at in range(5)]
+    return sum(found) / len(found)
+
+
+def test_the_rule_tells_a_story_from_filling_and_from_contradiction() -> None:
+    env = make_env("story-v1")
+    author, hollow, contrary = (mean_of(env, p) for p in ("author", "hollow", "contrary"))
+    assert author > 0.85
+    assert hollow < 0.15
+    assert contrary < 0.05
+    assert env.success(played(env, "author")[0], "writer_1")
+    assert not env.success(played(env, "hollow")[0], "writer_1")
+
+
+@pytest.mark.parametrize("text", ["", "Thought process:", "...", "a", "word " * 400, "\n" * 40])
+def test_hollow_stories_are_worth_little(text: str) -> None:
+    env = make_env("story-v1")
+    good = played(env, "author")[1].exhibits[TEAM]
+    fake = Exhibit(good.question, text, good.criteria, good.facts)
+    assert env.rule(fake).value < 0.3
+    assert env.rule(good).value > 0.8
+
+
+def test_a_story_longer_than_asked_is_worth_no_more_than_all() -> None:
+    env = make_env("story-v1", num_rounds=1)
+    good = played(env, "author")[1].exhibits[TEAM]
+    long = Exhibit(good.question, "\n".join([good.answer] * 30), "", good.facts)
+    for part in ("", *env.rule_parts):
+        assert 0 <= env.rule(long, part).value <= 1
+
+
+def test_rivals_do_not_see_each_other_and_are_shown_apart() -> None:
+    env = make_env("story-v1", rivals=True, num_rounds=2)
+    state, result = played(env, "random")
+    assert set(result.exhibits) == {"writer_1", "writer_2"}
+    first, second = (result.exhibits[role].answer for role in env.roles)
+    seen = env.observe(state, "writer_1")[-1].content
+    assert first in seen
+    assert second.split("\n")[0] not in seen or first == second
+
+
+def test_a_part_that_is_none_fails() -> None:
+    env = make_env("story-v1")
+    found = env.rule(played(env, "author")[1].exhibits[TEAM], "plot")
+    assert isinstance(found, Failed)
+
+
+def test_one_line_is_changed_or_it_is_no_plant() -> None:
+    program = "def f(x):\n    y = x + 1\n    return y"
+    assert changed_line(program, program) is None
+    assert changed_line(program, program.replace("+", "-")) == 2
+    assert changed_line(program, "def f(x):\n    return y") == 2
+    assert changed_line(program, program + "\n    # more") == 4
+    with pytest.raises(BadReply, match="more than one line"):
+        changed_line(program, "def f(x):\n    y = x - 1\n    return x")
+    assert all(changed_line(program, mutant) in (2, 3) for mutant in mutants(program))
+
+
+def test_a_planted_bug_is_what_tests_say_and_mending_wins() -> None:
+    env = make_env("debugging-v1")
+    state, result = played(env, "right")
+    assert state.line is not None
+    assert state.works
+    paid = result.rewards.agent
+    assert (paid["planter"], paid["mender"]) == (Scored(0.0), Scored(1.0))
+    assert env.success(state, "mender")
+    assert not env.success(state, "planter")
+    assert env.rule(result.exhibits["mender"]) == Scored(1.0)
+    assert env.rule(result.exhibits["planter"], "planted") == Scored(1.0)
+
+
+def test_a_bug_that_is_none_pays_its_planter_nothing_and_the_mender_is_still_asked() -> None:
+    env = make_env("debugging-v1")
+    start = env.reset(env.tasks("train")[0], 0)
+    harmless = start.original + "\n# a comment"
+    for reply in (start.original, harmless):
+        state = env.step(start, {"planter": env.reply_of(reply)}).state
+        assert state.line is None
+        assert state.planted == start.problem.bad[0]
+        for _ in range(2):
+            result = env.step(state, {"mender": env.reply_of(state.planted)})
+            state = result.state
+        assert result.rewards.agent == {"planter": Scored(0.0), "mender": Scored(0.0)}
+
+
+def test_a_bug_that_stays_pays_its_planter_and_the_line_pays_a_part() -> None:
+    env = make_env("debugging-v1", max_tries=1)
+    start = env.reset(env.tasks("train")[0], 0)
+    planted = env.player("right")(env, start, "planter", random.Random(1))
+    state = env.step(start, {"planter": planted}).state
+    kept = env.step(state, {"mender": env.reply_of(state.planted)})
+    assert kept.rewards.agent == {"planter": Scored(1.0), "mender": Scored(0.0)}
+    lines = state.planted.split("\n")
+    lines[state.line - 1] += "  # here?"
+    near = env.step(state, {"mender": env.reply_of("\n".join(lines))})
+    assert near.rewards.agent["mender"] == Scored(0.3)
+
+
+def test_citations_are_checked_exactly() -> None:
+    asked = [Fact("Ada Moss", "born", "Alanda"), Fact("Alanda", "river", "Keliton")]
+    articles = {
+        "Ada Moss": "Ada Moss was born in Alanda.",
+        "Alanda": "The river Keliton flows through Alanda.",
+    }
+    good = [
+        Line("Ada Moss was born in Alanda.", "Ada Moss"),
+        Line("Its river is Keliton.", "Alanda"),
+    ]
+    assert parts_of(asked, articles, good) == {"coverage": 1, "citations": 1, "relevance": 1}
+    cases = {
+        "not found": Line("Ada Moss was born in Alanda.", "Ada"),
+        "other article": Line("Its river is Keliton.", "Ada Moss"),
+        "not told there": Line("Ada Moss was born in Helanda.", "Ada Moss"),
+    }
+    for line in cases.values():
+        found = parts_of(asked, articles, [line])
+        assert found["coverage"] == 0
+        assert found["citations"] == 0
+    unseen = parts_of(asked, {}, good)
+    assert (unseen["coverage"], unseen["citations"]) == (0, 0)
+
+
+def test_the_librarian_succeeds_and_the_inventor_does_not() -> None:
+    env = make_env("knowledge-v1")
+    for at in range(5):
+        state, result = played(env, "librarian", at)
+        assert env.success(state, "writer")
+        assert result.rewards.team == Scored(1.0)
+        state, result = played(env, "inventor", at)
+        assert not env.success(state, "writer")
+        assert result.rewards.team == Scored(0.0)
+        assert env.rule(result.exhibits[TEAM]).value == 0
+
+
+def test_topics_never_ask_for_the_same_twice_and_need_what_they_say() -> None:
+    env = make_env("knowledge-v1", num_facts=6)
+    for task in env.tasks("train")[:50]:
+        facts = env.reset(task, 0).topic.facts
+        assert len(facts) == 6
+        assert len({(f.subject, f.relation) for f in facts}) == 6
+
+
+def talks(price: int | None, *said: Said) -> dict[str, float]:
+    return talk_parts(exhibit_of(Bargain(4, 12, said, price=price)))
+
+
+def test_fairness_is_how_a_deal_divides_what_there_was() -> None:
+    assert talks(8)["fairness"] == 1
+    assert talks(12)["fairness"] == 0
+    assert talks(10)["fairness"] == pytest.approx(0.5)
+    assert talks(2)["fairness"] == 0
+    assert talks(None)["fairness"] == 0
+    nothing_to_share = talk_parts(exhibit_of(Bargain(12, 4)))
+    assert nothing_to_share["fairness"] == 1
+
+
+def test_coherence_counts_turns_that_fit_those_before() -> None:
+    fits = (Said("offer", 10), Said("offer", 6), Said("offer", 8, "I go down to 8"), Said("accept"))
+    assert talks(8, *fits)["coherence"] == 1
+    assert talks(8, Said("offer", 8), Said("offer", 6), Said("offer", 10))["coherence"] == 2 / 3
+    assert talks(None, Said("offer", 8, "take it for 5"))["coherence"] == 0
+    assert talks(None, Said("offer", 2))["coherence"] == 0
+    assert talks(None, Said("nothing"), Said("leave"))["coherence"] == 0.5
