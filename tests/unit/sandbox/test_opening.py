@@ -238,6 +238,6 @@ tiers._source = lambda name: real(name) + "\\n# {mark}\\n"
 
 def test_the_mark_by_which_leftovers_are_found_is_seen() -> None:
     mark = f"control-{os.getpid()}"
-    with subprocess.Popen(["/usr/bin/sh", "-c", f"sleep 30 # {mark}"]) as process:
+    with subprocess.Popen(["/usr/bin/sh", "-c", f"sleep 30; : {mark}"]) as process:
         assert str(process.pid) in started_by(mark)
         process.kill()
