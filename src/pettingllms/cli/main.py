@@ -218,6 +218,23 @@ def sft(config: Config, overrides: Overrides = None, out: Out = None) -> None:
 
 
 @app.command()
+def dpo(
+    config: Config,
+    episodes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="EPISODES... [KEY=VALUE]...", help="Files of episodes; such as loss.beta=0.2."
+        ),
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Train policies on pairs of their roles' replies, the better paid one preferred."""
+    from pettingllms.cli.training import dpo_config
+
+    dpo_config(config, episodes or [], out)
+
+
+@app.command()
 def resume(
     run: RunPath,
     step: Annotated[
