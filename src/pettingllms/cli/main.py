@@ -24,6 +24,7 @@ from pettingllms.cli.arguments import (
 )
 from pettingllms.cli.evaluation import evaluate
 from pettingllms.cli.groups import bench_app, models_app
+from pettingllms.cli.verifier import verifier_app
 
 app = typer.Typer(
     name="pettingllms",
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(models_app, name="models")
+app.add_typer(verifier_app, name="verifier")
 
 
 def _print_version(asked: bool) -> None:

@@ -20,6 +20,7 @@ from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
 from pettingllms.config.sft import DpoConfig, SftConfig
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
+from pettingllms.config.verifier import VerifierConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
 
 
@@ -150,6 +151,8 @@ class RunConfig(Section):
     """Supervised training, before or instead of all that."""
     dpo: DpoConfig = DpoConfig()
     """Learning from pairs of replies, after or instead of it."""
+    verifier: VerifierConfig = VerifierConfig()
+    """A model that says how likely an answer is right."""
     log: LogConfig = LogConfig()
     """Where metrics go."""
     seed: int = 0

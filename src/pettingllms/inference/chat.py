@@ -53,6 +53,15 @@ class ChatRenderer:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return np.array([*ids, self._tokenizer.eos_token_id], dtype=np.int32)
 
+    def plain(self, text: str) -> str:
+        """Somebody's text without what this model's tokenizer takes for more than text, nor what
+        taking that out would leave behind."""
+        marks = sorted(self._tokenizer.get_added_vocab(), key=len, reverse=True)
+        while any(mark in text for mark in marks):
+            for mark in marks:
+                text = text.replace(mark, "")
+        return text
+
     def decode(self, ids: Ids) -> str:
         """The text without the tokens that end a reply."""
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
