@@ -1,11 +1,11 @@
 """Does balancing within questions make a better verifier? A study on sums, on two cores.
 
-A tiny model is warm-started on sums of three to six digits, mostly short ones, so that it is right
-about short sums more often than about long ones. Its own answers are the data: *raw*, as they come,
-and *balanced*, one right and one wrong answer of each question that has both. Two verifiers begin
-with the model's weights and see equally many answers, equally often. Both are tested on questions
-that neither saw, with one right and one wrong answer of each and as many questions of each length:
-there, how long a sum is says nothing about an answer.
+A tiny model is warm-started on sums of four to eight small numbers, mostly short ones, so that it
+is right about short sums more often than about long ones. Its own answers are the data: *raw*, as
+they come, and *balanced*, one right and one wrong answer of each question that has both. Two
+verifiers begin with the model's weights and see equally many answers, equally often. Both are
+tested on questions that neither saw, with one right and one wrong answer of each and as many
+questions of each length: there, how long a sum is says nothing about an answer.
 
     python experiments/verifier/study.py --seeds 1 2 3 --out runs/verifier
 """
@@ -40,33 +40,39 @@ from pettingllms.verifier.measure import Report, measure
 from pettingllms.verifier.model import Make, Verifier
 from pettingllms.verifier.train import fit, readable
 
-LENGTHS = (3, 4, 5, 6)
-"""Digits of a sum: how hard it is."""
-WARM_SHARES = (0.55, 0.25, 0.13, 0.07)
+LENGTHS = (4, 5, 6, 8)
+"""Numbers in a sum: how hard it is."""
+LARGEST = 4
+"""Of the numbers."""
+WARM_SHARES = (0.5, 0.3, 0.15, 0.05)
 """How often the warm start shows each length."""
+TEMPERATURE = 1.3
+"""Of the answers: right and wrong ones of as many questions as can be had."""
 
 
 @dataclass(frozen=True)
 class Size:
     """How much of everything."""
 
-    warm_steps: int = 900
+    num_warm: int = 8000
+    """Sums that the warm start shows, over and over."""
+    warm_steps: int = 800
     warm_batch: int = 256
-    num_questions: int = 1200
-    """To learn from, of each length."""
-    num_test: int = 400
+    num_questions: int = 800
+    """To learn from, of each length, where there are as many."""
+    num_test: int = 200
     """To sample for the test, of each length."""
-    num_samples: int = 4
-    verifier_steps: int = 400
+    num_samples: int = 6
+    verifier_steps: int = 500
     verifier_batch: int = 128
 
 
-QUICK = Size(warm_steps=300, num_questions=300, num_test=150, verifier_steps=120)
+QUICK = Size(num_warm=3000, warm_steps=250, num_questions=300, num_test=100, verifier_steps=200)
 
 
 def draw_sum(rng: random.Random, length: int) -> str:
-    """Such as 3+9+0="""
-    return "+".join(str(rng.randrange(10)) for _ in range(length)) + "="
+    """Such as 3+0+4+1="""
+    return "+".join(str(rng.randint(0, LARGEST)) for _ in range(length)) + "="
 
 
 def truth(question: str) -> str:
@@ -75,7 +81,7 @@ def truth(question: str) -> str:
 
 
 def length_of(question: str) -> int:
-    """How many digits are added."""
+    """How many numbers are added."""
     return question.count("+") + 1
 
 
@@ -84,8 +90,7 @@ def questions_of(rng: random.Random, count: int, taken: set[str]) -> list[str]:
     found: list[str] = []
     for length in LENGTHS:
         new: set[str] = set()
-        room = 10**length // 2
-        while len(new) < min(count, room // 2):
+        while len(new) < min(count, (LARGEST + 1) ** length // 3):
             question = draw_sum(rng, length)
             if question not in taken:
                 new.add(question)
@@ -112,15 +117,14 @@ def warm_started(folder: Path, seed: int, size: Size, held_out: set[str]) -> Pat
         )
     )
     renderer, rng = ChatRenderer(base), random.Random(seed)
+    items: list[Item] = []
+    while len(items) < size.num_warm:
+        question = draw_sum(rng, rng.choices(LENGTHS, WARM_SHARES)[0])
+        if question not in held_out:
+            prompt, reply = renderer.render([user(question)]), renderer.encode(truth(question))
+            items.append(Item(prompt, reply, np.zeros(len(reply), np.float32), 1.0))
     for step in range(1, size.warm_steps + 1):
-        items = []
-        while len(items) < size.warm_batch:
-            question = draw_sum(rng, rng.choices(LENGTHS, WARM_SHARES)[0])
-            if question not in held_out:
-                reply = renderer.encode(truth(question))
-                prompt = renderer.render([user(question)])
-                items.append(Item(prompt, reply, np.zeros(len(reply), np.float32), 1.0))
-        learner.train("p", items, step)
+        learner.train("p", rng.sample(items, size.warm_batch), step)
     warm = folder / "warm"
     shutil.copytree(base, warm)
     (warm / MODEL_FILE).write_bytes(learner.files("p")[0][MODEL_FILE])
@@ -133,7 +137,9 @@ async def answered(model: Path, questions: Sequence[str], size: Size, seed: int)
     engine, renderer = TorchEngine(EngineSpec(model, config, ("p",))), ChatRenderer(model)
     await engine.start()
     requests = [
-        SampleRequest("p", "solo", renderer.render([user(q)]), size.num_samples, 4, seed + at, q)
+        SampleRequest(
+            "p", "solo", renderer.render([user(q)]), size.num_samples, 4, seed + at, q, TEMPERATURE
+        )
         for at, q in enumerate(questions)
     ]
     found: list[Answer] = []
@@ -165,7 +171,7 @@ def trained(model: Path, answers: Sequence[Answer], size: Size, seed: int) -> Ve
     make = Make(str(model), kind="full", max_tokens=64)
     settings = VerifierConfig(num_steps=size.verifier_steps, num_answers=size.verifier_batch)
     learner = LearnerConfig(decay_steps=size.verifier_steps)
-    critic = Critic(make.spec(learner, seed, lr=1e-3))
+    critic = Critic(make.spec(learner, seed, lr=2e-3))
 
     async def call(method: str, *args: Any) -> Any:
         return getattr(critic, method)(*args)
@@ -188,6 +194,7 @@ def study(seed: int, out: Path, size: Size) -> dict[str, Any]:
     tested = questions_of(rng, size.num_test, taken)
     asked = questions_of(rng, size.num_questions, taken)
     model = warm_started(out / f"seed{seed}", seed, size, set(tested))
+    warm_seconds = time.perf_counter() - start
     raw = asyncio.run(answered(model, asked, size, seed))
     test = even(asyncio.run(answered(model, tested, size, seed + 10**6)), seed)
     sets = {"balanced": balanced(raw, 1, seed)}
@@ -206,6 +213,7 @@ def study(seed: int, out: Path, size: Size) -> dict[str, Any]:
         kept = ("auc", "auc_within", "accuracy", "brier", "ece")
         numbers = {key: asdict(report)[key] for key in kept}
         found["arms"][name] = {"train_correlation": correlation(answers), **numbers}
+    found["warm_seconds"] = round(warm_seconds, 1)
     found["seconds"] = round(time.perf_counter() - start, 1)
     return found
 

@@ -16,6 +16,9 @@ Answers = Annotated[
 ]
 
 
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
 @verifier_app.command("data")
 def data(
     config: Config,
@@ -52,12 +55,13 @@ def evaluate(
     verifier: Folder,
     answers: Answers,
     out: Out = None,
+    device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a verifier tells right from wrong, and how true its probabilities are."""
     from pettingllms.cli.verifying import report_on
 
-    report_on(verifier, answers, out or verifier, as_json)
+    report_on(verifier, answers, out or verifier, device, as_json)
 
 
 @verifier_app.command("serve")
@@ -67,8 +71,9 @@ def serve(
     key: Annotated[
         str, typer.Option(help="Environment variable with the key; else a file gets a new one.")
     ] = "",
+    device: Device = "cpu",
 ) -> None:
     """Serve a verifier on this machine, to those who know the key."""
     from pettingllms.cli.verifying import serve_verifier
 
-    serve_verifier(verifier, port, key)
+    serve_verifier(verifier, port, key, device)

@@ -71,12 +71,12 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
     console.print(f"[bold]{escape(str(out))}[/]: measure it with `pettingllms verifier eval`")
 
 
-def report_on(verifier: Path, answers: Path, out: Path, as_json: bool) -> None:
+def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bool) -> None:
     """Measure a verifier: a table, a file and a picture."""
     from pettingllms.verifier.model import load_verifier
 
     known = read_answers(_file(answers, TEST_FILE))
-    rewards = load_verifier(verifier).score([(a.messages, a.text) for a in known])
+    rewards = load_verifier(verifier, device=device).score([(a.messages, a.text) for a in known])
     scored = [(a, r.value) for a, r in zip(known, rewards, strict=True) if isinstance(r, Scored)]
     if not scored:
         raise DataError(f"{answers} has no answer that the verifier can score")
@@ -110,12 +110,12 @@ def _measured(scored: Sequence[tuple[Answer, float]], num_failed: int) -> Report
     )
 
 
-def serve_verifier(verifier: Path, port: int, variable: str) -> None:
+def serve_verifier(verifier: Path, port: int, variable: str, device: str) -> None:
     """Serve a verifier until the process is stopped."""
     from pettingllms.verifier.model import load_verifier
     from pettingllms.verifier.serve import LOOPBACK, serve
 
-    loaded = load_verifier(verifier)
+    loaded = load_verifier(verifier, device=device)
     key, where = _key(verifier, variable)
 
     def ready(at: int) -> None:

@@ -43,7 +43,6 @@ class VerifierConfig(Section):
     num_answers: int = Field(default=64, ge=1)
     """Answers in one step."""
     every_token: bool = False
-    """Learn the label after each token of an answer, not after the last alone: more to learn from,
-    and a beginning of an answer can be scored."""
+    """Learn the label after each token of an answer, not after the last alone."""
     max_tokens: int = Field(default=2048, ge=16)
     """Prompt and answer together; what is longer is not learnt from, and not scored."""

@@ -1,7 +1,7 @@
 """A verifier on disk and in memory: a critic whose value is the log-odds that an answer is right.
 
 It reads what it was trained on and nothing else: the prompt as its model's template has it, then
-the answer and its end. Text of others is stripped of control tokens first, so that an answer cannot
+the answer and its end. Text of others has no control tokens left by then, so that an answer cannot
 end itself and go on in somebody else's voice.
 """
 
@@ -26,6 +26,8 @@ from pettingllms.types import Failed, Message, Reward, Scored
 
 SETTINGS_FILE = "verifier.json"
 ROLE = "answer"
+MAX_LETTERS = 64
+"""Of a token, on average: a text of more is not even tokenised."""
 Question = tuple[Sequence[Message], str]
 """What was asked, and an answer."""
 
@@ -70,6 +72,9 @@ class Reader:
     ) -> Joint | None:
         """Prompt and answer as ids, with a target if there is a label; None if they are longer
         than the verifier reads."""
+        num_letters = sum(len(m.content) for m in messages) + len(answer)
+        if num_letters > MAX_LETTERS * self._make.max_tokens:
+            return None
         plain = self._renderer.plain
         prompt = self._renderer.render([Message(m.speaker, plain(m.content)) for m in messages])
         reply = self._renderer.encode(plain(answer))

@@ -1,4 +1,5 @@
-"""Training a verifier: a head on a critic's model, by binary cross-entropy."""
+"""Training a verifier: a head on a critic's model, by binary cross-entropy, one optimizer step a
+batch, at a rate that falls to the end."""
 
 import asyncio
 import itertools
@@ -50,7 +51,9 @@ async def _train(
     from pettingllms.cluster.learners import Learners
 
     device, _ = find_device(config.cluster)
-    spec = make.spec(_once(config).learner, config.seed, config.verifier.lr, device)
+    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": config.verifier.num_steps}
+    learner = config.learner.model_copy(update=once)
+    spec = make.spec(learner, config.seed, config.verifier.lr, device)
     num_gpus = 0.0 if device == "cpu" else 1.0
     critic = Learners(spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
     try:
@@ -58,12 +61,6 @@ async def _train(
         return await fit(critic.call, joints, config.verifier, config.seed, progress)
     finally:
         await critic.stop()
-
-
-def _once(config: RunConfig) -> RunConfig:
-    """One optimizer step a batch, at a rate that falls to the end."""
-    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": config.verifier.num_steps}
-    return config.model_copy(update={"learner": config.learner.model_copy(update=once)})
 
 
 async def fit(
