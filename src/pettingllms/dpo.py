@@ -142,8 +142,8 @@ def _rewards(
     decisions: dict[tuple[Hashable, ...], list[Turn]] = {}
     for turn in episode.turns:
         if turn.branch is not None and turn.step is not None:
-            where = (number, episode.steps[turn.step].parent, turn.role)
-            decisions.setdefault(where, []).append(turn)
+            decision = (number, episode.steps[turn.step].parent, turn.role)
+            decisions.setdefault(decision, []).append(turn)
     for where, turns in decisions.items():
         for turn, reward in zip(turns, sibling_rewards(episode, turns, mix), strict=True):
             yield where, turn, reward

@@ -96,7 +96,8 @@ class Critic:
         self._model = ValueModel(lm)
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place(self._model, layers, self._device, self._dtype)
-        learnt = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+        named = self._model.named_parameters()
+        learnt: dict[str, Tensor] = {name: p for name, p in named if p.requires_grad}
         rates: list[tuple[dict[str, Tensor], float]] = [(learnt, spec.critic.lr)]
         self._mixer = None
         if spec.mixer is not None:
