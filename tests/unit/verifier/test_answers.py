@@ -92,6 +92,7 @@ def test_no_question_is_learnt_and_tested(some: list[Answer], share: float, seed
     learnt, kept = parted(some, share, seed)
     assert sorted(map(id, [*learnt, *kept])) == sorted(map(id, some))
     assert not {a.question for a in learnt} & {a.question for a in kept}
+    assert parted(some, share, seed) == (learnt, kept)
 
 
 def test_about_the_share_that_was_asked_for_is_kept() -> None:
