@@ -1,6 +1,6 @@
 """Does balancing within questions make a better verifier? A study on sums, on two cores.
 
-A tiny model is warm-started on sums of four to eight small numbers, mostly short ones, so that it
+A tiny model is warm-started on sums of four to nine small numbers, mostly short ones, so that it
 is right about short sums more often than about long ones. Its own answers are the data: *raw*, as
 they come, and *balanced*, one right and one wrong answer of each question that has both. Two
 verifiers begin with the model's weights and see equally many answers, equally often. Both are
@@ -40,11 +40,11 @@ from pettingllms.verifier.measure import Report, measure
 from pettingllms.verifier.model import Make, Verifier
 from pettingllms.verifier.train import fit, readable
 
-LENGTHS = (4, 5, 6, 8)
+LENGTHS = (4, 5, 8, 9)
 """Numbers in a sum: how hard it is."""
 LARGEST = 4
 """Of the numbers."""
-WARM_SHARES = (0.5, 0.3, 0.15, 0.05)
+WARM_SHARES = (0.45, 0.45, 0.05, 0.05)
 """How often the warm start shows each length."""
 TEMPERATURE = 1.3
 """Of the answers: right and wrong ones of as many questions as can be had."""
@@ -62,12 +62,19 @@ class Size:
     """To learn from, of each length, where there are as many."""
     num_test: int = 200
     """To sample for the test, of each length."""
-    num_samples: int = 6
+    num_samples: int = 8
     verifier_steps: int = 500
     verifier_batch: int = 128
 
 
-QUICK = Size(num_warm=3000, warm_steps=250, num_questions=300, num_test=100, verifier_steps=200)
+QUICK = Size(
+    num_warm=3000,
+    warm_batch=160,
+    warm_steps=250,
+    num_questions=300,
+    num_test=100,
+    verifier_steps=150,
+)
 
 
 def draw_sum(rng: random.Random, length: int) -> str:

@@ -1,9 +1,10 @@
 """Answers with labels: what a verifier learns from.
 
-How often a question is answered right says more about most answers than the answers do, so a
-verifier that is shown answers as they come learns how hard questions are. It then looks well
-calibrated, and cannot tell two answers to one question apart, which is all that it is for. With as
-many right as wrong answers of each question there is nothing to be learnt from the question.
+How often a question is answered right says much about an answer to it, so a verifier that is shown
+answers as they come learns how hard questions are, and says so: right answers to hard questions get
+low scores. It looks good wherever difficulty comes along, and misleads whoever compares answers to
+different questions or sets a bar. With as many right as wrong answers of each question there is
+nothing to be learnt from the question.
 """
 
 import json
