@@ -61,7 +61,8 @@ def test_a_verifier_from_sampling_to_a_port(root: Path) -> None:
     config, answers, verifier = root / "config.toml", root / "answers", root / "verifier"
     cli(root / "data.log", "verifier", "data", config, "--out", answers)
     for name in ("train.jsonl", "test.jsonl"):
-        labels = [json.loads(line)["right"] for line in (answers / name).open()]
+        lines = (answers / name).read_text().splitlines()
+        labels = [json.loads(line)["right"] for line in lines]
         assert labels
         assert sum(labels) * 2 == len(labels)
     cli(root / "learn.log", "verifier", "train", config, answers, "--out", verifier)
