@@ -7,8 +7,9 @@ has never been tokenised for the policy, so it is here, once, with the model's o
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.evaluate import start_weights
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.learners.batches import Item, split
+from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
 from pettingllms.rollout import Worker
 from pettingllms.runs.checkpoint import State
@@ -28,6 +29,9 @@ from pettingllms.runs.trackers import make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.train import Watcher
 from pettingllms.types import Episode, Turn, read_episodes
+
+if TYPE_CHECKING:
+    from pettingllms.cluster.team import Team
 
 WHOLE = 1 << 30
 """As many bytes as any script writes."""
@@ -51,6 +55,28 @@ def sft(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
 async def _sft(
     config: RunConfig, items: dict[str, list[Item]], folder: RunFolder, watcher: Watcher
 ) -> None:
+    batches = {
+        name: batches_of(some, config.sft.num_turns, config, name, "sft")
+        for name, some in items.items()
+    }
+
+    async def unprepared(_: "Team") -> dict[str, Iterator[list[Item]]]:
+        return batches
+
+    await teach(config, unprepared, config.sft.num_steps, folder, watcher)
+
+
+async def teach(
+    config: RunConfig,
+    prepare: Callable[["Team"], Awaitable[Mapping[str, Iterator[Sequence[Unit]]]]],
+    num_steps: int,
+    folder: RunFolder,
+    watcher: Watcher,
+) -> None:
+    """Let learners learn what is prepared for each policy, batch after batch; leave a checkpoint.
+
+    What is prepared may ask the learners, which by then have the weights that they begin with.
+    """
     from pettingllms.cluster.team import Team
 
     watcher.phase("starting learners")
@@ -60,9 +86,9 @@ async def _sft(
     trackers = make_trackers(config, folder.path, watcher.say)
     try:
         await team.load_learners(begun)
+        batches = await prepare(team)
         watcher.phase("learning")
-        batches = {name: _batches(some, config, name) for name, some in items.items()}
-        for step in range(1, config.sft.num_steps + 1):
+        for step in range(1, num_steps + 1):
             numbers: dict[str, float] = {}
             for policy, some in batches.items():
                 measured = await team.teach(policy, next(some), step)
@@ -71,12 +97,10 @@ async def _sft(
                 numbers |= {f"policies/{policy}/{name}": v for name, v in measured.items()}
             for tracker in trackers:
                 tracker.log(step, numbers)
-            watcher.progress(step, config.sft.num_steps)
+            watcher.progress(step, num_steps)
         losses = {policy: numbers[f"policies/{policy}/loss"] for policy in batches}
         watcher.say(", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items()))
-        writer = folder.checkpoint(
-            State(step=config.sft.num_steps, versions=dict.fromkeys(batches, 0))
-        )
+        writer = folder.checkpoint(State(step=num_steps, versions=dict.fromkeys(batches, 0)))
         if writer is not None:
             for policy in batches:
                 writer.add(policy, await team.saved(policy))
@@ -109,25 +133,30 @@ def source_episodes(config: RunConfig) -> list[Episode]:
 
 def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, list[Item]]:
     """What each policy that learns is taught, in the order of episodes and turns."""
-    trained = config.trained_policies() & set(config.roles.values())
-    renderers = {
-        name: ChatRenderer(find_model(config.policies[name].model))  # type: ignore[union-attr]
-        for name in sorted(trained)
-    }
-    items: dict[str, list[Item]] = {name: [] for name in sorted(trained)}
+    renderers = renderers_of(config)
+    items: dict[str, list[Item]] = {name: [] for name in renderers}
     for episode in episodes:
         for turn in episode.trunk_turns():
             policy = config.roles.get(turn.role)
-            if policy not in trained or turn.failure is not None or not turn.text:
+            if policy not in renderers or turn.failure is not None or not turn.text:
                 continue
             if config.sft.only_success and not episode.success.get(turn.role):
                 continue
-            items[policy].append(_item(turn, policy, renderers[policy]))
-    _refuse_longer(config, items)
+            items[policy].append(item_of(turn, policy, renderers[policy]))
+    refuse_longer(config, items, "sft")
     return items
 
 
-def _refuse_longer(config: RunConfig, items: dict[str, list[Item]]) -> None:
+def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:
+    """Of every policy that learns in some role."""
+    trained = config.trained_policies() & set(config.roles.values())
+    return {
+        name: ChatRenderer(find_model(config.policies[name].model))  # type: ignore[union-attr]
+        for name in sorted(trained)
+    }
+
+
+def refuse_longer(config: RunConfig, items: Mapping[str, Sequence[Item]], source: str) -> None:
     """Refuse to teach what could never be sampled."""
     limit = config.rollout.max_reply_tokens
     for policy, some in items.items():
@@ -137,10 +166,10 @@ def _refuse_longer(config: RunConfig, items: dict[str, list[Item]]) -> None:
                 f"'{policy}' would be taught replies of up to {longest} tokens, and rollout."
                 f"max_reply_tokens cuts what it says after {limit}; set it to {longest}"
             )
-            raise ConfigError("sft", [problem])
+            raise ConfigError(source, [problem])
 
 
-def _item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
+def item_of(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
     """The ids that were sampled, if this policy's model wrote them: one of the same name may have
     had another tokenizer, which its prompt shows."""
     prompt_ids, response_ids = renderer.render(turn.messages), turn.response_ids
@@ -152,21 +181,30 @@ def _item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
     return Item(prompt_ids, response_ids, np.zeros(len(response_ids), np.float32), 1.0)
 
 
-def _batches(items: Sequence[Item], config: RunConfig, policy: str) -> Iterator[list[Item]]:
-    """Batches without end; each item once in an epoch, in an order that the seed gives."""
-    num_parts = max(1, len(items) // config.sft.num_turns)
+def batches_of(
+    units: Sequence[UnitT], size: int, config: RunConfig, policy: str, use: str
+) -> Iterator[list[UnitT]]:
+    """Batches without end; each unit once in an epoch, in an order that the seed gives."""
+    num_parts = max(1, len(units) // size)
     for epoch in itertools.count():
-        yield from split(items, num_parts, derive_seed(config.seed, "sft", policy, epoch))
+        yield from split(units, num_parts, derive_seed(config.seed, use, policy, epoch))
 
 
 def _supervised(config: RunConfig) -> RunConfig:
-    """The run whose learner learns by likelihood alone, one optimizer step a batch, at a rate that
+    """The run whose learner learns by likelihood alone."""
+    return taught_config(config, LossConfig(type="plain"), config.sft.num_steps, config.sft.lr)
+
+
+def taught_config(
+    config: RunConfig, loss: LossConfig, num_steps: int, lr: float | None
+) -> RunConfig:
+    """The run whose learner learns what it is given, one optimizer step a batch, at a rate that
     falls to the end. Critics have nothing to learn from: nothing is paid."""
-    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": config.sft.num_steps}
+    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": num_steps}
     learner = config.learner.model_copy(update=once)
     policies = dict(config.policies)
-    if config.sft.lr is not None:
+    if lr is not None:
         for name in config.trained_policies():
-            policies[name] = policies[name].model_copy(update={"lr": config.sft.lr})
-    update = {"loss": LossConfig(type="plain"), "learner": learner, "policies": policies}
+            policies[name] = policies[name].model_copy(update={"lr": lr})
+    update = {"loss": loss, "learner": learner, "policies": policies}
     return config.model_copy(update={**update, "critic": None})

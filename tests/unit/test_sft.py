@@ -21,7 +21,7 @@ from pettingllms.models import make_tiny
 from pettingllms.models.texts import texts_of
 from pettingllms.policies import plan_critics
 from pettingllms.runs.folder import RunFolder
-from pettingllms.sft import _batches, _sft, _supervised, items_by_policy, source_episodes
+from pettingllms.sft import _sft, _supervised, batches_of, items_by_policy, source_episodes
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_a_run_without_a_teacher_or_with_two_is_refused(model: Path) -> None:
 def test_every_item_comes_once_an_epoch(model: Path) -> None:
     run = config(model, num_turns=2)
     items = items_by_policy(run, source_episodes(run))["planner"]
-    batches = _batches(items, run, "planner")
+    batches = batches_of(items, run.sft.num_turns, run, "planner", "sft")
     for _ in range(2):
         seen = [id(item) for _ in range(3) for item in next(batches)]
         assert sorted(seen) == sorted(map(id, items))

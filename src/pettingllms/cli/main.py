@@ -26,6 +26,7 @@ from pettingllms.cli.evaluation import evaluate
 from pettingllms.cli.gateway import gateway
 from pettingllms.cli.groups import bench_app, models_app
 from pettingllms.cli.looking import plot, report, view
+from pettingllms.cli.verifier import verifier_app
 
 app = typer.Typer(
     name="pettingllms",
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(models_app, name="models")
+app.add_typer(verifier_app, name="verifier")
 
 
 def _print_version(asked: bool) -> None:
@@ -217,6 +219,23 @@ def sft(config: Config, overrides: Overrides = None, out: Out = None) -> None:
     from pettingllms.cli.training import sft_config
 
     sft_config(config, overrides or [], out)
+
+
+@app.command()
+def dpo(
+    config: Config,
+    episodes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="EPISODES... [KEY=VALUE]...", help="Files of episodes; such as loss.beta=0.2."
+        ),
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Train policies on pairs of their roles' replies, the better paid one preferred."""
+    from pettingllms.cli.training import dpo_config
+
+    dpo_config(config, episodes or [], out)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,35 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     """Train policies on what scripts, or they themselves, have said."""
     from pettingllms.sft import sft
 
-    config = load_config(path, overrides)
+    _teach(sft, "sft", path, load_config(path, overrides), out)
+
+
+def dpo_config(path: Path, words: Sequence[str], out: Path | None) -> None:
+    """Train policies on pairs of replies. What follows the configuration has a `=` if it is an
+    override, and else is a file of episodes."""
+    from pettingllms.dpo import dpo
+
+    config = load_config(path, [word for word in words if "=" in word])
+    files = [word for word in words if "=" not in word]
+    if files:
+        named = config.dpo.model_copy(update={"episodes": files})
+        config = config.model_copy(update={"dpo": named})
+    _teach(dpo, "dpo", path, config, out)
+
+
+def _teach(
+    how: Callable[[RunConfig, RunFolder, Any], None],
+    name: str,
+    path: Path,
+    config: RunConfig,
+    out: Path | None,
+) -> None:
     _need_learners(config)
-    folder = RunFolder(out or _free(Path("runs"), f"{path.stem}-sft"))
+    folder = RunFolder(out or _free(Path("runs"), f"{path.stem}-{name}"))
     folder.create(config, supervised=True)
     with make_display(config, folder.path.name, console) as display:
         display.say(f"run folder: {folder.path}")
-        sft(config, folder, display)
+        how(config, folder, display)
     console.print(
         f"Everything is in [bold]{escape(str(folder.path))}[/]; begin a run with it by "
         f"[bold]train.start={escape(str(folder.path))}[/]"
@@ -54,7 +76,9 @@ def resume_run(path: Path, step: int | None = None) -> None:
     folder = RunFolder(path)
     if folder.is_supervised:
         begin = f"`pettingllms train CONFIG train.start={path}` begins with what it learnt"
-        raise ConfigError(str(path), [f"was written by `pettingllms sft`, not `train`; {begin}"])
+        raise ConfigError(
+            str(path), [f"was written by `pettingllms sft` or `dpo`, not `train`; {begin}"]
+        )
     config = folder.config()
     if step is not None:
         folder.go_back(step)

@@ -35,12 +35,12 @@ from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import SCRIPT, Lineup
-from pettingllms.learners.batches import Item, item_of, joints_of, turns_of
+from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
 from pettingllms.rollout import Seat, Worker
-from pettingllms.types import Episode, Renderer, Sampler, Task, Turn
+from pettingllms.types import Episode, LogProbs, Renderer, Sampler, Task, Turn
 
 Files = Mapping[str, bytes]
 NO_LINEUPS: Mapping[str, Lineup] = {}
@@ -278,11 +278,17 @@ class Team:
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
         return measured
 
-    async def teach(self, policy: str, items: Sequence[Item], step: int) -> dict[str, float]:
+    async def teach(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:
         """Let one policy learn from replies that nobody of this run need have sampled."""
         learners = self._learners[self._group(policy).name]
-        measured: dict[str, float] = await learners.call("train", policy, items, step)
+        measured: dict[str, float] = await learners.call("train", policy, units, step)
         return measured
+
+    async def logprobs(self, policy: str, items: Sequence[Item]) -> list[LogProbs]:
+        """Log-probs of replies by the weights that a policy's learner has now."""
+        learners = self._learners[self._group(policy).name]
+        found: list[LogProbs] = await learners.call("logprobs", policy, items)
+        return found
 
     async def skipped(self, policy: str) -> list[Item]:
         """What a policy could not learn from, as its gradients were not finite; given once."""

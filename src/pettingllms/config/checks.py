@@ -50,6 +50,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_judge(sections, env)
     problems += _check_company(sections, env)
     problems += _check_reference(sections)
+    problems += _check_loss(sections)
     if env is None:
         return problems
     problems += _check_anchors(env, sections)
@@ -249,6 +250,14 @@ def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "loss.kl: would hold policies to the models that [policies] names, not to what "
             "train.start gives them; export those policies and name them as models, or set it to 0"
+        )
+
+
+def _check_loss(sections: Mapping[str, Any]) -> Iterator[str]:
+    if "loss" in sections and sections["loss"].type == "dpo":
+        yield (
+            "loss.type: 'dpo' learns from pairs, and a run has none; `pettingllms dpo CONFIG "
+            "EPISODES` makes them of its episodes and sets the type itself; leave the key out"
         )
 
 

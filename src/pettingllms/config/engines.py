@@ -89,9 +89,13 @@ class LearnerConfig(Section):
 class LossConfig(Section):
     """What is minimised, given advantages."""
 
-    type: Literal["clip", "gspo", "plain"] = "clip"
+    type: Literal["clip", "gspo", "plain", "dpo"] = "clip"
     """`clip`: a ratio for each token, clipped. `gspo`: one ratio for a whole reply. `plain`: no
-    ratio, log-probs weighted by advantages; with advantages of 1 this is supervised training."""
+    ratio, log-probs weighted by advantages; with advantages of 1 this is supervised training.
+    `dpo`: pairs of replies, as `pettingllms dpo` makes them; `train` has none."""
+    beta: float = Field(default=0.1, gt=0)
+    """`pettingllms dpo`: what a reply that became e times likelier is worth. A small beta lets a
+    policy go far from where it began."""
     clip_low: float | None = Field(default=None, ge=0, lt=1)
     """How far the ratio may fall below 1. Left out: 0.2, and 0.0003 for `gspo`, as published."""
     clip_high: float | None = Field(default=None, ge=0)
@@ -106,7 +110,7 @@ class LossConfig(Section):
     normalize: Literal["token", "sequence", "constant"] | None = None
     """`token`: every token of a batch counts alike. `sequence`: every reply counts alike.
     `constant`: tokens count alike, over replies times rollout.max_reply_tokens. Left out: `token`,
-    and `sequence` for `gspo`, as published."""
+    and `sequence` for `gspo` and `dpo`, as published."""
     max_weight: float = Field(default=2.0, gt=0)
     """Cap of the importance weight that corrects for the gap between sampler and learner."""
     value: float = Field(default=0.5, ge=0)
@@ -115,7 +119,7 @@ class LossConfig(Section):
     @property
     def normalization(self) -> Literal["token", "sequence", "constant"]:
         """The one in force."""
-        return self.normalize or ("sequence" if self.type == "gspo" else "token")
+        return self.normalize or ("sequence" if self.type in ("gspo", "dpo") else "token")
 
     @property
     def clips(self) -> tuple[float, float]:

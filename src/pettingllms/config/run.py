@@ -20,8 +20,9 @@ from pettingllms.config.league import LeagueConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
-from pettingllms.config.sft import SftConfig
+from pettingllms.config.sft import DpoConfig, SftConfig
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
+from pettingllms.config.verifier import VerifierConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
 
 
@@ -154,6 +155,10 @@ class RunConfig(Section):
     """When a policy has collapsed, and what is done then."""
     sft: SftConfig = SftConfig()
     """Supervised training, before or instead of all that."""
+    dpo: DpoConfig = DpoConfig()
+    """Learning from pairs of replies, after or instead of it."""
+    verifier: VerifierConfig = VerifierConfig()
+    """A model that says how likely an answer is right."""
     log: LogConfig = LogConfig()
     """Where metrics go."""
     seed: int = 0

@@ -1,4 +1,6 @@
-"""Supervised training: whose replies are learnt from, and for how long."""
+"""Learning from episodes that are there already: whose replies, and for how long."""
+
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,6 +22,27 @@ class SftConfig(Section):
     """Optimizer steps of each policy."""
     num_turns: int = Field(default=256, ge=1)
     """Turns in one step."""
+    lr: float | None = Field(default=None, gt=0)
+    """Learning rate at the start, which falls to a tenth at the end; left out: each policy's
+    own."""
+
+
+class DpoConfig(Section):
+    """What `pettingllms dpo` does: each role learns from pairs of its own replies to one prompt."""
+
+    episodes: list[str] = Field(default_factory=list)
+    """Files of episodes that pairs are made of, as runs and rollouts write them."""
+    pairs: Literal["extremes", "all"] = "extremes"
+    """Of the replies of a role to one prompt. `extremes`: the best paid against the worst paid.
+    `all`: every two that were paid differently."""
+    margin: float = Field(default=0.0, ge=0)
+    """Rewards that differ by this much or less are a tie, which makes no pair."""
+    max_pairs: int = Field(default=16, ge=1)
+    """Pairs of one prompt, those that were paid most differently first."""
+    num_steps: int = Field(default=200, ge=1)
+    """Optimizer steps of each policy."""
+    num_pairs: int = Field(default=64, ge=1)
+    """Pairs in one step."""
     lr: float | None = Field(default=None, gt=0)
     """Learning rate at the start, which falls to a tenth at the end; left out: each policy's
     own."""

@@ -1,5 +1,6 @@
 """Messages to ids and back by a model's own tokenizer and chat template."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from pettingllms.types import Ids, Message
 
 CACHE = 4096
 """Prompts of which the ids are kept."""
+GONE = "?"
+"""Stands where a control token stood."""
 
 
 class ChatRenderer:
@@ -25,6 +28,10 @@ class ChatRenderer:
 
         self._pieces: dict[int, str] = {}
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        added = self._tokenizer.added_tokens_decoder.values()
+        control = {str(token) for token in added if token.special}
+        longest_first = sorted(control | set(self._tokenizer.all_special_tokens), key=len)[::-1]
+        self._control = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # Forks, siblings and small games ask the same again and again, and a template is slow.
         self._rendered = lru_cache(maxsize=CACHE)(self._render)
         if not self._tokenizer.chat_template:
@@ -86,6 +93,11 @@ class ChatRenderer:
         """Ids of a reply that no policy has written, and the one that ends it."""
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return np.array([*ids, self._tokenizer.eos_token_id], dtype=np.int32)
+
+    def plain(self, text: str) -> str:
+        """Somebody's text with a mark in the place of all that this model's tokenizer takes for
+        control. Nothing is taken out, so that nothing new can close up around it."""
+        return self._control.sub(GONE, text)
 
     def decode(self, ids: Ids) -> str:
         """The text without the tokens that end a reply."""

@@ -27,11 +27,40 @@ class Item:
     """What the critic expected before the batch, where the prompt ends and after each token."""
     targets: Values | None = None
     """What it should have expected there; not a number where it is not trained."""
+    reference: LogProbs | None = None
+    """Log-probs of the response before anything was learnt, where replies are learnt in pairs."""
 
     @property
     def num_tokens(self) -> int:
         """Tokens that a model reads for this reply, its prompt included."""
         return len(self.prompt_ids) + len(self.response_ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """Two replies to one prompt of which one is preferred. They are learnt in one pass."""
+
+    chosen: Item
+    rejected: Item
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that a model reads for both, with the padding that the shorter one gets."""
+        return 2 * max(self.chosen.num_tokens, self.rejected.num_tokens)
+
+
+Unit = Item | Pair
+"""What minibatches and passes are never cut within."""
+UnitT = TypeVar("UnitT", Item, Pair, Unit)
+
+
+def replies_of(units: Sequence[Unit]) -> list[Item]:
+    """The replies of units; those of a pair are neighbours, the chosen one first."""
+    return [
+        item
+        for unit in units
+        for item in ((unit.chosen, unit.rejected) if isinstance(unit, Pair) else (unit,))
+    ]
 
 
 def turns_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Turn]:
@@ -127,7 +156,9 @@ def split(items: Sequence[ItemT], num_parts: int, seed: int) -> list[list[ItemT]
     return [[items[at] for at in part] for part in parts if len(part)]
 
 
-def micro_batches(items: Sequence[Item], max_tokens: int, num_ranks: int) -> list[list[list[Item]]]:
+def micro_batches(
+    items: Sequence[UnitT], max_tokens: int, num_ranks: int
+) -> list[list[list[UnitT]]]:
     """For each rank its micro-batches, as many for every rank.
 
     Shards of a model move between ranks in every pass, so ranks must make the same number of
@@ -140,7 +171,7 @@ def micro_batches(items: Sequence[Item], max_tokens: int, num_ranks: int) -> lis
     `max_tokens` at most, unless it is one item that is longer by itself.
     """
     longest_first = sorted(items, key=lambda item: item.num_tokens, reverse=True)
-    ranks: list[list[list[Item]]] = [[] for _ in range(num_ranks)]
+    ranks: list[list[list[UnitT]]] = [[] for _ in range(num_ranks)]
     start = 0
     while start < len(longest_first):
         rows = max(1, max_tokens // longest_first[start].num_tokens)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +22,9 @@ from torch import Tensor
 
 from pettingllms.algos.base import Mixer
 from pettingllms.config import CriticConfig, LearnerConfig
+from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
+from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, Joint, micro_batches, split
 from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.learners.mixing import make_mixer
@@ -38,6 +41,7 @@ from pettingllms.learners.sharding import (
     trim_heap,
 )
 from pettingllms.learners.values import (
+    binary_errors,
     explained,
     explained_variance,
     hidden_size,
@@ -72,6 +76,10 @@ class CriticSpec:
     roles: tuple[str, ...] = ()
     """Whose values are mixed."""
     device: str = "cpu"
+    adapter: LoraPolicy | None = None
+    """If there is one: the model itself is left alone, and an adapter is trained with the head."""
+    loss: Literal["squared", "binary"] = "squared"
+    """`binary`: targets are 0 or 1, and values the log-odds of 1."""
 
 
 class Critic:
@@ -83,12 +91,14 @@ class Critic:
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
+        if spec.adapter is not None:
+            lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
         self._model = ValueModel(lm)
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place(self._model, layers, self._device, self._dtype)
-        rates: list[tuple[dict[str, Tensor], float]] = [
-            (dict(self._model.named_parameters()), spec.critic.lr)
-        ]
+        named = self._model.named_parameters()
+        learnt: dict[str, Tensor] = {name: p for name, p in named if p.requires_grad}
+        rates: list[tuple[dict[str, Tensor], float]] = [(learnt, spec.critic.lr)]
         self._mixer = None
         if spec.mixer is not None:
             torch.manual_seed(derive_seed(spec.seed, "mixer"))
@@ -170,19 +180,21 @@ class Critic:
         return {CRITIC_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(moments)}
 
     def load(self, files: Mapping[str, bytes]) -> None:
-        """Take up what any number of ranks saved."""
+        """Take up weights, and if they are there moments, that any number of ranks saved."""
         reshard(self._model)
         weights = from_bytes(files[CRITIC_FILE])
         names = {name for part in self._parts for name in part.parameters}
         if weights.keys() != names:
             odd = ", ".join(sorted(weights.keys() ^ names)[:3])
             raise LearnerError(f"saved weights are of another critic: {odd}")
-        moments = from_bytes(files[OPTIMIZER_FILE])
         for part in self._parts:
             for name, parameter in part.parameters.items():
                 put(parameter, weights[name])
-            put_moments(part.optimizer, part.parameters, moments)
-        self._num_updates = int(moments["num_updates"])
+        if OPTIMIZER_FILE in files:
+            moments = from_bytes(files[OPTIMIZER_FILE])
+            for part in self._parts:
+                put_moments(part.optimizer, part.parameters, moments)
+            self._num_updates = int(moments["num_updates"])
 
     def _forward(self, padded: Padded) -> tuple[Tensor, Tensor]:
         """Values by reply and place, and the hidden state at each prompt's end."""
@@ -256,7 +268,9 @@ class Critic:
         for batch in self._passes(items):
             padded = self._padded(batch)
             value_BS, _ = self._forward(padded)
-            if pulls is None:
+            if pulls is None and self._spec.loss == "binary":
+                loss = binary_errors(value_BS, padded.target_BS) / count
+            elif pulls is None:
                 errors = squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
                 loss = errors / count
             else:

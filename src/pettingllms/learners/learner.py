@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
-from pettingllms.learners.batches import Item, micro_batches, split
+from pettingllms.learners.batches import Item, Unit, micro_batches, replies_of, split
 from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
@@ -32,6 +31,7 @@ from pettingllms.learners.sharding import (
     give_back,
     num_ranks,
     of_all_ranks,
+    over_ranks,
     own_rank,
     place,
     reshard,
@@ -113,14 +113,17 @@ class Learner:
         self._before: Before | None = None
 
     def train(
-        self, policy: str, items: Sequence[Item], step: int, keep_logprobs: bool = False
+        self, policy: str, units: Sequence[Unit], step: int, keep_logprobs: bool = False
     ) -> dict[str, float]:
         """Go through a batch; give what happened on the way, means over its tokens."""
         self._activate(policy)
+        items = replies_of(units)
+        in_pairs = len(items) == 2 * len(units)
+        assert in_pairs == (self._spec.loss.type == "dpo") or not units  # noqa: S101 - as made
         self._before = Before(items) if keep_logprobs else None
         start, config, loss_config = time.perf_counter(), self._spec.config, self._loss(step)
         parts = [
-            split(items, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
+            split(units, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
             for epoch in range(config.num_epochs)
         ]
         old = self._old_logprobs(policy, items) if sum(map(len, parts)) > 1 else None
@@ -138,7 +141,7 @@ class Learner:
                 loss += part_loss
             else:
                 num_skipped += 1
-                self._skipped += part
+                self._skipped += replies_of(part)
             self._optimizers[policy].zero_grad(set_to_none=True)
         valued = self._value_metrics(items, sums.pop("value_errors", 0.0) / config.num_epochs)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
@@ -308,20 +311,21 @@ class Learner:
     def _accumulate(
         self,
         policy: str,
-        items: Sequence[Item],
+        units: Sequence[Unit],
         old: Mapping[int, LogProbs] | None,
         config: LossConfig,
     ) -> tuple[float, dict[str, float]]:
         """Gradients of a minibatch, over as many passes as its tokens need."""
+        items = replies_of(units)
         num_tokens = sum(len(item.response_ids) for item in items)
         scale = Scale(num_tokens, len(items), self._spec.max_reply_tokens)
         temperature = self._spec.policies[policy].temperature
         want_entropy = config.entropy > 0
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
-        for batch in micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[
-            self._rank
-        ]:
+        max_tokens = self._spec.config.max_batch_tokens
+        for part in micro_batches(units, max_tokens, self._ranks)[self._rank]:
+            batch = replies_of(part)
             padded = self._padded(batch)
             logp_N, entropy_N, value_M = self._forward(
                 self._model,
@@ -356,7 +360,7 @@ class Learner:
             for name, value in measured.items():
                 join = torch.maximum if name in MAXIMA else torch.add
                 sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
-        return self._over_ranks(total, sums)
+        return over_ranks(total, sums, MAXIMA, self._device)
 
     def _loss(self, step: int) -> LossConfig:
         """The loss of a step of the run."""
@@ -381,6 +385,8 @@ class Learner:
 
     def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
         """The policy as it was before training: a copy, or the base without its adapter."""
+        if self._spec.loss.type == "dpo":
+            return padded.reference_BT
         if not self._spec.loss.kl:
             return None
         with torch.no_grad(), self._without_adapter():
@@ -391,18 +397,6 @@ class Learner:
     def _without_adapter(self) -> Iterator[None]:
         with self._adapters.disabled() if self._adapters else nullcontext():
             yield
-
-    def _over_ranks(self, loss: Tensor, sums: dict[str, Tensor]) -> tuple[float, dict[str, float]]:
-        if self._ranks > 1:
-            added = torch.stack([loss, *(v for n, v in sums.items() if n not in MAXIMA)])
-            largest = torch.stack([v for n, v in sums.items() if n in MAXIMA])
-            added, largest = added.to(self._device), largest.to(self._device)
-            dist.all_reduce(added, op=dist.ReduceOp.SUM)
-            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-            loss, rest = added[0], iter(added[1:])
-            peaks = iter(largest)
-            sums = {n: next(peaks) if n in MAXIMA else next(rest) for n in sums}
-        return float(loss), {name: float(value) for name, value in sums.items()}
 
     def _clip(self, policy: str) -> float:
         parameters = parameters_of(self._optimizers[policy])

@@ -35,7 +35,8 @@ class LossInputs:
     entropy_BT: Tensor | None = None
     """With gradient; needed if loss.entropy is not 0."""
     ref_logp_BT: Tensor | None = None
-    """Log-probs of the policy as it was before training; needed if loss.kl is not 0."""
+    """Log-probs of the policy as it was before training; needed if loss.kl is not 0, and for
+    `dpo`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +131,29 @@ def plain_terms(inputs: LossInputs, _: LossConfig) -> Terms:
     return torch.where(inputs.mask_BT, inputs.advantage_BT, 0) * inputs.logp_BT, {}
 
 
+def dpo_terms(inputs: LossInputs, config: LossConfig) -> Terms:
+    """DPO (Rafailov et al., 2023): replies in pairs, the chosen one before the rejected one.
+
+    What a reply is worth to the policy is beta times how much likelier it is now than it was before
+    training; a pair's term is the log-probability that Bradley and Terry give to the choice. Each
+    token gets its pair's term: normalised by "sequence", the sum is the published loss, the mean
+    over pairs. A row without a partner, which a rank with no pairs has, is padding.
+    """
+    assert inputs.ref_logp_BT is not None  # noqa: S101 - the learner's part
+    worth_B = config.beta * (inputs.logp_BT - inputs.ref_logp_BT).sum(1)
+    paired = len(worth_B) // 2 * 2
+    margin_P = worth_B[:paired:2] - worth_B[1:paired:2]
+    margin_B = torch.cat([margin_P.repeat_interleave(2), worth_B[paired:]])
+    margin_BT = margin_B[:, None].expand_as(inputs.mask_BT)
+    term_BT = torch.where(inputs.mask_BT, torch.nn.functional.logsigmoid(margin_BT), 0)
+    return term_BT, {"margin": margin_BT, "preferred": margin_BT > 0}
+
+
 LOSSES: dict[str, Callable[[LossInputs, LossConfig], Terms]] = {
     "clip": clip_terms,
     "gspo": gspo_terms,
     "plain": plain_terms,
+    "dpo": dpo_terms,
 }
 
 

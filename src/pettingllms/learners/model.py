@@ -136,6 +136,11 @@ class Padded:
         return out_BT.index_put(self.at_N, values_N)
 
     @cached_property
+    def reference_BT(self) -> Tensor:
+        """Log-probs from before anything was learnt; not a number where nobody took them."""
+        return self._spread_rows([item.reference for item in self._items])[:, :-1]
+
+    @cached_property
     def target_BS(self) -> Tensor:
         """What a critic should say; not a number where it is not trained. S = T + 1."""
         return self._spread_rows([item.targets for item in self._items])

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from pettingllms.learners.batches import Item
@@ -84,3 +84,19 @@ def of_all_ranks(items: Sequence[Item], found: dict[int, RowT]) -> list[RowT]:
     dist.all_gather_object(shares, {places[key]: row for key, row in found.items()})
     merged = {at: row for share in shares for at, row in share.items()}
     return [merged[at] for at in range(len(items))]
+
+
+def over_ranks(
+    loss: Tensor, sums: dict[str, Tensor], maxima: Sequence[str], device: torch.device
+) -> tuple[float, dict[str, float]]:
+    """The loss and the sums of all ranks added up; of what is no sum, the largest."""
+    if num_ranks() > 1:
+        added = torch.stack([loss, *(v for n, v in sums.items() if n not in maxima)])
+        largest = torch.stack([v for n, v in sums.items() if n in maxima])
+        added, largest = added.to(device), largest.to(device)
+        dist.all_reduce(added, op=dist.ReduceOp.SUM)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        loss, rest = added[0], iter(added[1:])
+        peaks = iter(largest)
+        sums = {n: next(peaks) if n in maxima else next(rest) for n in sums}
+    return float(loss), {name: float(value) for name, value in sums.items()}

@@ -58,6 +58,15 @@ def squared_errors(
     return error_BS.sum()
 
 
+def binary_errors(value_BS: Tensor, target_BS: Tensor) -> Tensor:
+    """The sum of cross-entropies over the places that have a target, which is 0 or 1; a value is
+    the log-odds of 1."""
+    mask_BS = target_BS.isfinite()
+    value_BS, target_BS = (torch.where(mask_BS, x_BS, 0) for x_BS in (value_BS, target_BS))
+    error_BS = nn.functional.binary_cross_entropy_with_logits(value_BS, target_BS, reduction="none")
+    return torch.where(mask_BS, error_BS, 0).sum()
+
+
 def num_targets(items: Iterable[Item]) -> int:
     """Places that values are trained at."""
     return sum(int(np.isfinite(i.targets).sum()) for i in items if i.targets is not None)

@@ -24,7 +24,7 @@ from pettingllms.types import Episode, write_episodes
 CONFIG_FILE = "config.toml"
 VERSIONS_FILE = "versions.json"
 SUPERVISED_FILE = "supervised"
-"""There if `sft` began the folder."""
+"""There if `sft` or `dpo` began the folder."""
 EPISODES = "episodes"
 SKIPPED = "skipped"
 CHECKPOINTS = "checkpoints"
@@ -52,7 +52,7 @@ class RunFolder:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether `sft` wrote it; the steps of its checkpoint are not those of `train`."""
+        """Whether `sft` or `dpo` wrote it; the steps of its checkpoint are not those of `train`."""
         return (self.path / SUPERVISED_FILE).exists()
 
     def config(self) -> RunConfig:

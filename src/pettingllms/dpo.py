@@ -1,0 +1,173 @@
+"""Direct preference optimisation from episodes: each role learns from pairs of its own replies.
+
+Two replies make a pair if one role gave them to one and the same prompt of one task, and was paid
+more for one of them: what differs is the reply, so the preference is about nothing else. In a tree
+those are siblings; in episodes side by side, the replies of the first turn and of all later ones
+that happen to find the same prompt. A policy that plays several roles learns from the pairs of each
+of them, and never from a pair that crosses them.
+
+What the policy is held to are the weights it begins with. Their log-probs never change, so they are
+taken once, before the first step, and no second model is kept.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pettingllms.algos.base import problem
+from pettingllms.algos.credit import sibling_rewards, turn_reward
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import LossConfig, RewardConfig, RunConfig
+from pettingllms.config.sft import DpoConfig
+from pettingllms.errors import ConfigError
+from pettingllms.learners.batches import Pair, replies_of
+from pettingllms.runs.folder import RunFolder
+from pettingllms.sft import batches_of, item_of, refuse_longer, renderers_of, taught_config, teach
+from pettingllms.train import Watcher
+from pettingllms.types import Episode, Reward, Scored, Turn, read_episodes
+
+if TYPE_CHECKING:
+    from pettingllms.cluster.team import Team
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """Two replies of one role to one prompt, of which one was paid more."""
+
+    role: str
+    chosen: Turn
+    rejected: Turn
+    margin: float
+    """By how much."""
+
+
+def dpo(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    """Train every policy that has pairs of replies in its roles, and leave a checkpoint."""
+    watcher.phase("collecting")
+    if not config.dpo.episodes:
+        raise ConfigError("dpo", ["no episodes are named, so there is nothing to compare"])
+    episodes = [e for path in config.dpo.episodes for e in read_episodes(Path(path))]
+    found = preferred(episodes, config.reward, config.dpo)
+    counts = Counter(one.role for one in found)
+    watcher.say("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
+    pairs = pairs_by_policy(config, found)
+    watcher.phase("starting Ray")
+    with ray_running(config.cluster):
+        asyncio.run(_dpo(_preferring(config), pairs, folder, watcher))
+
+
+async def _dpo(
+    config: RunConfig, pairs: Mapping[str, Sequence[Pair]], folder: RunFolder, watcher: Watcher
+) -> None:
+    async def prepare(team: "Team") -> dict[str, Iterator[list[Pair]]]:
+        watcher.phase("taking log-probs to hold on to")
+        known = {name: await referenced(team, name, some) for name, some in pairs.items()}
+        return {
+            name: batches_of(some, config.dpo.num_pairs, config, name, "dpo")
+            for name, some in known.items()
+        }
+
+    await teach(config, prepare, config.dpo.num_steps, folder, watcher)
+
+
+def preferred(episodes: Sequence[Episode], mix: RewardConfig, config: DpoConfig) -> list[Preferred]:
+    """The pairs of all prompts, in the order in which prompts come."""
+    return [
+        Preferred(prompt[1], chosen, rejected, margin)
+        for prompt, paid in _by_prompt(episodes, mix).items()
+        for chosen, rejected, margin in _pairs(paid, config)
+    ]
+
+
+def pairs_by_policy(config: RunConfig, found: Sequence[Preferred]) -> dict[str, list[Pair]]:
+    """What each policy that learns is given, as ids: pairs of all roles that it plays."""
+    renderers = renderers_of(config)
+    pairs: dict[str, list[Pair]] = {name: [] for name in renderers}
+    for one in found:
+        policy = config.roles.get(one.role)
+        if policy in renderers:
+            chosen = item_of(one.chosen, policy, renderers[policy])
+            rejected = item_of(one.rejected, policy, renderers[policy])
+            pairs[policy].append(Pair(chosen, replace(rejected, advantage=-1.0)))
+    for policy, some in pairs.items():
+        if not some:
+            reason = (
+                f"'{policy}' has no pair to learn from: no two replies of one of its roles to one "
+                "prompt were paid differently; sample several for each task, or lower dpo.margin"
+            )
+            raise ConfigError("dpo", [reason])
+    refuse_longer(config, {name: replies_of(some) for name, some in pairs.items()}, "dpo")
+    return pairs
+
+
+async def referenced(team: "Team", policy: str, pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with log-probs of the weights that a policy begins with."""
+    items = replies_of(pairs)
+    logprobs = await team.logprobs(policy, items)
+    known = [replace(item, reference=row) for item, row in zip(items, logprobs, strict=True)]
+    return [Pair(*both) for both in zip(known[::2], known[1::2], strict=True)]
+
+
+Paid = list[tuple[Turn, float]]
+"""Replies to one prompt with what each was paid."""
+Prompt = tuple[tuple[Hashable, ...], str, bytes]
+"""A problem, a role in it, and the ids that the role was shown."""
+
+
+def _by_prompt(episodes: Sequence[Episode], mix: RewardConfig) -> dict[Prompt, Paid]:
+    found: dict[Prompt, Paid] = {}
+    for number, episode in enumerate(episodes):
+        for where, turn, reward in _rewards(episode, number, mix):
+            if isinstance(reward, Scored) and len(turn.response_ids):
+                key = ((*problem(episode), *where), turn.role, turn.prompt_ids.tobytes())
+                found.setdefault(key, []).append((turn, reward.value))
+    return found
+
+
+def _rewards(
+    episode: Episode, number: int, mix: RewardConfig
+) -> Iterator[tuple[tuple[Hashable, ...], Turn, Reward]]:
+    """Every reply that was judged, and where others are to be found that it is compared with.
+
+    Siblings of a tree are compared within their decision alone: of a branch that was left nobody
+    knows more. Other replies are compared wherever their prompt is met again, by what their role
+    was paid from there on.
+    """
+    decisions: dict[tuple[Hashable, ...], list[Turn]] = {}
+    for turn in episode.turns:
+        if turn.branch is not None and turn.step is not None:
+            decision = (number, episode.steps[turn.step].parent, turn.role)
+            decisions.setdefault(decision, []).append(turn)
+    for where, turns in decisions.items():
+        for turn, reward in zip(turns, sibling_rewards(episode, turns, mix), strict=True):
+            yield where, turn, reward
+    for turn in episode.trunk_turns():
+        if turn.branch is None:
+            yield (), turn, episode.failure or turn_reward(episode, turn, mix)
+
+
+def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
+    """Pairs of replies to one prompt. Two that were paid alike are none, nor is a reply that was
+    paid differently by chance: it cannot be preferred to itself."""
+    best_first = sorted(paid, key=lambda one: -one[1])
+    if config.pairs == "extremes":
+        best_first = [best_first[0], best_first[-1]]
+    found = [
+        (chosen, rejected, high - low)
+        for (chosen, high), (rejected, low) in itertools.combinations(best_first, 2)
+        if high - low > config.margin
+        and not np.array_equal(chosen.response_ids, rejected.response_ids)
+    ]
+    return sorted(found, key=lambda pair: -pair[2])[: config.max_pairs]
+
+
+def _preferring(config: RunConfig) -> RunConfig:
+    """The run whose learner learns from pairs alone."""
+    loss = LossConfig(type="dpo", beta=config.loss.beta)
+    return taught_config(config, loss, config.dpo.num_steps, config.dpo.lr)

@@ -1,0 +1,1 @@
+"""A model that says how likely an answer is right: made, measured and served."""

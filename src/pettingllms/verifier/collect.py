@@ -1,0 +1,63 @@
+"""Where answers come from: episodes that are there already, or policies that are sampled from."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import RunConfig
+from pettingllms.envs import make_env_at
+from pettingllms.errors import DataError
+from pettingllms.evaluate import start_weights
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, read_episodes
+from pettingllms.verifier.answers import Answer, balanced, label, parted
+
+
+def collect_answers(
+    config: RunConfig, say: Callable[[str], None]
+) -> tuple[list[Answer], list[Answer]]:
+    """The answers to learn from and those kept for a test, balanced if they are to be."""
+    settings = config.verifier
+    if settings.episodes:
+        episodes = [e for path in settings.episodes for e in read_episodes(Path(path))]
+    else:
+        episodes = sampled(config, say)
+    answers = label(episodes, settings)
+    num_right = sum(answer.right for answer in answers)
+    say(f"{len(answers)} answers, {num_right} of them right")
+    if settings.balance:
+        answers = balanced(answers, settings.max_each, config.seed)
+        say(f"balanced: {len(answers)} answers")
+    if not answers:
+        raise DataError(
+            "no answers are left: no question was answered both right and wrong; sample more of "
+            "each (verifier.num_samples), take tasks of middling difficulty, or set "
+            "verifier.balance=false"
+        )
+    return parted(answers, settings.test_share, config.seed)
+
+
+def sampled(config: RunConfig, say: Callable[[str], None]) -> list[Episode]:
+    """Plays of training tasks by the policies as they are, or as `train.start` has them."""
+    settings = config.verifier
+    tasks = list(itertools.islice(make_env_at(config, 1).tasks("train"), settings.num_tasks))
+    rollout = config.rollout.model_copy(
+        update={"type": "linear", "num_samples": settings.num_samples}
+    )
+
+    async def run() -> list[Episode]:
+        from pettingllms.cluster.team import Team
+
+        team = await Team.start(config, say, learning=False)
+        try:
+            if begun:
+                await team.load_engines(begun)
+            return await team.play(tasks, derive_seed(config.seed, "verifier"), rollout)
+        finally:
+            await team.stop()
+
+    begun = start_weights(config)
+    with ray_running(config.cluster):
+        return asyncio.run(run())

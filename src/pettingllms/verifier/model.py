@@ -1,0 +1,141 @@
+"""A verifier on disk and in memory: a critic whose value is the log-odds that an answer is right.
+
+It reads what it was trained on and nothing else: the prompt as its model's template has it, then
+the answer and its end. Text of others has no control tokens left by then, so that an answer cannot
+end itself and go on in somebody else's voice.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from pettingllms.config import CriticConfig, LearnerConfig
+from pettingllms.config.policies import LoraPolicy
+from pettingllms.errors import ModelError
+from pettingllms.inference.chat import ChatRenderer
+from pettingllms.learners.batches import Item, Joint
+from pettingllms.learners.critic import Critic, CriticSpec
+from pettingllms.learners.files import CRITIC_FILE
+from pettingllms.models import find_model
+from pettingllms.types import Failed, Message, Reward, Scored
+
+SETTINGS_FILE = "verifier.json"
+ROLE = "answer"
+MAX_LETTERS = 64
+"""Of a token, on average: a text of more is not even tokenised."""
+Question = tuple[Sequence[Message], str]
+"""What was asked, and an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """What a verifier is made of."""
+
+    model: str
+    """Folder or hub name."""
+    kind: Literal["lora", "full"] = "lora"
+    rank: int = 16
+    alpha: int = 32
+    max_tokens: int = 2048
+    every_token: bool = False
+
+    def spec(
+        self, learner: LearnerConfig, seed: int = 0, lr: float = 1e-4, device: str = "cpu"
+    ) -> CriticSpec:
+        """The critic that it is."""
+        adapter = LoraPolicy(model=self.model, rank=self.rank, alpha=self.alpha)
+        return CriticSpec(
+            model=find_model(self.model),
+            critic=CriticConfig(kind="model", lr=lr),
+            config=learner,
+            seed=seed,
+            device=device,
+            adapter=adapter if self.kind == "lora" else None,
+            loss="binary",
+        )
+
+
+class Reader:
+    """From text to what a verifier reads."""
+
+    def __init__(self, make: Make) -> None:
+        self._renderer = ChatRenderer(find_model(make.model))
+        self._make = make
+
+    def read(
+        self, messages: Sequence[Message], answer: str, right: bool | None = None
+    ) -> Joint | None:
+        """Prompt and answer as ids, with a target if there is a label; None if they are longer
+        than the verifier reads."""
+        num_letters = sum(len(m.content) for m in messages) + len(answer)
+        if num_letters > MAX_LETTERS * self._make.max_tokens:
+            return None
+        plain = self._renderer.plain
+        prompt = self._renderer.render([Message(m.speaker, plain(m.content)) for m in messages])
+        reply = self._renderer.encode(plain(answer))
+        if len(prompt) + len(reply) > self._make.max_tokens:
+            return None
+        targets = np.full(len(reply) + 1, np.nan, dtype=np.float32)
+        if right is not None:
+            targets[1 if self._make.every_token else -1 :] = float(right)
+        nothing = np.zeros(len(reply), dtype=np.float32)
+        return Joint((ROLE,), (Item(prompt, reply, nothing, 0.0, targets=targets),))
+
+
+class Verifier:
+    """Says how likely answers are right."""
+
+    def __init__(self, make: Make, critic: Critic) -> None:
+        self.make = make
+        self._critic = critic
+        self._reader = Reader(make)
+
+    def score(self, questions: Sequence[Question]) -> list[Reward]:
+        """For each answer the probability that it is right, or why there is none."""
+        read = [self._reader.read(*question) for question in questions]
+        values = iter(self._critic.values([joint for joint in read if joint is not None]))
+        longest = self.make.max_tokens
+        found: list[Reward] = []
+        for joint in read:
+            if joint is None:
+                found.append(Failed(f"longer than {longest} tokens", "limit"))
+            else:
+                row, _ = next(values)
+                found.append(Scored(_probability(float(row[-1]))))
+        return found
+
+
+def _probability(log_odds: float) -> float:
+    """Without overflow on either side."""
+    if log_odds < 0:
+        return math.exp(log_odds) / (1 + math.exp(log_odds))
+    return 1 / (1 + math.exp(-log_odds))
+
+
+def write_verifier(folder: Path, make: Make, weights: bytes) -> None:
+    """Write a verifier as a folder: what it is made of, and what was trained."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CRITIC_FILE).write_bytes(weights)
+    text = json.dumps(asdict(make), indent=1)
+    (folder / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def load_verifier(
+    folder: Path, learner: LearnerConfig | None = None, device: str = "cpu"
+) -> Verifier:
+    """A verifier that `write_verifier` wrote, ready to score."""
+    try:
+        settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+        make, weights = Make(**settings), (folder / CRITIC_FILE).read_bytes()
+    except (OSError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{folder} holds no verifier ({error}); `pettingllms verifier train` writes one"
+        ) from None
+    critic = Critic(make.spec(learner or LearnerConfig(), device=device))
+    critic.load({CRITIC_FILE: weights})
+    return Verifier(make, critic)

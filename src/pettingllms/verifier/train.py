@@ -1,0 +1,96 @@
+"""Training a verifier: a head on a critic's model, by binary cross-entropy, one optimizer step a
+batch, at a rate that falls to the end."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from pettingllms.cluster.placement import usable_cores
+from pettingllms.cluster.start import find_device, ray_running
+from pettingllms.config import RunConfig
+from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.config.verifier import VerifierConfig
+from pettingllms.errors import ConfigError, DataError
+from pettingllms.learners.batches import Joint, split
+from pettingllms.learners.files import CRITIC_FILE
+from pettingllms.seeds import derive_seed
+from pettingllms.verifier.answers import Answer
+from pettingllms.verifier.model import Make, Reader
+
+Call = Callable[..., Awaitable[Any]]
+"""A method of a critic by its name, wherever the critic is."""
+Progress = Callable[[int, dict[str, float]], None]
+"""Is told which step was done, and what was measured in it."""
+
+
+def make_of(config: RunConfig) -> Make:
+    """What the verifier of a configuration is made of."""
+    settings = config.verifier
+    models = (p.model for p in config.policies.values() if isinstance(p, FullPolicy | LoraPolicy))
+    model = settings.model or next(models, "")
+    if not model:
+        raise ConfigError("verifier", ["model: is empty, and no policy learns whose model it was"])
+    same = ("kind", "rank", "alpha", "max_tokens", "every_token")
+    return Make(model, **{name: getattr(settings, name) for name in same})
+
+
+def train_verifier(
+    config: RunConfig, answers: Sequence[Answer], progress: Progress
+) -> dict[str, bytes]:
+    """Train on answers, with Ray as every learner; the critic's files."""
+    make = make_of(config)
+    joints = readable(answers, make)
+    with ray_running(config.cluster):
+        return asyncio.run(_train(config, make, joints, progress))
+
+
+async def _train(
+    config: RunConfig, make: Make, joints: Sequence[Joint], progress: Progress
+) -> dict[str, bytes]:
+    from pettingllms.cluster.learners import Learners
+
+    device, _ = find_device(config.cluster)
+    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": config.verifier.num_steps}
+    learner = config.learner.model_copy(update=once)
+    spec = make.spec(learner, config.seed, config.verifier.lr, device)
+    num_gpus = 0.0 if device == "cpu" else 1.0
+    critic = Learners(spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
+    try:
+        await critic.start(not config.cluster.address)
+        return await fit(critic.call, joints, config.verifier, config.seed, progress)
+    finally:
+        await critic.stop()
+
+
+async def fit(
+    call: Call, joints: Sequence[Joint], config: VerifierConfig, seed: int, progress: Progress
+) -> dict[str, bytes]:
+    """Batch after batch, each answer once in an epoch; the critic's files."""
+    num_parts = max(1, len(joints) // config.num_answers)
+    epochs = (
+        split(joints, num_parts, derive_seed(seed, "verifier", epoch))
+        for epoch in itertools.count()
+    )
+    batches = itertools.chain.from_iterable(epochs)
+    for step, batch in enumerate(itertools.islice(batches, config.num_steps), start=1):
+        progress(step, await call("train", batch, step))
+    files: dict[str, bytes] = await call("saved")
+    return {CRITIC_FILE: files[CRITIC_FILE]}
+
+
+def readable(answers: Sequence[Answer], make: Make) -> list[Joint]:
+    """The answers that a verifier can learn from, as ids; some right and some wrong."""
+    sides = {answer.right for answer in answers}
+    if len(sides) < 2:
+        kinds = {True: "right", False: "wrong"}
+        held = f"only {kinds[sides.pop()]} ones" if sides else "none"
+        raise DataError(f"a verifier learns from right and wrong answers, and there are {held}")
+    reader = Reader(make)
+    read = (reader.read(answer.messages, answer.text, answer.right) for answer in answers)
+    joints = [joint for joint in read if joint is not None]
+    if not joints:
+        raise DataError(
+            f"every answer is longer than {make.max_tokens} tokens; raise verifier.max_tokens"
+        )
+    return joints
