@@ -160,10 +160,10 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
             'set algo.type = "grpo"'
         )
-    if "central" in algorithm.needs and hasattr(env, "rules"):
+    if "central" in algorithm.needs and not env.can_show_all:
         yield (
-            f"algo.type: '{algo_type}' needs to see what the whole team sees, and '{env.id}' is a "
-            'workflow, which does not show it; set algo.type = "grpo"'
+            f"algo.type: '{algo_type}' needs what the whole team sees, and '{env.id}' cannot show "
+            'it; set algo.type = "grpo"'
         )
     if rollout.type not in ("auto", needed):
         yield (

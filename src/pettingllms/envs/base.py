@@ -64,6 +64,8 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     rollouts then play siblings on; without it, every step pays each role that acted in it."""
     can_fork: bool = True
     """False if two plays cannot go on from one state."""
+    can_show_all: bool = True
+    """False if there is no telling what the whole team sees, so that `central` has no answer."""
     judged: bool = False
     """True if what a play is worth is for a judge to say: without one that is configured, the
     environment's own rule is the judge."""

@@ -115,6 +115,7 @@ class Workflow(Environment[Any, ConfigT], Generic[ConfigT]):
     rules: Sequence[RoleRule] = ()
     """How calls are told apart where one client serves several roles."""
     can_fork = False
+    can_show_all = False
     late_rewards = True
 
     @classmethod

@@ -134,7 +134,7 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"policies": {"../p": {"kind": "full", "model": "m"}}}, "policies.../p: a policy is also"),
         (
             {"loss": {"type": "gpso"}},
-            "loss.type: Input should be 'clip', 'gspo' or 'plain', got 'gpso'",
+            "loss.type: Input should be 'clip', 'gspo', 'plain' or 'dpo', got 'gpso'",
         ),
         (
             {"loss": {"kl": 0.1}, "train": {"start": "runs/sft-1"}},
