@@ -81,6 +81,8 @@ async def _judge(
     made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
     share = config.rollout.max_failure_share
     await judge_all(episodes, references, section, made, share)
+    for judge in made.values():
+        await judge.close()
 
 
 def _no_voice(policy: str) -> Voice:

@@ -155,5 +155,6 @@ JUDGES = Registry(
         "rule": "pettingllms.judge.rule:RuleJudge",
         "llm": "pettingllms.judge.llm:LlmJudge",
         "panel": "pettingllms.judge.panel:Panel",
+        "verifier": "pettingllms.judge.verifier:VerifierJudge",
     },
 )

@@ -51,6 +51,11 @@ class Bench:
         share = self._config.rollout.max_failure_share
         return await judge_all(episodes, references, config, self._judges, share)
 
+    async def close(self) -> None:
+        """Let the judges go."""
+        for judge in self._judges.values():
+            await judge.close()
+
     async def _references(self, played: Played) -> list[Episode]:
         """The same tasks, with the reference in the place of all that learn."""
         section, learn = self._config.judge, self._config.trained_policies()

@@ -73,7 +73,7 @@ class Team:
         self._stage: Stage | None = None
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
-        self._bench: Bench  # made once policies have a voice
+        self._bench: Bench | None = None  # made once policies have a voice
 
     @classmethod
     async def start(
@@ -108,6 +108,8 @@ class Team:
             await self._gateway.stop()
         if self._stage is not None:
             self._stage.stop()
+        if self._bench is not None:
+            await self._bench.close()
         for engines in self._engines.values():
             await engines.stop()
         for learners in self._all_learners():
@@ -200,6 +202,7 @@ class Team:
     ) -> Verdicts:
         """Let the judge of [judge] pay for what episodes laid before it. `by_score`: answers to one
         task are not compared with each other."""
+        assert self._bench is not None  # noqa: S101 - a team that samples has one
         return await self._bench.judge(episodes, played, by_score)
 
     def voice(self, name: str) -> Voice:

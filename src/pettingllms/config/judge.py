@@ -18,7 +18,7 @@ class OneJudgeConfig(Section):
     """What every judge can be told. Judges add fields of their own."""
 
     kind: str = ""
-    """`rule`, `llm`, `panel`, or `package.module:Class` of a judge of one's own."""
+    """`rule`, `llm`, `panel`, `verifier`, or `package.module:Class` of a judge of one's own."""
     margin: float = Field(default=0.0, ge=0, le=1)
     """Where two answers are compared by their scores: scores this close are a tie."""
 
@@ -43,7 +43,7 @@ def _one_judge(data: Any) -> Any:
     if isinstance(data, Section):
         return data
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
-        raise ValueError('not a table with kind = "rule", "llm" or "panel"')  # noqa: TRY004
+        raise ValueError('not a table with kind = "rule", "llm", "panel" or "verifier"')  # noqa: TRY004
     return JUDGES.load(data["kind"]).Config.model_validate(data)
 
 

@@ -73,6 +73,9 @@ class Judge(ABC):
             return TIE
         return WIN if first > second else LOSS
 
+    async def close(self) -> None:  # noqa: B027 - most have nothing to do here
+        """Let go of what it holds outside this process."""
+
     def note(self, name: str, value: float) -> None:
         """Count something that is worth a curve."""
         self.noted.setdefault(name, []).append(value)

@@ -18,8 +18,12 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 pytest.importorskip("torch")
 
+from pettingllms.config import JudgeConfig
 from pettingllms.errors import ConfigError
-from pettingllms.types import Failed, Reward, Scored, user
+from pettingllms.judge import make_judges
+from pettingllms.judge.base import Hall, Voice
+from pettingllms.judge.verifier import VerifierJudge
+from pettingllms.types import Exhibit, Failed, Reward, Scored, user
 from pettingllms.verdicts import VerifierClient
 from pettingllms.verifier.serve import Limits, make_app
 from servers import serving
@@ -241,3 +245,44 @@ def test_neither_key_nor_prompt_nor_answer_is_in_any_log(
         post(url, b"{", "wrong")
     written = caplog.text + "".join(capfd.readouterr())
     assert not [word for word in (KEY, "secretion", "plaintext") if word in written]
+
+
+# As a judge
+
+
+def no_one(policy: str) -> Voice:
+    raise AssertionError(policy)
+
+
+def judged(url: str, *answers: str) -> list[Reward]:
+    """What a judge says of each answer, and then of the first two against each other."""
+
+    async def run() -> list[Reward]:
+        section = VerifierJudge.Config(kind="verifier", url=url, seconds=5)
+        judge = VerifierJudge("v", section, Hall(lambda *_: Scored(0.0), no_one))
+        exhibits = [Exhibit("1+1=", answer) for answer in answers]
+        scores = [await judge.score(one) for one in exhibits]
+        found = [*scores, await judge.compare(*exhibits[:2])]
+        await judge.close()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_verifier_judges_by_its_scores() -> None:
+    with served(Model()) as url:
+        assert judged(url, "ab", "abcd") == [Scored(0.2), Scored(0.4), Scored(0.0)]
+        assert judged(url, "ab", "cd")[-1] == Scored(0.5)
+
+
+def test_a_verifier_that_gives_no_score_fails_the_comparison_too() -> None:
+    with served(Model()) as url:
+        found = judged(url, "ab", "longer than nine")
+    assert found[0] == Scored(0.2)
+    assert all(isinstance(verdict, Failed) for verdict in found[1:])
+
+
+def test_a_run_names_a_verifier_as_its_judge() -> None:
+    judges = {"v": {"kind": "verifier", "url": "http://127.0.0.1:1"}}
+    made = make_judges(JudgeConfig(by="v", judges=judges), Hall(lambda *_: Scored(0.0), no_one))
+    assert isinstance(made["v"], VerifierJudge)
