@@ -97,7 +97,7 @@ def test_a_server_that_is_busy_once_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_what_is_no_completion_fails_its_own_game_alone(tmp_path: Path) -> None:
-    first = [(200, "<html>not JSON</html>"), (200, {"choices": []})]
+    first = [(200, {"choices": []}), (200, [])]
 
     def answer(body: Any) -> Any:
         return first.pop() if first else first_free_cell(body)
