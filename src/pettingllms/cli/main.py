@@ -26,6 +26,7 @@ from pettingllms.cli.evaluation import evaluate
 from pettingllms.cli.gateway import gateway
 from pettingllms.cli.groups import bench_app, models_app
 from pettingllms.cli.looking import plot, report, view
+from pettingllms.cli.starting import init
 
 app = typer.Typer(
     name="pettingllms",
@@ -233,6 +234,7 @@ def resume(
     resume_run(run, step)
 
 
+app.command()(init)
 app.command("eval")(evaluate)
 app.command()(view)
 app.command()(plot)

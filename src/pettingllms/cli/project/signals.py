@@ -1,0 +1,79 @@
+"""A game of signals: one role sees a colour and says a letter, the other names the colour.
+
+Letters mean nothing at first. The team is paid for colours that arrive, so it must agree on a
+meaning for each letter: a small language that nobody taught it. Of a reply the first letter counts.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pettingllms as pl
+
+COLOURS = ("red", "green", "white", "yellow")
+INITIALS = tuple(colour[0] for colour in COLOURS)
+LETTERS = ("a", "b", "c", "d")
+
+
+@dataclass(frozen=True)
+class State:
+    """A play so far: what is to be told, what was said."""
+
+    colour: str
+    letter: str | None = None
+    named: str | None = None
+
+
+def say_any(env: "Signals", state: State, role: str, rng: random.Random) -> str:
+    """A legal reply, whatever was seen."""
+    return rng.choice(LETTERS if role == "sender" else INITIALS)
+
+
+def say_in_order(env: "Signals", state: State, role: str, rng: random.Random) -> str:
+    """A language that works: the first letter is the first colour, and so on."""
+    if role == "sender":
+        return LETTERS[COLOURS.index(state.colour)]
+    return INITIALS[LETTERS.index(state.letter)] if state.letter in LETTERS else INITIALS[0]
+
+
+class Signals(pl.Environment[State, pl.EnvConfig]):
+    """Sender and receiver, one reply each."""
+
+    id = "signals-v1"
+    roles = ("sender", "receiver")
+    players = {"random": say_any, "in_order": say_in_order}
+    late_rewards = True  # what a letter is worth shows when the colour is named
+
+    def tasks(self, split: str) -> Sequence[pl.Task]:
+        """Colours in turn. Only the ids differ between the splits: there are four colours."""
+        return [
+            pl.Task(f"{split}-{n}", {"colour": COLOURS[n % len(COLOURS)]}, seed=n)
+            for n in range(400)
+        ]
+
+    def reset(self, task: pl.Task, seed: int) -> State:
+        return State(str(task.data["colour"]))
+
+    def acting(self, state: State) -> tuple[str, ...]:
+        if state.letter is None:
+            return ("sender",)
+        return ("receiver",) if state.named is None else ()
+
+    def observe(self, state: State, role: str) -> Sequence[pl.Message]:
+        if role == "sender":
+            return [pl.user(f"see {state.colour} say {' '.join(LETTERS)}")]
+        return [pl.user(f"hear {state.letter} say {' '.join(INITIALS)}")]
+
+    def step(self, state: State, replies: Mapping[str, str]) -> pl.StepResult[State]:
+        ((role, reply),) = replies.items()
+        said = reply.strip().lower()[:1]
+        legal = said in (LETTERS if role == "sender" else INITIALS)
+        said = said if legal else "?"
+        price = {role: pl.Scored(0.0 if legal else -0.5)}  # any string is a reply, at a price
+        if role == "sender":
+            return pl.StepResult(replace(state, letter=said), pl.Rewards(process=price))
+        right = pl.Scored(1.0 if said == state.colour[0] else 0.0)
+        return pl.StepResult(replace(state, named=said), pl.Rewards(process=price, team=right))
+
+    def success(self, state: State, role: str) -> bool:
+        return state.named == state.colour[0]
