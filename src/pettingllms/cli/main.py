@@ -87,11 +87,15 @@ def doctor(
 
 
 @app.command()
-def check(config: Config, overrides: Overrides = None) -> None:
-    """Say whether a configuration can run, with every problem at once."""
+def check(
+    config: Config,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say whether a configuration can run here, with every problem at once."""
     from pettingllms.cli.configs import check_config
 
-    check_config(config, overrides or [])
+    check_config(config, overrides or [], as_json)
 
 
 @app.command()

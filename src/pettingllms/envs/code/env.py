@@ -82,6 +82,7 @@ class Code(Environment[Work, CodeConfig]):
     Config = CodeConfig
     players = players.PLAYERS
     blocking = True
+    runs_programs = True
 
     @property
     def roles(self) -> tuple[str, ...]:
