@@ -126,7 +126,9 @@ def weights_of(
         config = load_config(path, overrides)
         return config, load_checkpoint(checkpoint)[1] if checkpoint else {}
     if not (path / CONFIG_FILE).is_file():
-        raise ConfigError(str(path), ["is neither a configuration nor the folder of a run"])
+        raise ConfigError(
+            str(path), ["is neither a configuration nor the folder of a run; give one of them"]
+        )
     config = load_config(path / CONFIG_FILE, overrides)
     newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(_warn)
     if newest is None:

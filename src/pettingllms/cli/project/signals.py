@@ -1,7 +1,8 @@
 """A game of signals: one role sees a colour and says a letter, the other names the colour.
 
-Letters mean nothing at first. The team is paid for colours that arrive, so it must agree on a
-meaning for each letter: a small language that nobody taught it. Of a reply the first letter counts.
+There is a code: the first letter stands for the first colour, and so on. The sender is paid a bit
+for keeping to it, and the team for every colour that arrives. Nobody tells the receiver the code.
+Of a reply the first letter counts.
 """
 
 import random
@@ -13,6 +14,7 @@ import pettingllms as pl
 COLOURS = ("red", "green", "white", "yellow")
 INITIALS = tuple(colour[0] for colour in COLOURS)
 LETTERS = ("a", "b", "c", "d")
+CODE = dict(zip(COLOURS, LETTERS, strict=True))
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ def say_any(env: "Signals", state: State, role: str, rng: random.Random) -> str:
 
 
 def say_in_order(env: "Signals", state: State, role: str, rng: random.Random) -> str:
-    """A language that works: the first letter is the first colour, and so on."""
+    """The code, kept by both."""
     if role == "sender":
-        return LETTERS[COLOURS.index(state.colour)]
+        return CODE[state.colour]
     return INITIALS[LETTERS.index(state.letter)] if state.letter in LETTERS else INITIALS[0]
 
 
@@ -67,13 +69,16 @@ class Signals(pl.Environment[State, pl.EnvConfig]):
     def step(self, state: State, replies: Mapping[str, str]) -> pl.StepResult[State]:
         ((role, reply),) = replies.items()
         said = reply.strip().lower()[:1]
-        legal = said in (LETTERS if role == "sender" else INITIALS)
-        said = said if legal else "?"
-        price = {role: pl.Scored(0.0 if legal else -0.5)}  # any string is a reply, at a price
+        known = LETTERS if role == "sender" else INITIALS
+        said = said if said in known else "?"
+        worth = -0.5 if said == "?" else 0.0  # any string is a reply, at a price
         if role == "sender":
-            return pl.StepResult(replace(state, letter=said), pl.Rewards(process=price))
+            worth += 0.5 * (said == CODE[state.colour])
+            told = pl.Rewards(process={role: pl.Scored(worth)})
+            return pl.StepResult(replace(state, letter=said), told)
         right = pl.Scored(1.0 if said == state.colour[0] else 0.0)
-        return pl.StepResult(replace(state, named=said), pl.Rewards(process=price, team=right))
+        named = pl.Rewards(process={role: pl.Scored(worth)}, team=right)
+        return pl.StepResult(replace(state, named=said), named)
 
     def success(self, state: State, role: str) -> bool:
         return state.named == state.colour[0]

@@ -66,7 +66,7 @@ class CodeConfig(EnvConfig):
             try:
                 found = problems_of(split, self.data, self.test_data)
             except DataError as error:
-                raise ValueError(str(error)) from None
+                raise ValueError(f"data: {error}") from None
             if not found:
                 raise ValueError(f"data has no problem to {split} with; give a larger file")
         return self
