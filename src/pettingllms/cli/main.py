@@ -26,7 +26,7 @@ from pettingllms.cli.evaluation import evaluate
 from pettingllms.cli.gateway import gateway
 from pettingllms.cli.groups import bench_app, models_app
 from pettingllms.cli.looking import plot, report, view
-from pettingllms.cli.starting import init
+from pettingllms.cli.starting import init, quickstart
 
 app = typer.Typer(
     name="pettingllms",
@@ -239,6 +239,7 @@ def resume(
 
 
 app.command()(init)
+app.command()(quickstart)
 app.command("eval")(evaluate)
 app.command()(view)
 app.command()(plot)

@@ -27,7 +27,7 @@ def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None
     """Begin a run."""
     config = load_config(path, overrides)
     _need_learners(config)
-    folder = RunFolder(out or _free(Path("runs"), path.stem))
+    folder = RunFolder(out or free_folder(Path("runs"), path.stem))
     folder.create(config)
     _go_on(config, folder)
 
@@ -38,7 +38,7 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
 
     config = load_config(path, overrides)
     _need_learners(config)
-    folder = RunFolder(out or _free(Path("runs"), f"{path.stem}-sft"))
+    folder = RunFolder(out or free_folder(Path("runs"), f"{path.stem}-sft"))
     folder.create(config, supervised=True)
     with make_display(config, folder.path.name, console) as display:
         display.say(f"run folder: {folder.path}")
@@ -148,7 +148,7 @@ def _need_learners(config: RunConfig) -> None:
         )
 
 
-def _free(root: Path, name: str) -> Path:
+def free_folder(root: Path, name: str) -> Path:
     """A folder of that name that holds no run yet."""
     number = 1
     while (root / f"{name}-{number}").exists():

@@ -63,8 +63,8 @@ class Signals(pl.Environment[State, pl.EnvConfig]):
 
     def observe(self, state: State, role: str) -> Sequence[pl.Message]:
         if role == "sender":
-            return [pl.user(f"see {state.colour} say {' '.join(LETTERS)}")]
-        return [pl.user(f"hear {state.letter} say {' '.join(INITIALS)}")]
+            return [pl.user(f"see {state.colour}")]
+        return [pl.user(f"hear {state.letter}")]
 
     def step(self, state: State, replies: Mapping[str, str]) -> pl.StepResult[State]:
         ((role, reply),) = replies.items()
