@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -108,14 +109,30 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {page for page in pages if not page.startswith("results/")} == listed
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
-    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ
+def _build(page: str, into: Path) -> subprocess.CompletedProcess[str]:
+    """Build a site of docs/ with one page more. Not quietly: warnings are then not counted."""
+    docs = shutil.copytree(ROOT / "docs", into / "docs")
+    (docs / "more.md").write_text(page)
+    shutil.copy(ROOT / "mkdocs.yml", into)
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        cwd=into,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
-    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_a_broken_link_stops_it(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    sound = _build("[there](training.md#levels) [outside](../README.md)", tmp_path / "sound")
+    assert sound.returncode == 0, sound.stderr
+    assert "WARNING" not in sound.stderr
+    for link in ("gone.md", "training.md#nowhere"):
+        broken = _build(f"[broken]({link})", tmp_path / link.replace("#", "-"))
+        assert broken.returncode != 0, link
 
 
 def test_the_configuration_in_the_readme_is_the_file_it_names() -> None:
