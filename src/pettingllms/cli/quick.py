@@ -10,6 +10,7 @@ from pettingllms.cli.console import console
 from pettingllms.cli.live import make_display
 from pettingllms.cli.training import free_folder
 from pettingllms.config import RunConfig, load_config
+from pettingllms.doctor import Finding
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.machine import Engines
 from pettingllms.experiments.spec import Model
@@ -55,7 +56,7 @@ def _config(overrides: list[str], model: Path) -> RunConfig:
 
 
 def _refuse_what_would_stop(config: RunConfig) -> None:
-    found = [f for f in inspect(config) if f.level == "problem"]
+    found: list[Finding] = [f for f in inspect(config) if f.level == "problem"]
     if found:
         raise ConfigError("quickstart", [f"{f.what}; {f.advice}" for f in found])
 
@@ -63,10 +64,10 @@ def _refuse_what_would_stop(config: RunConfig) -> None:
 def _say_how_it_went(run: Path, seconds: float) -> None:
     rows = [json.loads(line) for line in (run / METRICS_FILE).read_text().splitlines()]
     solved = [row[f"roles/{ROLE}/success"] for row in rows]
-    third = max(1, len(solved) // 4)
-    first, last = (sum(part) / len(part) for part in (solved[:third], solved[-third:]))
+    few = max(1, len(solved) // 4)
+    first, last = (sum(part) / len(part) for part in (solved[:few], solved[-few:]))
     console.print(
-        f"Mazes solved: {first:.0%} in the first {third} steps, {last:.0%} in the last {third}. "
+        f"Mazes solved: {first:.0%} in the first {few} steps, {last:.0%} in the last {few}. "
         f"All of it took {seconds / 60:.1f} minutes."
     )
     console.print("Next:")
