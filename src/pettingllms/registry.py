@@ -79,7 +79,9 @@ def _load_file(path: Path) -> ModuleType:
     """
     resolved = path.resolve()
     if not resolved.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(
+            f"there is no file {path}; give its path from the folder of the configuration"
+        )
     name = f"pettingllms_file_{derive_seed(str(resolved)):x}"
     if name in sys.modules:
         return sys.modules[name]

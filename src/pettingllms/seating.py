@@ -64,7 +64,7 @@ def read_entrant(text: str, env: Env) -> Entrant:
     known = nearest(text, [HUMAN, *env.players])
     raise ConfigError(
         text,
-        [f"no player '{text}'; {known} A run's folder or http://HOST:PORT/v1 can be given too"],
+        [f"no player '{text}'; {known}, or give a run's folder or http://HOST:PORT/v1"],
     )
 
 

@@ -26,6 +26,7 @@ from pettingllms.cli.evaluation import evaluate
 from pettingllms.cli.gateway import gateway
 from pettingllms.cli.groups import bench_app, models_app
 from pettingllms.cli.looking import plot, report, view
+from pettingllms.cli.starting import init, quickstart
 from pettingllms.cli.verifier import verifier_app
 
 app = typer.Typer(
@@ -88,11 +89,15 @@ def doctor(
 
 
 @app.command()
-def check(config: Config, overrides: Overrides = None) -> None:
-    """Say whether a configuration can run, with every problem at once."""
+def check(
+    config: Config,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say whether a configuration can run here, with every problem at once."""
     from pettingllms.cli.configs import check_config
 
-    check_config(config, overrides or [])
+    check_config(config, overrides or [], as_json)
 
 
 @app.command()
@@ -252,6 +257,8 @@ def resume(
     resume_run(run, step)
 
 
+app.command()(init)
+app.command()(quickstart)
 app.command("eval")(evaluate)
 app.command()(view)
 app.command()(plot)

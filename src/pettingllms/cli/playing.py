@@ -84,7 +84,8 @@ class Game:
             except ConfigError as error:
                 problems += [f"{role}: {problem}" for problem in error.problems]
         if task >= len(env.tasks("train")):
-            problems.append(f"--task {task}: there are {len(env.tasks('train'))} tasks")
+            count = len(env.tasks("train"))
+            problems.append(f"--task {task}: there are {count} tasks; give 0 to {count - 1}")
         if problems:
             raise ConfigError(env_name, problems)
         return cls(env, entrants, task, seed, delay)

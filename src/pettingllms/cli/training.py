@@ -27,7 +27,7 @@ def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None
     """Begin a run."""
     config = load_config(path, overrides)
     _need_learners(config)
-    folder = RunFolder(out or _free(Path("runs"), path.stem))
+    folder = RunFolder(out or free_folder(Path("runs"), path.stem))
     folder.create(config)
     _go_on(config, folder)
 
@@ -60,7 +60,7 @@ def _teach(
     out: Path | None,
 ) -> None:
     _need_learners(config)
-    folder = RunFolder(out or _free(Path("runs"), f"{path.stem}-{name}"))
+    folder = RunFolder(out or free_folder(Path("runs"), f"{path.stem}-{name}"))
     folder.create(config, supervised=True)
     with make_display(config, folder.path.name, console) as display:
         display.say(f"run folder: {folder.path}")
@@ -150,7 +150,9 @@ def weights_of(
         config = load_config(path, overrides)
         return config, load_checkpoint(checkpoint)[1] if checkpoint else {}
     if not (path / CONFIG_FILE).is_file():
-        raise ConfigError(str(path), ["is neither a configuration nor the folder of a run"])
+        raise ConfigError(
+            str(path), ["is neither a configuration nor the folder of a run; give one of them"]
+        )
     config = load_config(path / CONFIG_FILE, overrides)
     newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(_warn)
     if newest is None:
@@ -170,7 +172,7 @@ def _need_learners(config: RunConfig) -> None:
         )
 
 
-def _free(root: Path, name: str) -> Path:
+def free_folder(root: Path, name: str) -> Path:
     """A folder of that name that holds no run yet."""
     number = 1
     while (root / f"{name}-{number}").exists():

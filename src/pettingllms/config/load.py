@@ -12,7 +12,8 @@ from pydantic_core import ErrorDetails
 from pettingllms.config.checks import build_env, cross_check, resolve
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
-from pettingllms.errors import ConfigError, describe, nearest
+from pettingllms.config.section import EnvConfig
+from pettingllms.errors import ConfigError, DataError, describe, nearest
 from pettingllms.registry import absolute
 
 EXAMPLES = {
@@ -20,6 +21,8 @@ EXAMPLES = {
     "algo": '[algo] type = "grpo"',
     "policies": '[policies.shared] kind = "full" model = "FOLDER"',
 }
+NAMED = {"env": "id", "algo": "type"}
+"""Keys that say which class reads their section."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -36,9 +39,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
+        raise ConfigError(
+            str(path), [f"cannot be read: {error.strerror}; give a TOML file"]
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), [f"not TOML: {error}"]) from None
+        raise ConfigError(str(path), [f"not TOML: {error}; correct it there"]) from None
     env = data.get("env")
     if isinstance(env, dict) and isinstance(env.get("id"), str):
         env["id"] = absolute(env["id"], path.parent)
@@ -51,11 +56,21 @@ def parse_config(
     """Check plain data as a run; raise one ConfigError with every problem found."""
     sections, unreadable = _read_sections(data)
     env, error = build_env(sections)
-    unmade = [] if error is None else [f"env: cannot be made: {describe(error)}"]
+    unmade = [] if error is None else [_unmade(sections["env"], error)]
     found = [*problems, *unreadable, *unmade, *cross_check(sections, env)]
     if found:
         raise ConfigError(source, found) from error
     return resolve(RunConfig(**sections), env)
+
+
+def _unmade(section: EnvConfig, error: Exception) -> str:
+    """Why there is no environment; a data file is put down to the key that names it."""
+    if isinstance(error, DataError):
+        named = [(k, v) for k, v in section if isinstance(v, str) and v and k != "id"]
+        for key, value in named:
+            if value.rpartition(":")[2] in str(error) or value.partition(":")[0] in str(error):
+                return f"env.{key}: {error}"
+    return f"env: cannot be made: {describe(error)}"
 
 
 def to_toml(config: RunConfig) -> str:
@@ -78,7 +93,7 @@ def _keys(where: tuple[str, ...], e: ErrorDetails) -> list[str]:
 def _reason(e: ErrorDetails) -> str:
     match e["type"]:
         case "missing":
-            return "missing"
+            return "missing, and has no default; set it"
         case "union_tag_invalid":
             tag, known = e["ctx"]["tag"], e["ctx"]["expected_tags"].replace("'", "").split(", ")
             return f"kind is '{tag}'; {nearest(tag, known)}"
@@ -100,7 +115,7 @@ def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             reader = TypeAdapter[Any](field.rebuild_annotation())
             problems += _read_section(sections, name, data[name], reader)
         elif field.is_required():
-            problems.append(f"{name}: missing. {field.description} {EXAMPLES[name]}")
+            problems.append(f"{name}: missing. {field.description} Such as {EXAMPLES[name]}")
         else:
             sections[name] = field.get_default(call_default_factory=True)
     return sections, problems
@@ -119,7 +134,7 @@ def _read_section(
     except ValidationError as error:
         problems = problems_in(error, name)
         bad = {e["loc"][0] for e in error.errors() if e["loc"]}
-        if bad and name != "policies":
+        if bad and name != "policies" and NAMED.get(name) not in bad:
             rest = {key: value for key, value in data.items() if key not in bad}
             problems += _read_section(sections, name, rest, reader)
         return problems

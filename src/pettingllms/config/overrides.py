@@ -17,7 +17,9 @@ def _apply(data: dict[str, Any], raw: str) -> str | None:
     except tomllib.TOMLDecodeError:
         path = {}
     if not path:
-        return f"override '{raw}' is not of the form section.key=value"
+        return (
+            f"override '{raw}' is not of the form section.key=value, such as rollout.num_samples=8"
+        )
     change: Any = _value(value.strip())
     for name in reversed(_names(path)):
         change = {name: change}

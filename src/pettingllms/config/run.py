@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
@@ -19,10 +19,11 @@ from pettingllms.config.judge import RULE, JudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
-from pettingllms.config.section import AlgoConfig, EnvConfig, Section
+from pettingllms.config.section import AlgoConfig, EnvConfig, Section, problem
 from pettingllms.config.sft import DpoConfig, SftConfig
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 from pettingllms.config.verifier import VerifierConfig
+from pettingllms.errors import UnknownNameError
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
 
 
@@ -103,7 +104,12 @@ def _section_of(registry: Registry, key: str, data: Any) -> Any:
         raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
             f'not a table with {key} = "NAME", where NAME is an {registry.kind}'
         )
-    return registry.load(data[key]).Config.model_validate(data)
+    try:
+        found = registry.load(data[key])
+    except UnknownNameError as error:
+        wrong = problem(str(error), (key,), data[key])
+        raise ValidationError.from_exception_data(registry.kind, [wrong]) from error
+    return found.Config.model_validate(data)
 
 
 def _env_section(data: Any) -> Any:

@@ -33,18 +33,19 @@ class Section(BaseModel):
         if not unknown:
             return read(data)
         problems = [
-            _problem(f"unknown key; {nearest(str(key), cls.model_fields)}", (key,), data[key])
+            problem(f"unknown key; {nearest(str(key), cls.model_fields)}", (key,), data[key])
             for key in data
             if key in unknown
         ]
         try:
             read({key: value for key, value in data.items() if key not in unknown})
         except ValidationError as error:
-            problems += [_problem(e["msg"], e["loc"], e["input"]) for e in error.errors()]
+            problems += [problem(e["msg"], e["loc"], e["input"]) for e in error.errors()]
         raise ValidationError.from_exception_data(cls.__name__, problems)
 
 
-def _problem(message: str, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
+def problem(message: str, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
+    """Something that pydantic is to report at a key of ours."""
     error = PydanticCustomError("config", "{message}", {"message": message})
     return InitErrorDetails(type=error, loc=loc, input=value)
 

@@ -95,7 +95,9 @@ def _text_of(file: Path, packed: bool) -> str:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{file}, row 1: not a whole gzip file ({error})") from None
     except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror or error}") from None
+        raise DataError(
+            f"{file}: cannot be read: {error.strerror or error}; give a file that is there"
+        ) from None
 
 
 def _json(file: Path, text: str) -> Iterator[Row]:
@@ -158,7 +160,7 @@ def _parquet(file: Path) -> Iterator[Row]:
             "pip install 'pettingllms[data]'"
         ) from None
     if not file.is_file():
-        raise DataError(f"{file}: cannot be read: no such file")
+        raise DataError(f"{file}: cannot be read: no such file; give one that is there")
     try:
         found = duckdb.connect().read_parquet(_unglobbed(str(file)))
         names, rows = found.columns, found.fetchall()

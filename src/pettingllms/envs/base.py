@@ -73,6 +73,8 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     """What the rule looks at, by names that a judge may be told."""
     blocking: bool = False
     """True if a step waits for something outside, such as a process or a socket."""
+    runs_programs: bool = False
+    """True if what a role writes may be run, which is done in the sandbox alone."""
 
     def __init__(self, config: ConfigT | None = None) -> None:
         self.config: ConfigT = config or self.Config(id=self.id)  # type: ignore[assignment]

@@ -38,6 +38,7 @@ class AllSeats(Environment[SeatState, EnvConfig]):
         self.late_rewards = env.late_rewards
         self.can_fork = env.can_fork
         self.blocking = env.blocking
+        self.runs_programs = env.runs_programs
         self.judged = env.judged
         self.rule_parts = env.rule_parts
 

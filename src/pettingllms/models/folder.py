@@ -1,6 +1,7 @@
 """Where models live, and how a folder becomes one: whole, or not at all."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -81,10 +82,38 @@ def faults_of(folder: Path) -> list[str]:
         for path in files
         if not any(path.match(pattern) for pattern in ACCEPTED)
     ]
-    faults += [f"{name} is missing" for name in _needed(folder) if not (folder / name).is_file()]
+    return [*faults, *missing_in(folder)]
+
+
+def missing_in(folder: Path) -> list[str]:
+    """What a model's folder lacks."""
+    faults = [f"{name} is missing" for name in _needed(folder) if not (folder / name).is_file()]
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         faults.append(f"a tokenizer is missing (one of {', '.join(_TOKENIZERS)})")
     return faults
+
+
+def has_template(folder: Path) -> bool:
+    """Whether a model's folder says how messages become a prompt."""
+    if (folder / "chat_template.jinja").is_file():
+        return True
+    config = folder / "tokenizer_config.json"
+    return config.is_file() and bool(json.loads(config.read_text()).get("chat_template"))
+
+
+def num_parameters(folder: Path) -> int:
+    """Parameters of a model, as the heads of its weight files tell."""
+    shapes = [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def _shapes(file: Path) -> list[list[int]]:
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if length > file.stat().st_size:
+            raise ModelError(f"{file} is not a whole safetensors file; fetch the model again")
+        head = json.loads(opened.read(length))
+    return [tensor["shape"] for name, tensor in head.items() if name != "__metadata__"]
 
 
 def check_free(folder: Path) -> None:

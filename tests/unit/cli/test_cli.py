@@ -34,10 +34,24 @@ def test_envs_and_algos_are_listed() -> None:
     assert "at_grpo" in run("algos")
 
 
-def test_check_says_who_plays_what() -> None:
-    text = run("check", SELF_PLAY)
+def test_check_says_who_plays_what(tmp_path: Path) -> None:
+    path = tmp_path / "scripted.toml"
+    path.write_text(
+        '[env]\nid="tic_tac_toe-v1"\n[algo]\ntype="grpo"\n[policies.p]\nkind="scripted"\n'
+    )
+    text = run("check", str(path))
     assert "can run" in text
     assert "player_o" in text
+
+
+def test_check_says_what_would_stop_a_sound_configuration() -> None:
+    model = "policies.shared.model=nobody/nothing"
+    text = " ".join(run("check", SELF_PLAY, model, code=1).split())
+    assert "policies.shared.model: model 'nobody/nothing' is not here" in text
+    assert "pettingllms models get nobody/nothing" in text
+    assert "can run" not in text
+    found = json.loads(run("check", SELF_PLAY, model, "--json", code=1))
+    assert found["num_problems"] >= 1
 
 
 def test_show_config_prints_toml_that_reads_back(tmp_path: Path) -> None:

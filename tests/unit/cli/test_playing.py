@@ -155,7 +155,7 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
         ("x=", "write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"),
         ("z=human", "no role 'z'"),
         ("x=minmax", "no player 'minmax'; did you mean 'minimax'?"),
-        ("x=/nowhere", "A run's folder or http://HOST:PORT/v1 can be given too"),
+        ("x=/nowhere", "or give a run's folder or http://HOST:PORT/v1"),
         ("x=http://a:b@h/v1", "has no user, password or query"),
     ],
 )

@@ -75,7 +75,7 @@ def test_every_problem_of_a_file_is_shown_at_once() -> None:
     for expected in [
         "env.num_task: unknown key; did you mean 'num_tasks'?",
         "env.illegal_reward: ",
-        "algo: no algorithm is called 'grpoo'; did you mean 'grpo'?",
+        "algo.type: no algorithm is called 'grpoo'; did you mean 'grpo'?",
         "rollout.num_samples: Input should be greater than or equal to 1",
         "rollout.max_step: unknown key; did you mean 'max_steps'?",
         "policies.p.rnak: unknown key; did you mean 'rank'?",
@@ -90,8 +90,8 @@ def test_a_missing_section_says_what_it_is_for() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"policies": {"p": FULL}})
     assert caught.value.problems == [
-        'env: missing. The environment, with its own options. [env] id = "tic_tac_toe-v1"',
-        'algo: missing. The algorithm, with its own options. [algo] type = "grpo"',
+        'env: missing. The environment, with its own options. Such as [env] id = "tic_tac_toe-v1"',
+        'algo: missing. The algorithm, with its own options. Such as [algo] type = "grpo"',
     ]
 
 

@@ -66,7 +66,7 @@ class CodeConfig(EnvConfig):
             try:
                 found = problems_of(split, self.data, self.test_data)
             except DataError as error:
-                raise ValueError(str(error)) from None
+                raise ValueError(f"data: {error}") from None
             if not found:
                 raise ValueError(f"data has no problem to {split} with; give a larger file")
         return self
@@ -82,6 +82,7 @@ class Code(Environment[Work, CodeConfig]):
     Config = CodeConfig
     players = players.PLAYERS
     blocking = True
+    runs_programs = True
 
     @property
     def roles(self) -> tuple[str, ...]:

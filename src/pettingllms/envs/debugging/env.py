@@ -100,6 +100,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
     players = players.PLAYERS
     late_rewards = True
     blocking = True
+    runs_programs = True
     rule_parts = ("planted", "subtle", "found", "mended")
 
     @property

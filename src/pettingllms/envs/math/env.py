@@ -89,6 +89,7 @@ class Math(Environment[Work, MathConfig]):
     Config = MathConfig
     players = players.PLAYERS
     blocking = True
+    runs_programs = True
 
     def __init__(self, config: MathConfig | None = None) -> None:
         super().__init__(config)

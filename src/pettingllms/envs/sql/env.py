@@ -101,6 +101,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
     players = players.PLAYERS
     late_rewards = True
     blocking = True
+    runs_programs = True
 
     @property
     def roles(self) -> tuple[str, ...]:

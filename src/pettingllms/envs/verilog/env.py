@@ -75,6 +75,7 @@ class Verilog(Environment[Work, VerilogConfig]):
     Config = VerilogConfig
     players = players.PLAYERS
     blocking = True
+    runs_programs = True
 
     @property
     def roles(self) -> tuple[str, ...]:

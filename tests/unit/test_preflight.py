@@ -1,0 +1,156 @@
+"""What `check` finds before a run: each finding names its key, and sound things are left alone."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pettingllms import preflight
+from pettingllms.config import RunConfig, parse_config
+from pettingllms.doctor import GIB
+from pettingllms.policies import plan_models
+
+PARAMETERS = 1000 * 64
+
+
+def write_model(folder: Path, template: bool = True, tokenizer: bool = True) -> Path:
+    """A folder with everything but the numbers of a model."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 4096}))
+    head = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "w": {"dtype": "F32", "shape": [1000, 64], "data_offsets": [0, 0]},
+        }
+    ).encode()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
+    if tokenizer:
+        (folder / "tokenizer.json").write_text("{}")
+    text = {"chat_template": "{{ messages }}"} if template else {}
+    (folder / "tokenizer_config.json").write_text(json.dumps(text))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(preflight, "find_spec", lambda _: True)
+    monkeypatch.setattr(preflight, "find_gpus", list)
+    return write_model(tmp_path / "model")
+
+
+def config_of(model: Path, **sections: Any) -> RunConfig:
+    plain = {
+        "env": {"id": "tic_tac_toe-v1"},
+        "algo": {"type": "grpo"},
+        "policies": {"p": {"kind": "full", "model": str(model)}},
+    }
+    return parse_config({**plain, **sections})
+
+
+def problems(config: RunConfig, level: str = "problem") -> list[str]:
+    return [f"{f.what} | {f.advice}" for f in preflight.inspect(config) if f.level == level]
+
+
+def test_a_sound_run_has_no_problem(model: Path) -> None:
+    assert problems(config_of(model)) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        (lambda at: write_model(at, template=False), "has no chat template"),
+        (lambda at: write_model(at, tokenizer=False), "a tokenizer is missing"),
+        (lambda at: at, "is no model"),
+        (lambda at: (write_model(at) / "model.safetensors").unlink(), "model.safetensors is miss"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_named_with_its_key(
+    model: Path, tmp_path: Path, broken: Callable[[Path], Any], expected: str
+) -> None:
+    broken(tmp_path / "other")
+    (found,) = problems(config_of(tmp_path / "other"))
+    assert found.startswith("policies.p.model: ")
+    assert expected in found
+
+
+def test_weights_that_broke_off_are_named(model: Path) -> None:
+    (model / "model.safetensors").write_bytes((10**9).to_bytes(8, "little"))
+    assert any("not a whole safetensors file" in found for found in problems(config_of(model)))
+
+
+def test_everything_is_found_at_once(model: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    policies = {
+        "p": {"kind": "full", "model": str(model)},
+        "q": {"kind": "api", "url": f"http://127.0.0.1:{port}/v1", "model": "m",
+              "key": "NO_SUCH_KEY"},
+    }  # fmt: skip
+    config = config_of(
+        model,
+        policies=policies,
+        roles={"player_x": "p", "player_o": "q"},
+        cluster={"device": "gpu"},
+        inference={"max_model_tokens": 8192},
+        eval={"first_task": 10**6},
+        train={"start": str(tmp_path / "nowhere")},
+    )
+    keys = {found.split(":")[0] for found in problems(config)}
+    assert keys == {
+        "cluster.device",
+        "eval.first_task",
+        "inference.max_model_tokens",
+        "policies.q.key",
+        "policies.q.url",
+        "train.start",
+    }
+
+
+def test_a_server_that_listens_is_no_problem(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        policies = {"q": {"kind": "api", "url": url, "model": "m"}}
+        assert problems(config_of(model, policies=policies)) == []
+
+
+def test_engines_that_are_not_installed_are_a_problem(model: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(preflight, "find_spec", lambda _: None)
+    (found,) = problems(config_of(model))
+    assert found.startswith("inference.engine: ")
+    assert "pip install" in found
+
+
+def test_memory_and_disk_that_do_not_suffice_are_problems(model: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(preflight, "memory", lambda: (GIB // 2, GIB))
+    monkeypatch.setattr(preflight, "SAVED", 10**15)
+    found = problems(config_of(model))
+    assert [one.split(":")[0] for one in found] == ["disk", "memory"]
+    monkeypatch.setattr(preflight, "memory", lambda: (GIB, 100 * GIB))
+    assert [one.split(":")[0] for one in problems(config_of(model), "note")] == ["memory"]
+
+
+def test_adapters_share_one_base_and_whole_models_do_not(model: Path) -> None:
+    def needed(kind: str) -> float:
+        policies = {name: {"kind": kind, "model": str(model)} for name in ("p", "q")}
+        roles = {"player_x": "p", "player_o": "q"}
+        config = config_of(model, policies=policies, roles=roles)
+        return preflight.memory_needed(config, plan_models(config), {str(model): 10**9})
+
+    assert needed("full") > 4 * 10**9 * 2 * 5
+    assert needed("lora") == pytest.approx(4 * 10**9 * 2 + 3 * GIB)
+
+
+def test_without_a_sandbox_an_environment_that_runs_programs_is_a_problem(
+    model: Path, monkeypatch: Any
+) -> None:
+    env = {"id": "code-v1"}
+    monkeypatch.setattr(preflight, "standing", lambda: ("bubblewrap", {}))
+    assert problems(config_of(model, env=env)) == []
+    monkeypatch.setattr(preflight, "standing", lambda: ("", {"bubblewrap": "bwrap is missing"}))
+    (found,) = problems(config_of(model, env=env))
+    assert found.startswith("env.id: 'code-v1' runs programs")
