@@ -33,7 +33,7 @@ def _texts(env: Environment[Any, Any], num_tasks: int) -> Iterator[str]:
             state = env.reset(task, 0)
             while roles := env.acting(state):
                 for role in roles:
-                    yield from (message.content for message in env.observe(state, role))
+                    yield from (message.text for message in env.observe(state, role))
                 replies = {role: env.player(player)(env, state, role, rng) for role in roles}
                 yield from replies.values()
                 state = env.step(state, replies).state
