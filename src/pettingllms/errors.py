@@ -91,6 +91,10 @@ class DataError(PettingError, ValueError):
     """A data file that cannot be read as what it should hold; the message names file and row."""
 
 
+class ImageError(PettingError, ValueError):
+    """An image that cannot be shown: cut short, too large, or none at all."""
+
+
 class GraderError(PettingError):
     """A grader that cannot be started, or that gave no verdict."""
 

@@ -106,6 +106,7 @@ ENVIRONMENTS = Registry(
         "plan_path-v1": "pettingllms.envs.plan_path:PlanPath",
         "sokoban-v1": "pettingllms.envs.sokoban:Sokoban",
         "sudoku-v1": "pettingllms.envs.sudoku:Sudoku",
+        "visual_relay-v1": "pettingllms.envs.visual_relay:VisualRelay",
         "kuhn_poker-v1": "pettingllms.envs.kuhn_poker:KuhnPoker",
         "leduc_poker-v1": "pettingllms.envs.leduc_poker:LeducPoker",
         "iterated_dilemma-v1": "pettingllms.envs.iterated_dilemma:IteratedDilemma",

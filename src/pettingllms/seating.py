@@ -110,6 +110,11 @@ async def seated(
         teams: dict[str, Any] = {}
         seats = {}
         for role, entrant in entrants.items():
+            if role in env.seeing and entrant.kind in ("server", "run"):
+                raise ConfigError(
+                    entrant.name or entrant.url,
+                    [f"'{env.id}' shows images to '{role}', and this policy reads text alone"],
+                )
             match entrant.kind:
                 case "player":
                     seats[role] = player_seat(env, entrant.name)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pettingllms.errors import ClusterError, SamplerError, describe
+from pettingllms.errors import ClusterError, ImageError, SamplerError, describe
+from pettingllms.images import check_image
 from pettingllms.types import (
     Failed,
     Ids,
@@ -68,10 +69,13 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
     """The replies of the seat's policy, one turn for each.
 
     This is the boundary that records a sampler's failures: whatever goes wrong in sampling or
-    rendering becomes the reason on these turns, and touches nothing else.
+    rendering becomes the reason on these turns, and touches nothing else. So does an image that
+    nobody can decode, which is the environment's.
     """
     prompt_ids = NO_IDS
     try:
+        for image in (image for message in question.messages for image in message.images):
+            check_image(image)
         known = question.prompt_ids
         prompt_ids = frozen(seat.renderer.render(question.messages) if known is None else known)
         request = SampleRequest(
@@ -98,6 +102,8 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
         if task is not None and task.cancelling():
             raise
         failure = Failed(f"the sampler was cancelled: {describe(error)}", "sampler")
+    except ImageError as error:
+        failure = Failed(describe(error), "environment")
     except ClusterError:
         raise  # no engine will answer any more
     except Exception as error:  # noqa: BLE001 - see the docstring

@@ -9,7 +9,8 @@ import pytest
 
 from pettingllms.envs import Environment, StepResult, check_env, find_faults
 from pettingllms.errors import EnvContractError
-from pettingllms.types import Rewards, Scored, Task, user
+from pettingllms.types import Image, Rewards, Scored, Task, user
+from pictures import plain
 from toys import Relay, Talk
 
 
@@ -313,6 +314,22 @@ class SoloForTwo(Relay):
         return self
 
 
+class ShowsAnImageUnsaid(Relay):
+    """b is shown an image, and nothing says so."""
+
+    def observe(self, state, role):
+        return [user("look", plain())]
+
+
+class ShowsABrokenImage(ShowsAnImageUnsaid):
+    """The image is cut short."""
+
+    seeing = ("a", "b")
+
+    def observe(self, state, role):
+        return [user("look", Image(plain().data[:-20]))]
+
+
 BROKEN = {
     MutatesItsState: "mutated-state",
     MutableState: "mutable-state",
@@ -340,6 +357,8 @@ BROKEN = {
     PaysLateUnsaid: "late-rewards",
     NeverPays: "never-paid",
     ShowsNothing: "bad-observation",
+    ShowsAnImageUnsaid: "undeclared-image",
+    ShowsABrokenImage: "bad-image",
     SilentAboutSilence: "bad-silence",
     ShowsTheClock: "observe-not-repeatable",
     LeaksTheHand: "hidden-leak",

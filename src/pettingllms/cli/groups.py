@@ -79,11 +79,15 @@ def models_tiny(
         Path | None, typer.Option(help="TOML file whose environment the tokenizer knows.")
     ] = None,
     symbols: Annotated[bool, typer.Option(help="One token for each symbol of a board.")] = False,
+    vision: Annotated[bool, typer.Option(help="A Qwen2.5-VL, which sees images.")] = False,
 ) -> None:
     """Make a small model with random weights and a tokenizer for the built-in environments."""
-    from pettingllms.cli.models import tiny
+    from pettingllms.cli.models import tiny, tiny_vision
 
-    tiny(out, architecture, hidden_size, layers, vocab_size, seed, config, symbols)
+    if vision:
+        tiny_vision(out, hidden_size, layers, vocab_size, seed, config)
+    else:
+        tiny(out, architecture, hidden_size, layers, vocab_size, seed, config, symbols)
 
 
 @models_app.command("list")

@@ -11,7 +11,7 @@ from pettingllms.cli.console import console
 from pettingllms.config import load_config
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
-from pettingllms.models import get_model, make_tiny
+from pettingllms.models import get_model, make_tiny, make_tiny_vision
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.models.get import Source
 from pettingllms.models.texts import texts_of
@@ -43,6 +43,16 @@ def tiny(
         texts = texts_of([env], 20) if env else None
         folder = make_tiny(out, kind, texts, hidden_size, num_layers, vocab_size, seed, symbols)
     console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
+
+
+def tiny_vision(
+    out: Path, hidden_size: int, num_layers: int, vocab_size: int, seed: int, config: Path | None
+) -> None:
+    """Make a tiny model that sees and say where it is."""
+    with console.status("making a tiny model that sees"):
+        texts = texts_of([make_env_for(load_config(config).env)], 20) if config else None
+        folder = make_tiny_vision(out, texts, hidden_size, num_layers, vocab_size, seed)
+    console.print(f"A tiny qwen2_5_vl is in [bold]{escape(str(folder))}[/]")
 
 
 def list_models() -> None:

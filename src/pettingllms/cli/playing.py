@@ -202,7 +202,7 @@ class _Play:
             typed = _line(role)
             if typed == "?":
                 for message in env.observe(state, role):
-                    console.print(Panel(escape(message.content), title=message.speaker))
+                    console.print(Panel(escape(message.text), title=message.speaker))
                 continue
             reply = env.reply_of(typed)
             try:

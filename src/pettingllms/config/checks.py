@@ -9,12 +9,14 @@ from pydantic import ValidationError
 from pettingllms.config.company import CompanyConfig, company_problems, seat_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
+from pettingllms.config.eyes import blind
 from pettingllms.config.judge import JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
 from pettingllms.errors import UnknownNameError, describe, nearest
+from pettingllms.images import NEEDS, can_decode
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -56,6 +58,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_anchors(env, sections)
     if both:
         problems += _check_roles(env, sections["roles"], sections["policies"])
+        problems += _check_seeing(env, sections["roles"], sections["policies"])
     if "policies" in sections:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
@@ -117,6 +120,26 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
                 env.player(policy.player)
             except UnknownNameError as error:
                 yield f"policies.{name}.player: {error}"
+
+
+def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
+    if getattr(env, "seeing", ()) and not can_decode():
+        yield f"env: '{env.id}' shows images, and {NEEDS}"
+    only = next(iter(policies)) if len(policies) == 1 else ""
+    for role in getattr(env, "seeing", ()):
+        policy = policies.get(name := roles.get(role, only))
+        if policy is not None and (reason := blind(policy)):
+            yield (
+                f"policies.{name}: '{env.id}' shows images to '{role}', and {reason}; "
+                f"{_without_images(env)}"
+            )
+
+
+def _without_images(env: Any) -> str:
+    other = "give that role to a scripted player"
+    return (
+        f'set env.observation = "text", or {other}' if hasattr(env.config, "observation") else other
+    )
 
 
 def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:

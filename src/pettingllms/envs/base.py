@@ -90,6 +90,11 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     def roles(self) -> tuple[str, ...]:
         """The seats, in a fixed order."""
 
+    @property
+    def seeing(self) -> tuple[str, ...]:
+        """The roles that are shown images: only a policy that sees can play them."""
+        return ()
+
     @abstractmethod
     def tasks(self, split: Split) -> Sequence[Task]:
         """The problems of a split: the same ones each time, and none in both splits."""
@@ -127,15 +132,16 @@ class Environment(ABC, Generic[StateT, ConfigT]):
 
     def central(self, state: StateT) -> Sequence[Message]:
         """What a critic of the whole team is shown, and no role ever: all that the roles see, one
-        after another. Shared system texts stand once."""
+        after another. Shared system texts and images stand once."""
         seen = {role: self.observe(state, role) for role in self.roles}
-        shared = dict.fromkeys(m.content for ms in seen.values() for m in ms if _sets_scene(m))
+        shared = dict.fromkeys(m.text for ms in seen.values() for m in ms if _sets_scene(m))
         views = [
-            "\n".join([f"{role} sees:", *(m.content for m in messages if not _sets_scene(m))])
+            "\n".join([f"{role} sees:", *(m.text for m in messages if not _sets_scene(m))])
             for role, messages in seen.items()
         ]
         scene = [system("\n\n".join(shared))] if shared else []
-        return [*scene, user("\n\n".join(views))]
+        images = dict.fromkeys(one for ms in seen.values() for m in ms for one in m.images)
+        return [*scene, user("\n\n".join(views), *images)]
 
     def solo(self) -> "Environment[Any, Any]":
         """The same environment for one role alone: the others are played by `random`."""
@@ -178,7 +184,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """The state as the role may see it, for a person at a terminal, in Rich's markup."""
         from rich.markup import escape
 
-        return escape(self.observe(state, role)[-1].content)
+        return escape(self.observe(state, role)[-1].text)
 
     def reply_of(self, typed: str) -> str:
         """The reply that a person at a terminal means by what was typed."""

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pettingllms.envs.base import Environment, StepResult
-from pettingllms.errors import EnvContractError, describe
+from pettingllms.errors import EnvContractError, ImageError, describe
+from pettingllms.images import check_image
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Exhibit, Failed, Message, Rewards, Scored, Task
@@ -214,13 +215,14 @@ def _check_acting(env: Env, state: object) -> tuple[str, ...]:
 
 def _check_observation(env: Env, state: object, role: str, rng: random.Random) -> None:
     seen: tuple[object, ...] = _call(lambda: tuple(env.observe(state, role)), "observe")
-    wrong = [m for m in seen if not isinstance(m, Message) or not m.content.strip()]
+    wrong = [m for m in seen if not isinstance(m, Message) or not (m.content.strip() or m.parts)]
     if wrong or not seen:
         shown = repr(wrong[0]) if wrong else "nothing"
         raise _Broken(
             "bad-observation",
             f"'{role}' is shown {shown:.60}; give a list of system(text) and user(text)",
         )
+    _check_images(env, role, [m for m in seen if isinstance(m, Message)])
     if _call(lambda: tuple(env.observe(state, role)), "observe") != seen:
         raise _Broken("observe-not-repeatable", f"'{role}' is shown another text the second time")
     other = _call(lambda: env.redeal(state, role, rng), "redeal")
@@ -228,6 +230,19 @@ def _check_observation(env: Env, state: object, role: str, rng: random.Random) -
         raise _Broken(
             "hidden-leak", f"what '{role}' must not know was changed, and its observation changed"
         )
+
+
+def _check_images(env: Env, role: str, seen: list[Message]) -> None:
+    images = [image for message in seen for image in message.images]
+    if images and role not in env.seeing:
+        raise _Broken(
+            "undeclared-image", f"'{role}' is shown an image and is not among `seeing`; add it"
+        )
+    for image in images:
+        try:
+            check_image(image)
+        except ImageError as error:
+            raise _Broken("bad-image", f"'{role}' is shown what nobody can see: {error}") from error
 
 
 def _check_silence(env: Env, state: object, role: str) -> None:

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
-from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.careless import careless
+from pettingllms.envs.drawing import SeenConfig
 from pettingllms.envs.seeded import SeededTasks, task_seed
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Rewards, Scored, Task, system, user
+from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 PLANNER, CHECKER, SOLVER = "planner", "checker", "solver"
 ACCEPT = "accept"
@@ -32,7 +32,7 @@ TRIES = 64
 """Puzzles to make before one of the other split's half is taken."""
 
 
-class PlanCheckConfig(EnvConfig):
+class PlanCheckConfig(SeenConfig):
     """Options that every planner-and-checker environment has."""
 
     num_tasks: int = Field(default=1024, ge=1)
@@ -110,6 +110,10 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         """The puzzle as text for a language model."""
 
     @abstractmethod
+    def picture(self, puzzle: PuzzleT) -> Image:
+        """The puzzle as an image for a model that sees."""
+
+    @abstractmethod
     def read(self, puzzle: PuzzleT, answer: str) -> str:
         """The plan that an answer gives, in one form and on one line; BadReply with the reason."""
 
@@ -124,6 +128,10 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     @property
     def roles(self) -> tuple[str, ...]:
         return (SOLVER,) if self.config.solo else (PLANNER, CHECKER)
+
+    @property
+    def seeing(self) -> tuple[str, ...]:
+        return () if self.config.observation == "text" else self.roles
 
     def solo(self) -> Environment[Any, Any]:
         return type(self)(self.config.model_copy(update={"solo": True}))
@@ -147,12 +155,13 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return () if state.over else (state.turn,)
 
     def observe(self, state: Draft[PuzzleT], role: str) -> Sequence[Message]:
+        images = [self.picture(state.puzzle)] if self.seeing else []
         if self.config.terse:
-            return [user(self._tersely(state, role))]
-        parts = [self.show(state.puzzle), self._situation(state, role), _ask(state, role)]
+            return [user(self._tersely(state, role), *images)]
+        parts = [*self._shown(state), self._situation(state, role), _ask(state, role)]
         return [
             system(f"{self._part(role)} {self.rules()} {HOW_TO_ANSWER}"),
-            user("\n\n".join(parts)),
+            user("\n\n".join(parts), *images),
         ]
 
     def step(self, state: Draft[PuzzleT], replies: Mapping[str, str]) -> StepResult[Draft[PuzzleT]]:
@@ -246,12 +255,16 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         )
 
     def _tersely(self, state: Draft[PuzzleT], role: str) -> str:
-        lines = [f"{role} {state.round}", self.show(state.puzzle).replace(" ", "")]
+        lines = [f"{role} {state.round}", *(text.replace(" ", "") for text in self._shown(state))]
         if state.said and state.said[-1].refusal is not None:
             lines.append("refused")
         if state.plan is not None:
             lines.append(state.plan)
         return "\n".join(lines)
+
+    def _shown(self, state: Draft[PuzzleT]) -> list[str]:
+        """The puzzle as text, unless it is shown as an image alone."""
+        return [] if self.config.observation == "image" else [self.show(state.puzzle)]
 
     def _situation(self, state: Draft[PuzzleT], role: str) -> str:
         lines = [f"Round {state.round} of {self.config.max_rounds}."]

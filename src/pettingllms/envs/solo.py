@@ -46,6 +46,10 @@ class AllSeats(Environment[SeatState, EnvConfig]):
     def roles(self) -> tuple[str, ...]:
         return (SOLO,)
 
+    @property
+    def seeing(self) -> tuple[str, ...]:
+        return (SOLO,) if self.env.seeing else ()
+
     def tasks(self, split: Split) -> Sequence[Task]:
         return self.env.tasks(split)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.errors import ModelError, SamplerError
+from pettingllms.images import readable
 from pettingllms.types import Ids, Message
 
 CACHE = 4096
@@ -56,7 +57,7 @@ class ChatRenderer:
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
         ids = self._tokenizer.apply_chat_template(
-            [{"role": m.speaker, "content": m.content} for m in messages],
+            [{"role": m.speaker, "content": readable(m)} for m in messages],
             add_generation_prompt=True,
             return_dict=False,
         )

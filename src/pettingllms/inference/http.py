@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
+from pettingllms.images import readable
 from pettingllms.inference.scripted import text_ids
 from pettingllms.types import Failed, Ids, Message, Sample, SampleRequest, Usage
 from pettingllms.types.episodes import Finish
@@ -32,7 +33,7 @@ class JsonRenderer:
 
     def render(self, messages: Sequence[Message]) -> Ids:
         """The chat as a server reads it."""
-        chat = [{"role": m.speaker, "content": m.content} for m in messages]
+        chat = [{"role": m.speaker, "content": readable(m)} for m in messages]
         return text_ids(json.dumps(chat))
 
     def decode(self, ids: Ids) -> str:

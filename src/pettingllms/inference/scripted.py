@@ -15,7 +15,7 @@ class ByteRenderer:
 
     def render(self, messages: Sequence[Message]) -> Ids:
         """Each message under its speaker, then the assistant's turn to speak."""
-        text = "".join(f"<{m.speaker}>\n{m.content}\n" for m in messages) + "<assistant>\n"
+        text = "".join(f"<{m.speaker}>\n{_described(m)}\n" for m in messages) + "<assistant>\n"
         return text_ids(text)
 
     end = ""
@@ -62,6 +62,11 @@ class ScriptedSampler:
             cut = len(ids) > request.max_tokens
             samples.append(Sample(ids[: request.max_tokens], None, 0, "length" if cut else "stop"))
         return samples
+
+
+def _described(message: Message) -> str:
+    """What a record can show of a message: scripts read the state, so an image is a mark."""
+    return "\n".join([*(f"[image {one.digest[:12]}]" for one in message.images), message.text])
 
 
 def text_ids(text: str) -> Ids:

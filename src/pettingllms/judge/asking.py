@@ -65,7 +65,7 @@ class Asker:
             return await self._within(self._voice.read(messages, replies))
 
     async def _reply(self, messages: Sequence[Message], seed: int) -> str | Failed:
-        letters = sum(len(message.content) for message in messages)
+        letters = sum(len(message.text) for message in messages)
         expected = letters // LETTERS_A_TOKEN + self._max_tokens
         async with self._limits.place(expected):
             found = await self._sample(messages, seed)

@@ -117,7 +117,7 @@ class LlmJudge(Judge):
     async def _verdict(
         self, messages: list[Message], read: Reader, choices: dict[str, float]
     ) -> Reward:
-        texts = [message.content for message in messages]
+        texts = [message.text for message in messages]
         seed = derive_seed(self.hall.seed, *texts)
 
         async def make() -> Reward:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from pettingllms.errors import LearnerError
-from pettingllms.types import Episode, Ids, LogProbs, Turn, Values
+from pettingllms.types import Episode, Ids, Image, LogProbs, Turn, Values
 
 ItemT = TypeVar("ItemT")
 
@@ -29,6 +29,8 @@ class Item:
     """What it should have expected there; not a number where it is not trained."""
     reference: LogProbs | None = None
     """Log-probs of the response before anything was learnt, where replies are learnt in pairs."""
+    images: tuple[Image, ...] = ()
+    """Images of the prompt, in the order of their places in it."""
 
     @property
     def num_tokens(self) -> int:
@@ -98,6 +100,7 @@ def item_of(turn: Turn) -> Item:
         turn.advantages,
         turn.values,
         _targets(turn),
+        images=_images(turn),
     )
 
 
@@ -131,8 +134,18 @@ def _read(turn: Turn, central: bool) -> Item:
         )
     nothing = np.zeros(turn.num_tokens, dtype=np.float32)
     return Item(
-        prompt_ids, turn.response_ids, nothing, 0.0, values=turn.values, targets=_targets(turn)
+        prompt_ids,
+        turn.response_ids,
+        nothing,
+        0.0,
+        values=turn.values,
+        targets=_targets(turn),
+        images=_images(turn),
     )
+
+
+def _images(turn: Turn) -> tuple[Image, ...]:
+    return tuple(image for message in turn.messages for image in message.images)
 
 
 def _targets(turn: Turn) -> Values | None:

@@ -48,6 +48,7 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
+from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
 
@@ -85,6 +86,7 @@ class Learner:
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
+        self._eyes = eyes_of(spec.model)
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
@@ -302,7 +304,7 @@ class Learner:
     def _padded(self, items: Sequence[Item]) -> Padded:
         """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
         may_share = self._ranks == 1 and self._model.can_share
-        return Padded(items, self._device, may_share)
+        return Padded(items, self._device, may_share, self._eyes)
 
     def _old_logprobs(self, policy: str, items: Sequence[Item]) -> dict[int, LogProbs]:
         """Needed only where weights change within a batch; else the current ones are the old."""

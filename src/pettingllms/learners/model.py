@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
 from pettingllms.learners.reading import can_share, read_shared, read_whole, shared_prompts
+from pettingllms.learners.seeing import read_seen, seen_images
 from pettingllms.learners.values import ValueHead, hidden_size
+from pettingllms.policies.eyes import Eyes
 from pettingllms.types import Values
 
 UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
@@ -61,7 +63,7 @@ class LogProbModel(nn.Module):
         """Log-probs of all reply tokens, the entropies of what could have stood there, and what a
         policy's head expects at each of its places."""
         plain = self._plain()
-        hidden_BSH = padded.read(plain.get_decoder(), values=head is not None)
+        hidden_BSH = padded.read(plain.get_decoder(), head is not None, plain)
         logits_NV = plain.get_output_embeddings()(hidden_BSH[padded.at_N])
         logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
         logp_N = logp_NV.gather(1, padded.ids_BL[padded.where_N].unsqueeze(1)).squeeze(1)
@@ -91,7 +93,11 @@ class Padded:
     """Replies side by side as tensors. A pass without any is one token that counts for nothing."""
 
     def __init__(
-        self, items: Sequence[Item], device: torch.device, may_share: bool = False
+        self,
+        items: Sequence[Item],
+        device: torch.device,
+        may_share: bool = False,
+        eyes: Eyes | None = None,
     ) -> None:
         lengths = [item.num_tokens for item in items] or [2]
         longest = max((len(item.response_ids) for item in items), default=1)
@@ -115,6 +121,9 @@ class Padded:
         )
         self.at_N = (self.where_N[0], torch.from_numpy(at_N).to(device))
         self._start_B = torch.from_numpy(start).to(device)
+        self._seen = seen_images(items, ids.shape[1], eyes, device)
+        # Prompts of the same ids may have other images, so none is shared where there are any.
+        may_share = may_share and self._seen is None
         self._shared = shared_prompts(items, device) if may_share and items else None
         self._items, self._device = items, device
 
@@ -123,9 +132,12 @@ class Padded:
         """Whether prompts are read once each."""
         return self._shared is not None
 
-    def read(self, decoder: Any, values: bool) -> Tensor:
-        """What a model has in mind before each reply token, and for values also after the last."""
+    def read(self, decoder: Any, values: bool, plain: Any = None) -> Tensor:
+        """What a model has in mind before each reply token, and for values also after the last.
+        `plain` is the whole model, where it may be shown images."""
         num_places = self.mask_BT.shape[1] + values
+        if self._seen is not None:
+            return read_seen(plain, self._seen, self.ids_BL, self._start_B, num_places)
         if self._shared is not None:
             return read_shared(decoder, self._shared, num_places)
         return read_whole(decoder, self.ids_BL, self._start_B, num_places)
@@ -185,9 +197,11 @@ def _advantages(items: Sequence[Item], longest: int) -> npt.NDArray[np.float32]:
 
 def load_lm(folder: Path, dtype: torch.dtype) -> Any:
     """The model of a folder, without dropout, ready to be trained or wrapped."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    lm: Any = AutoModelForCausalLM.from_pretrained(
+    sees = hasattr(AutoConfig.from_pretrained(folder, local_files_only=True), "vision_config")
+    auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    lm: Any = auto.from_pretrained(
         folder, dtype=dtype, local_files_only=True, use_safetensors=True, attn_implementation="sdpa"
     )
     lm.eval()  # dropout off: what was sampled without it is trained without it

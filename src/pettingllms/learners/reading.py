@@ -78,9 +78,14 @@ def shared_prompts(items: Sequence[Item], device: torch.device) -> Shared | None
 def read_whole(decoder: Any, ids_BL: Tensor, start_B: Tensor, num_places: int) -> Tensor:
     """Prompt and reply in one piece. Padding stands on the right, where no causal model sees it."""
     hidden_BLH = decoder(input_ids=ids_BL, use_cache=False).last_hidden_state
+    return at_places(hidden_BLH, start_B, num_places)
+
+
+def at_places(hidden_BLH: Tensor, start_B: Tensor, num_places: int) -> Tensor:
+    """From each prompt's last token on, so many places of each row."""
     row_B1 = torch.arange(len(start_B), device=start_B.device)[:, None]
     at_BS = start_B[:, None] - 1 + torch.arange(num_places, device=start_B.device)
-    hidden_BSH: Tensor = hidden_BLH[row_B1, at_BS.clamp(max=ids_BL.shape[1] - 1)]
+    hidden_BSH: Tensor = hidden_BLH[row_B1, at_BS.clamp(max=hidden_BLH.shape[1] - 1)]
     return hidden_BSH
 
 

@@ -13,11 +13,11 @@ from pettingllms.seeds import derive_seed
 def environment_texts() -> list[str]:
     """Prompts and replies of one play of every environment by each of its scripted players.
 
-    Environments that wait for something outside are left out: a tokenizer must come out the same
-    wherever it is made.
+    Environments that wait for something outside, or draw, are left out: a tokenizer must come out
+    the same wherever it is made.
     """
     envs = [make_env(name) for name in ENVIRONMENTS.names()]
-    return texts_of([env for env in envs if not env.blocking], num_tasks=1)
+    return texts_of([env for env in envs if not env.blocking and not env.seeing], num_tasks=1)
 
 
 def texts_of(envs: Iterable[Environment[Any, Any]], num_tasks: int) -> list[str]:
@@ -33,7 +33,7 @@ def _texts(env: Environment[Any, Any], num_tasks: int) -> Iterator[str]:
             state = env.reset(task, 0)
             while roles := env.acting(state):
                 for role in roles:
-                    yield from (message.content for message in env.observe(state, role))
+                    yield from (message.text for message in env.observe(state, role))
                 replies = {role: env.player(player)(env, state, role, rng) for role in roles}
                 yield from replies.values()
                 state = env.step(state, replies).state

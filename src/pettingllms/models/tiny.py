@@ -1,6 +1,6 @@
 """Tiny models of real architectures with random weights, for tests and for two cores."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -56,11 +56,13 @@ def make_tiny(
     With `symbols` every character is a token of its own, save words in small letters, and a message
     costs one token more than its text: for boards and grids, whose cells should not be merged.
     """
-    _check(architecture, hidden_size, num_layers, vocab_size, head_dim)
+    if architecture not in ("qwen3", "llama"):
+        raise ModelError(f"architecture '{architecture}' is not known; give qwen3 or llama")
+    check_sizes(hidden_size, num_layers, vocab_size, head_dim)
     folder = folder.expanduser().absolute()
     with whole(folder) as part:
         known = environment_texts() if texts is None else texts
-        tokenizer = _tokenizer(known, vocab_size, symbols)
+        tokenizer = _by_symbols(known, vocab_size) if symbols else make_tokenizer(known, vocab_size)
         # Wider than usual: so few tokens leave most of a million parameters to the layers.
         width = mlp_size or 8 * hidden_size
         model = _model(architecture, tokenizer, hidden_size, num_layers, width, head_dim, seed)
@@ -69,15 +71,12 @@ def make_tiny(
     return folder
 
 
-def _check(
-    architecture: str, hidden_size: int, num_layers: int, vocab_size: int, head_dim: int
-) -> None:
+def check_sizes(hidden_size: int, num_layers: int, vocab_size: int, head_dim: int) -> None:
+    """Raise ModelError if no model of such sizes can be made here."""
     if find_spec("transformers") is None or find_spec("torch") is None:
         raise ModelError(
             "a tiny model needs torch and transformers; pip install 'pettingllms[cpu]', or [gpu]"
         )
-    if architecture not in ("qwen3", "llama"):
-        raise ModelError(f"architecture '{architecture}' is not known; give qwen3 or llama")
     if hidden_size < 1 or hidden_size % (2 * head_dim):
         raise ModelError(f"hidden_size = {hidden_size}: give a multiple of {2 * head_dim}")
     if num_layers < 1:
@@ -89,19 +88,37 @@ def _check(
         )
 
 
-def _tokenizer(texts: Iterable[str], vocab_size: int, symbols: bool) -> Any:
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+def make_tokenizer(
+    texts: Iterable[str], vocab_size: int, signs: Sequence[str] = (), template: str = _CHATML
+) -> Any:
+    """A tokenizer by bytes whose words are those of the texts, with further special `signs`."""
+    from tokenizers import pre_tokenizers
+
+    cut = pre_tokenizers.Digits(individual_digits=True)
+    return _trained(texts, vocab_size, cut, True, [*_SPECIAL, *signs], template)
+
+
+def _by_symbols(texts: Iterable[str], vocab_size: int) -> Any:
+    from tokenizers import Regex, pre_tokenizers
+
+    cut = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
+    return _trained(texts, vocab_size, cut, False, _SYMBOLS, _ONE_EACH)
+
+
+def _trained(
+    texts: Iterable[str],
+    vocab_size: int,
+    cut: Any,
+    use_regex: bool,
+    special: Sequence[str],
+    template: str,
+) -> Any:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     bpe: Any = Tokenizer(models.BPE())
-    cut = (
-        pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
-        if symbols
-        else pre_tokenizers.Digits(individual_digits=True)
-    )
-    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not symbols)
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     bpe.pre_tokenizer = pre_tokenizers.Sequence([cut, by_bytes])
-    special = _SYMBOLS if symbols else _SPECIAL
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -118,7 +135,7 @@ def _tokenizer(texts: Iterable[str], vocab_size: int, symbols: bool) -> Any:
         additional_special_tokens=[token for token in special if token not in (_END, _PAD)],
         model_max_length=_CONTEXT,
         clean_up_tokenization_spaces=False,
-        chat_template=_ONE_EACH if symbols else _CHATML,
+        chat_template=template,
     )
 
 

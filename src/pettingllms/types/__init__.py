@@ -14,6 +14,8 @@ from pettingllms.types.episodes import (
 )
 from pettingllms.types.exhibits import TEAM, Exhibit
 from pettingllms.types.messages import Message, assistant, system, user
+from pettingllms.types.parts import Image, Part, Table
+from pettingllms.types.pictures import image_file, images_beside
 from pettingllms.types.records import (
     episode_from_json,
     episode_line,
@@ -32,9 +34,11 @@ __all__ = [
     "Failed",
     "Group",
     "Ids",
+    "Image",
     "LogProbs",
     "Member",
     "Message",
+    "Part",
     "Renderer",
     "Reward",
     "Rewards",
@@ -43,6 +47,7 @@ __all__ = [
     "Sampler",
     "Scored",
     "Step",
+    "Table",
     "Task",
     "Turn",
     "Usage",
@@ -51,6 +56,8 @@ __all__ = [
     "episode_from_json",
     "episode_line",
     "episode_to_json",
+    "image_file",
+    "images_beside",
     "read_episodes",
     "system",
     "total",

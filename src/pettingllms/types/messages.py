@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pettingllms.types.parts import Image, Part, Table
+
 Speaker = Literal["system", "user", "assistant"]
 
 
@@ -12,16 +14,29 @@ class Message:
 
     speaker: Speaker
     content: str
+    parts: tuple[Part, ...] = ()
+    """Images and tables; they stand before the text, in this order."""
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The pictures among the parts."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
+
+    @property
+    def text(self) -> str:
+        """All that can be read: tables are written out, and of images nothing is left."""
+        tables = [part.text for part in self.parts if isinstance(part, Table)]
+        return "\n\n".join([*tables, *filter(None, [self.content])]) if tables else self.content
 
 
-def system(content: str) -> Message:
+def system(content: str, *parts: Part) -> Message:
     """A message that sets the scene."""
-    return Message("system", content)
+    return Message("system", content, parts)
 
 
-def user(content: str) -> Message:
+def user(content: str, *parts: Part) -> Message:
     """A message that asks the role something."""
-    return Message("user", content)
+    return Message("user", content, parts)
 
 
 def assistant(content: str) -> Message:

@@ -1,7 +1,8 @@
 """Episodes as JSON lines: written, read back, and equal in every field.
 
 Float32 log-probs are written as the shortest decimals of their float64 value, so reading gives the
-same bits. A format number stands on every line; a file of another format is refused.
+same bits. A format number stands on every line; a file of another format is refused. Images lie in
+a folder beside the file, and a line has their digests.
 """
 
 import json
@@ -16,6 +17,8 @@ from pettingllms.errors import RecordError
 from pettingllms.types.episodes import Episode, Step, Task, Turn, Usage
 from pettingllms.types.exhibits import Exhibit
 from pettingllms.types.messages import Message
+from pettingllms.types.parts import Image, Part, Table
+from pettingllms.types.pictures import Look, images_beside, no_images, store_images
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
 
 FORMAT = 1
@@ -24,7 +27,7 @@ IDS = ("central_ids", "ends")
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """Everything an episode holds, as JSON values."""
+    """Everything an episode holds, as JSON values; of an image, its digest."""
     return {
         "format": FORMAT,
         "id": episode.id,
@@ -49,8 +52,8 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
     }
 
 
-def episode_from_json(data: Mapping[str, Any]) -> Episode:
-    """The episode that `episode_to_json` wrote."""
+def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episode:
+    """The episode that `episode_to_json` wrote; `look` finds its images."""
     if data.get("format") != FORMAT:
         raise RecordError(
             f"episode has format {data.get('format')!r}, this version reads {FORMAT}; "
@@ -61,7 +64,7 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
         env=data["env"],
         task=Task(**data["task"]),
         seed=data["seed"],
-        turns=[_turn_from_json(turn) for turn in data["turns"]],
+        turns=[_turn_from_json(turn, look) for turn in data["turns"]],
         steps=[_step_from_json(step) for step in data["steps"]],
         last=data["last"],
         success=data["success"],
@@ -76,10 +79,13 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
 
 
 def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
-    """Write one line for each episode as it comes; give how many were written."""
+    """Write one line for each episode as it comes, and the images that it has; give how many
+    episodes were written."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for episode in episodes:
+            shown = (message for turn in episode.turns for message in turn.messages)
+            store_images(path, (image for message in shown for image in message.images))
             file.write(episode_line(episode))
             count += 1
     return count
@@ -97,10 +103,11 @@ def episode_line(episode: Episode) -> str:
 
 def read_episodes(path: Path) -> Iterator[Episode]:
     """Read the episodes of a file one at a time."""
+    look = images_beside(path)
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield episode_from_json(json.loads(line))
+                yield episode_from_json(json.loads(line), look)
             except RecordError as error:
                 raise RecordError(f"{path}, line {number}: {error}") from None
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -114,7 +121,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "role": turn.role,
         "policy": turn.policy,
         "policy_version": turn.policy_version,
-        "messages": [{"role": m.speaker, "content": m.content} for m in turn.messages],
+        "messages": [_message_to_json(message) for message in turn.messages],
         "text": turn.text,
         "finish": turn.finish,
         "step": turn.step,
@@ -130,6 +137,34 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         **({"guided": True} if turn.guided else {}),
         **_values_to_json(turn),
     }
+
+
+def _message_to_json(message: Message) -> dict[str, Any]:
+    parts = [_part_to_json(part) for part in message.parts]
+    written = {"role": message.speaker, "content": message.content}
+    return written | ({"parts": parts} if parts else {})
+
+
+def _part_to_json(part: Part) -> dict[str, Any]:
+    match part:
+        case Image():
+            return {"image": part.digest}
+        case Table(columns, rows):
+            return {"table": [list(columns), *map(list, rows)]}
+
+
+def _message_from_json(data: Mapping[str, Any], look: Look) -> Message:
+    parts = tuple(_part_from_json(part, look) for part in data.get("parts", ()))
+    return Message(data["role"], data["content"], parts)
+
+
+def _part_from_json(data: Mapping[str, Any], look: Look) -> Part:
+    match dict(data):
+        case {"image": str(digest)}:
+            return look(digest)
+        case {"table": [columns, *rows]}:
+            return Table(tuple(columns), tuple(map(tuple, rows)))
+    raise RecordError(f"a message has a part that this version cannot read: {sorted(data)}")
 
 
 def _values_to_json(turn: Turn) -> dict[str, Any]:
@@ -155,12 +190,12 @@ def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
     return found | {name: np.array(data[name], dtype=np.int32) for name in IDS if name in data}
 
 
-def _turn_from_json(data: dict[str, Any]) -> Turn:
+def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
     logprobs = data["logprobs"]
     return Turn(
         role=data["role"],
         policy=data["policy"],
-        messages=tuple(Message(m["role"], m["content"]) for m in data["messages"]),
+        messages=tuple(_message_from_json(m, look) for m in data["messages"]),
         prompt_ids=np.array(data["prompt_ids"], dtype=np.int32),
         response_ids=np.array(data["response_ids"], dtype=np.int32),
         logprobs=None if logprobs is None else np.array(logprobs, dtype=np.float32),

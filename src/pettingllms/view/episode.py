@@ -53,7 +53,7 @@ def shown_episode(
         },
         "roles": list(dict.fromkeys(turn.role for turn in episode.turns)),
         "prompts": [
-            [{"speaker": m.speaker, "content": m.content} for m in messages] for messages in prompts
+            [{"speaker": m.speaker, "content": m.text} for m in messages] for messages in prompts
         ],
         "turns": turns,
         "decisions": decisions(episode),

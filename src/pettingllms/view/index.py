@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pettingllms.errors import RecordError
-from pettingllms.types import Episode, episode_from_json
+from pettingllms.types import Episode, episode_from_json, images_beside
 from pettingllms.view.rows import COLUMNS, row_of, words_of
 from pettingllms.view.runs import ViewedRun
 
@@ -226,7 +226,9 @@ def _load(path: Path, start: int, size: int) -> Episode:
         file.seek(start)
         line = file.read(size)
     try:
-        return episode_from_json(json.loads(line))
+        return episode_from_json(json.loads(line), images_beside(path))
+    except RecordError as error:
+        raise RecordError(f"{path}, byte {start}: {error}") from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise RecordError(
             f"{path}, byte {start}: the episode has changed since ({error})"

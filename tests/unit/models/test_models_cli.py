@@ -33,6 +33,12 @@ def test_a_tiny_model_is_made_listed_and_there(models: Path) -> None:
     assert "is there already" in run("get", "tiny")
 
 
+def test_a_tiny_model_that_sees_is_made(models: Path) -> None:
+    pytest.importorskip("transformers")
+    run("tiny", str(models / "eyes"), "--layers", "1", "--vision")
+    assert "qwen2_5_vl" in run("list")
+
+
 def test_wrong_words_are_named(models: Path) -> None:
     with pytest.raises(ConfigError, match="give auto, hub or pypi"):
         run("get", "a/b", "--source", "ftp")

@@ -4,8 +4,11 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from pettingllms.envs.drawing import by_observation
 from pettingllms.envs.grid import MOVE_RULES, Grid, GridConfig, GridPlan
 from pettingllms.envs.plan_path import levels, players
+from pettingllms.envs.plan_path.picture import LEGEND, draw_maze
+from pettingllms.types import Image
 
 LOOKS = {
     "#": "██",
@@ -43,8 +46,10 @@ class PlanPath(GridPlan[PlanPathConfig]):
     players = players.PLAYERS
 
     def rules(self) -> str:
+        signs = "The puzzle is a grid: S start, G goal, # wall, . free."
+        legend = by_observation(self.config.observation, signs, LEGEND)
         return (
-            "The puzzle is a grid: S start, G goal, # wall, . free. Walk from S and end on G, "
+            f"{legend} Walk from S and end on G, "
             "without a step into a wall or off the grid, where the walk would stop. "
             f"{MOVE_RULES} At most {self.config.max_moves} moves."
         )
@@ -59,6 +64,9 @@ class PlanPath(GridPlan[PlanPathConfig]):
             options.min_distance,
             options.max_moves,
         )
+
+    def picture(self, puzzle: Grid) -> Image:
+        return draw_maze(puzzle.text, self.config.cell_pixels)
 
     def score(self, puzzle: Grid, plan: str) -> float:
         return levels.score_walk(puzzle, plan)

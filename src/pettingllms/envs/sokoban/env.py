@@ -6,9 +6,11 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from pettingllms.envs.base import Split
+from pettingllms.envs.drawing import by_observation
 from pettingllms.envs.grid import MOVE_RULES, Grid, GridConfig, GridPlan
 from pettingllms.envs.sokoban import levels, players, rules
-from pettingllms.types import Task
+from pettingllms.envs.sokoban.picture import LEGEND, draw_level
+from pettingllms.types import Image, Task
 
 LOOKS = {
     "#": "██",
@@ -76,11 +78,12 @@ class Sokoban(GridPlan[SokobanConfig]):
         return chosen[: self.config.num_tasks]
 
     def rules(self) -> str:
+        signs = "# wall, - floor, @ you, $ box, . goal, * box on a goal, + you on a goal."
+        legend = by_observation(self.config.observation, signs, LEGEND)
         return (
-            "The puzzle is Sokoban: # wall, - floor, @ you, $ box, . goal, * box on a goal, + you "
-            "on a goal. Moving into a box pushes it one cell if the cell behind it is free of "
-            "walls and boxes. You cannot pull. A move that is not possible ends the plan as not "
-            "solved. At the end of the plan every box must be on a goal. "
+            f"The puzzle is Sokoban: {legend} Moving into a box pushes it one cell if the cell "
+            "behind it is free of walls and boxes. You cannot pull. A move that is not possible "
+            "ends the plan as not solved. At the end of the plan every box must be on a goal. "
             f"{MOVE_RULES} At most {self.config.max_moves} moves."
         )
 
@@ -90,6 +93,9 @@ class Sokoban(GridPlan[SokobanConfig]):
     def make(self, seed: int) -> Grid:
         c = self.config
         return levels.make_level(seed, c.width, c.height, c.num_boxes, c.num_pulls, c.max_moves)
+
+    def picture(self, puzzle: Grid) -> Image:
+        return draw_level(puzzle.text, self.config.cell_pixels)
 
     def score(self, puzzle: Grid, plan: str) -> float:
         return rules.score_plan(puzzle, plan)

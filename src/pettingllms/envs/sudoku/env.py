@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.plan_check import PlanCheck, PlanCheckConfig
 from pettingllms.envs.sudoku import levels, players
+from pettingllms.envs.sudoku.picture import LEGEND, draw_grid
+from pettingllms.types import Image
 
 DEFAULT_BLANKS = {4: 6, 9: 30}
 ROW_BREAK = "/"
@@ -47,11 +49,16 @@ class Sudoku(PlanCheck[str, SudokuConfig]):
 
     def rules(self) -> str:
         size, side = self.config.size, isqrt(self.config.size)
+        blank, legend = {
+            "text": ("every blank (.)", ""),
+            "image": ("every blank", f" {LEGEND}"),
+            "both": ("every blank (.)", f" {LEGEND}"),
+        }[self.config.observation]
         return (
-            f"The puzzle is a {size}x{size} Sudoku: fill every blank (.) so that each row, each "
+            f"The puzzle is a {size}x{size} Sudoku: fill {blank} so that each row, each "
             f"column and each {side}x{side} box holds the digits 1 to {size} once. The given "
             "digits stay. A plan is the whole filled grid: its rows from top to bottom, "
-            f"{size} digits each, with {ROW_BREAK} between rows."
+            f"{size} digits each, with {ROW_BREAK} between rows.{legend}"
         )
 
     def make(self, seed: int) -> str:
@@ -72,6 +79,9 @@ class Sudoku(PlanCheck[str, SudokuConfig]):
                 row, column = at // self.config.size + 1, at % self.config.size + 1
                 raise BadReply(f"row {row}, column {column} is given as {given}, not {cell}")
         return ROW_BREAK.join(self._rows(cells))
+
+    def picture(self, puzzle: str) -> Image:
+        return draw_grid(puzzle, self.config.cell_pixels)
 
     def score(self, puzzle: str, plan: str) -> float:
         solution, cells = levels.solution_of(puzzle), plan.replace(ROW_BREAK, "")

@@ -7,12 +7,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.drawing import SeenConfig, by_observation
 from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.envs.tic_tac_toe import players
+from pettingllms.envs.tic_tac_toe.picture import LEGEND, draw_board
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
@@ -20,7 +21,7 @@ MARKS = {"player_x": "X", "player_o": "O"}
 COLORS = {"X": "[bold cyan]X[/]", "O": "[bold magenta]O[/]"}
 
 
-class TicTacToeConfig(EnvConfig):
+class TicTacToeConfig(SeenConfig):
     """Options of tic-tac-toe."""
 
     num_tasks: int = Field(default=1024, ge=1)
@@ -55,6 +56,10 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     @property
     def roles(self) -> tuple[str, ...]:
         return tuple(MARKS)
+
+    @property
+    def seeing(self) -> tuple[str, ...]:
+        return () if self.config.observation == "text" else self.roles
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks)
@@ -98,14 +103,18 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def observe(self, state: Board, role: str) -> Sequence[Message]:
         between = "" if self.config.terse else " "
         rows = [between.join(_label(state.cells, at) for at in range(r, r + 3)) for r in (0, 3, 6)]
+        images = [draw_board(state.cells, self.config.cell_pixels)] if self.seeing else []
+        if self.config.observation == "image":
+            rows = []
         if self.config.terse:
-            return [user("\n".join([MARKS[role], *rows]))]
+            return [user("\n".join([MARKS[role], *rows]), *images)]
+        legend = by_observation(self.config.observation, "Free cells show their number.", LEGEND)
         return [
             system(
                 f"You play tic-tac-toe as {MARKS[role]}. Three in a row wins: across, down or "
-                f"diagonal. Free cells show their number. {HOW_TO_ANSWER}"
+                f"diagonal. {legend} {HOW_TO_ANSWER}"
             ),
-            user("\n".join(rows) + "\nYour move: the number of a free cell."),
+            user("\n".join([*rows, "Your move: the number of a free cell."]), *images),
         ]
 
     def step(self, state: Board, replies: Mapping[str, str]) -> StepResult[Board]:

@@ -1,0 +1,37 @@
+"""Pieces on a board as a picture, columns by letters and rows by numbers."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pettingllms.envs.drawing import AMBER, BLUE, GREEN, INK, LINE, RED, WALL, Board
+from pettingllms.types import Image
+
+COLORS: Mapping[str, str] = {
+    "red": RED,
+    "blue": BLUE,
+    "green": GREEN,
+    "yellow": AMBER,
+    "black": INK,
+    "purple": "#8a3fb0",
+}
+
+
+def cell_name(cell: int, side: int) -> str:
+    """A letter for the column and a number for the row."""
+    return f"{'ABCDEF'[cell % side]}{cell // side + 1}"
+
+
+@lru_cache(maxsize=8192)
+def draw_pieces(side: int, pieces: tuple[tuple[str, int], ...], pixels: int) -> Image:
+    """A board with pieces of these colours on these cells."""
+    board = Board(side + 1, side + 1, pixels)
+    board.lines()
+    for at in range(side + 1):
+        board.square((at, 0), LINE)
+        board.square((0, at), LINE)
+    for at in range(side):
+        board.letter((at + 1, 0), "ABCDEF"[at], WALL, 0.6)
+        board.letter((0, at + 1), str(at + 1), WALL, 0.6)
+    for color, cell in pieces:
+        board.disc((cell % side + 1, cell // side + 1), COLORS[color], 0.14)
+    return board.image()

@@ -1,0 +1,54 @@
+"""Messages with images to ids, as a model that sees was taught to read them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pettingllms.errors import ModelError, SamplerError
+from pettingllms.inference.chat import ChatRenderer
+from pettingllms.policies.eyes import Eyes, eyes_of
+from pettingllms.types import Ids, Message
+
+
+class VisionRenderer(ChatRenderer):
+    """Renders by the model's template, with as many places for each image as the model looks at.
+
+    The pixels themselves are `eyes.see(images)`, in the order in which messages show the images.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        eyes = eyes_of(folder)
+        if eyes is None:
+            raise ModelError(f"the model in {folder} only reads; take a model that sees")
+        self.eyes: Eyes = eyes
+
+    def _render(self, messages: tuple[Message, ...]) -> Ids:
+        chat = [{"role": m.speaker, "content": _content(m)} for m in messages]
+        tokenizer: Any = self._tokenizer
+        ids = list(
+            tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        )
+        counts = [self.eyes.num_tokens(image) for m in messages for image in m.images]
+        if (found := ids.count(self.eyes.image_id)) != len(counts):
+            raise SamplerError(
+                f"the prompt has {found} places for {len(counts)} images; does a text hold the "
+                "model's own sign for an image, or does its template leave images out?"
+            )
+        return np.array(list(self._widened(ids, counts)), dtype=np.int32)
+
+    def _widened(self, ids: list[int], counts: list[int]) -> Iterator[int]:
+        """The ids with the place of each image repeated as often as it has tokens."""
+        left = iter(counts)
+        for one in ids:
+            yield from [one] * (next(left) if one == self.eyes.image_id else 1)
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """Text alone as it is for models that read; images stand before the text."""
+    if not message.images:
+        return message.text
+    images: list[dict[str, Any]] = [{"type": "image"} for _ in message.images]
+    return [*images, {"type": "text", "text": message.text}]

@@ -1,0 +1,173 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from pettingllms.errors import LearnerError, ModelError, SamplerError
+from pettingllms.inference.vision import VisionRenderer
+from pettingllms.learners.batches import Item, item_of, joints_of
+from pettingllms.learners.model import LogProbModel, Padded, load_lm
+from pettingllms.models import make_tiny, make_tiny_vision
+from pettingllms.policies.eyes import eyes_of
+from pettingllms.types import Message, system, user
+from pictures import plain
+from toys import Relay, roll
+
+CPU = torch.device("cpu")
+RED, BLUE = plain("red", (84, 84)), plain("blue", (84, 84))
+WIDE, SMALL = plain("green", (168, 56)), plain("black", (28, 28))
+REPLY = "<answer>B2</answer>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_vision(tmp_path_factory.mktemp("models") / "eyes")
+
+
+@pytest.fixture(scope="module")
+def renderer(folder: Path) -> VisionRenderer:
+    return VisionRenderer(folder)
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> Any:
+    return load_lm(folder, torch.float32)
+
+
+def item(renderer: VisionRenderer, *messages: Message, reply: str = REPLY) -> Item:
+    prompt, response = renderer.render(messages), renderer.encode(reply)
+    images = tuple(image for message in messages for image in message.images)
+    nothing = np.zeros(len(response), dtype=np.float32)
+    return Item(prompt, response, nothing, 1.0, images=images)
+
+
+def logprobs(lm: Any, renderer: VisionRenderer, *items: Item) -> list[np.ndarray]:
+    padded = Padded(items, CPU, may_share=True, eyes=renderer.eyes)
+    with torch.no_grad():
+        logp, _, _ = LogProbModel(lm)(padded, 1.0, False)
+    rows = padded.spread(logp).numpy()
+    return [row[: len(one.response_ids)] for row, one in zip(rows, items, strict=True)]
+
+
+def by_the_model(lm: Any, renderer: VisionRenderer, one: Item) -> np.ndarray:
+    """The oracle: the model's own forward pass over one reply."""
+    ids = torch.from_numpy(np.concatenate([one.prompt_ids, one.response_ids]).astype(np.int64))[
+        None
+    ]
+    seen: dict[str, Any] = {}
+    if one.images:
+        pixels = renderer.eyes.see(one.images)
+        seen = {
+            "pixel_values": torch.from_numpy(pixels.values),
+            "image_grid_thw": torch.from_numpy(pixels.grid),
+            "mm_token_type_ids": (ids == renderer.eyes.image_id).int(),
+        }
+    with torch.no_grad():
+        logp = lm(input_ids=ids, attention_mask=torch.ones_like(ids), **seen).logits.log_softmax(-1)
+    start = len(one.prompt_ids)
+    at = torch.arange(start - 1, ids.shape[1] - 1)
+    return logp[0, at, ids[0, start:]].numpy()
+
+
+def test_logprobs_change_when_the_picture_does_and_the_text_does_not(lm, renderer) -> None:
+    red, blue = (item(renderer, user("Which cell?", image)) for image in (RED, BLUE))
+    assert (red.prompt_ids == blue.prompt_ids).all()
+    one, other = logprobs(lm, renderer, red, blue)
+    assert np.abs(one - other).mean() > 1e-3
+
+
+def test_one_batch_holds_several_images_none_and_other_sizes(lm, renderer) -> None:
+    items = [
+        item(renderer, user("Which cell?", RED)),
+        item(renderer, user("Which cell?", BLUE), reply="A1"),
+        item(renderer, system("You see."), user("Both", WIDE, RED), user("and", SMALL)),
+        item(renderer, user("No picture here, and a rather longer text than that of others.")),
+        item(renderer, user("Which cell?", RED), reply="A much longer reply than the others give"),
+        item(renderer, user("Which cell?", SMALL)),
+    ]
+    together = logprobs(lm, renderer, *items)
+    for one, found in zip(items, together, strict=True):
+        assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
+        (alone,) = logprobs(lm, renderer, one)
+        assert np.abs(found - alone).max() < 1e-4
+
+
+def test_the_order_of_images_counts(lm, renderer) -> None:
+    one, other = logprobs(
+        lm,
+        renderer,
+        item(renderer, user("Which is first?", RED, BLUE)),
+        item(renderer, user("Which is first?", BLUE, RED)),
+    )
+    assert np.abs(one - other).mean() > 1e-4
+
+
+def test_a_reply_may_hold_the_sign_of_an_image(lm, renderer) -> None:
+    """A policy can sample any id; in a reply it is no place for an image."""
+    one = item(renderer, user("Which cell?", RED))
+    ids = np.array([*one.response_ids[:2], renderer.eyes.image_id, *one.response_ids[2:]], np.int32)
+    odd = Item(one.prompt_ids, ids, np.zeros(len(ids), np.float32), 1.0, images=one.images)
+    found, plain_one = logprobs(lm, renderer, odd, one)
+    assert np.isfinite(found).all()
+    assert np.abs(found[:2] - plain_one[:2]).max() < 1e-5
+
+
+def test_gradients_reach_the_eyes(folder: Path, renderer) -> None:
+    lm = load_lm(folder, torch.float32)
+    padded = Padded([item(renderer, user("Which cell?", RED))], CPU, eyes=renderer.eyes)
+    LogProbModel(lm)(padded, 1.0, False)[0].sum().backward()
+    for name in ("visual.patch_embed", "visual.merger", "language_model.layers.0"):
+        found = [p.grad for n, p in lm.named_parameters() if name in n]
+        assert found, name
+        assert any(grad is not None and grad.abs().sum() > 0 for grad in found), name
+
+
+def test_a_prompt_has_a_token_for_every_square_of_28_pixels(renderer) -> None:
+    for image, count in ((SMALL, 1), (RED, 9), (WIDE, 12)):
+        assert renderer.eyes.num_tokens(image) == count
+        ids = renderer.render([user("x", image)])
+        assert (ids == renderer.eyes.image_id).sum() == count
+    text = renderer.decode(renderer.render([user("look here", RED)]))
+    assert "look here" in text
+
+
+def test_the_same_seed_gives_the_same_model(folder: Path, tmp_path: Path) -> None:
+    again = make_tiny_vision(tmp_path / "again")
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == sorted(path.name for path in again.iterdir())
+    for name in names:
+        assert (folder / name).read_bytes() == (again / name).read_bytes(), name
+
+
+def test_a_text_that_holds_the_sign_of_an_image_is_refused(renderer) -> None:
+    with pytest.raises(SamplerError, match="2 places for 1 images"):
+        renderer.render([user("<|image_pad|>", RED)])
+
+
+def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
+    reader = make_tiny(tmp_path / "reader", texts=["one two three"])
+    assert eyes_of(reader) is None
+    with pytest.raises(ModelError, match="only reads"):
+        VisionRenderer(reader)
+    with pytest.raises(LearnerError, match="only reads"):
+        Padded([item(renderer, user("x", RED))], CPU)
+
+
+def test_a_turn_brings_its_images_to_the_learner_and_to_a_critic() -> None:
+    (episode,) = roll(Relay(), num_tasks=1, num_samples=1)
+    turn = replace(episode.turns[0], messages=(user("x", RED), user("y", BLUE)), advantage=1.0)
+    assert item_of(turn).images == (RED, BLUE)
+    (joint,) = joints_of([[turn]], central=False)
+    assert joint.items[0].images == (RED, BLUE)
+
+
+def test_a_prompt_that_was_made_for_other_images_is_refused(renderer) -> None:
+    one = item(renderer, user("x", RED))
+    wrong = Item(one.prompt_ids, one.response_ids, one.logprobs, 1.0, images=(SMALL,))
+    with pytest.raises(LearnerError, match="9 places for 1 images that take 1"):
+        Padded([wrong], CPU, eyes=renderer.eyes)
