@@ -67,7 +67,7 @@ WRONG_DATA = [
 ]
 WRONG_COMMANDS = [
     (["trian", SOLO], "'trian'", "Did you mean 'train'?"),
-    (["train"], "'CONFIG'", "Try 'pettingllms train -h'"),
+    (["train"], "'CONFIG'", " train -h'"),
     (["train", SOLO, "--outt", "x"], "--outt", "--out"),
     (["rollout", SOLO, "--split", "dev"], "--split", "give train or test"),
     (["play", "tic_tac_toe-v1", "--seat", "human"], "--seat human", "write ROLE=human"),
