@@ -1,5 +1,6 @@
-"""Episodes written by hand, for credit that can be worked out by hand."""
+"""Episodes written by hand, for credit that can be worked out by hand, and plays by a script."""
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,3 +108,15 @@ def removals(
 
 def advantages(episode: Episode) -> list[float | None]:
     return [turn.advantage for turn in episode.turns]
+
+
+def play(env: Any, player: str, task: int) -> tuple[Any, list[tuple[str, Rewards]]]:
+    """One player in every role of a sequential environment: the end, and what each turn paid."""
+    state: Any = env.reset(env.tasks("train")[task], 0)
+    paid: list[tuple[str, Rewards]] = []
+    while roles := env.acting(state):
+        role = roles[0]
+        result = env.step(state, {role: env.player(player)(env, state, role, random.Random(task))})
+        state = result.state
+        paid.append((role, result.rewards))
+    return state, paid

@@ -13,7 +13,7 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.config import apply_overrides, problems_in
 from pettingllms.envs import Environment, check_env, make_env
-from pettingllms.errors import ConfigError, EnvContractError, describe
+from pettingllms.errors import ConfigError, EnvContractError, PettingError, describe
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
@@ -23,9 +23,13 @@ def list_envs() -> None:
     table.add_column("environment", no_wrap=True)
     for title in ("roles", "players", "solo role", "rewards"):
         table.add_column(title)
+    missing: list[str] = []
     for name in ENVIRONMENTS.names():
-        env = make_env(name)
-        solo = make_env(name, solo=True)
+        try:
+            env, solo = make_env(name), make_env(name, solo=True)
+        except PettingError as error:
+            missing.append(f"[bold]{name}[/] is not here: {escape(str(error))}")
+            continue
         pays = "late" if env.late_rewards else "every turn"
         table.add_row(
             f"[bold]{name}[/]",
@@ -35,6 +39,8 @@ def list_envs() -> None:
             pays,
         )
     console.print(table)
+    for line in missing:
+        console.print(line)
     console.print("Play one: [bold]pettingllms play tic_tac_toe-v1[/]")
 
 

@@ -11,18 +11,17 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal, overload
 
 from pettingllms.data import arithmetic, statements
 from pettingllms.data.gym import gym_problem
 from pettingllms.data.overlap import check_overlap, divided
 from pettingllms.data.problems import Problem
+from pettingllms.data.seeded import SeededTasks, Split, halved_seed
 from pettingllms.data.sets import load
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Task
 
-Part = Literal["train", "test"]
 Make = Callable[[int, int], Problem]
 MADE: dict[str, Make] = {"": arithmetic.make, "statements": statements.make}
 GYM = "reasoning_gym:"
@@ -44,10 +43,10 @@ class ProblemTasks:
             gym_problem(data.removeprefix(GYM), 0)
         self._split = None if made else _read(data, test_data, test_share)
 
-    def tasks(self, part: Part) -> Sequence[Task]:
+    def tasks(self, part: Split) -> Sequence[Task]:
         """The tasks of a split."""
         if self._split is None:
-            return _Made(part, self._num_tasks)
+            return SeededTasks(part, self._num_tasks, halved_seed)
         problems = self._split[part == "test"][: self._num_tasks]
         return [Task(f"{part}-{problem.id}", problem.to_data()) for problem in problems]
 
@@ -66,29 +65,6 @@ class ProblemTasks:
         if self._data.startswith(GYM):
             return gym_problem(self._data.removeprefix(GYM), seed)
         return MADE[self._data](seed, self._num_steps)
-
-
-class _Made(Sequence[Task]):
-    """Tasks that are nothing but a seed, even to train and odd to test."""
-
-    def __init__(self, part: Part, num_tasks: int) -> None:
-        self._part, self._num_tasks = part, num_tasks
-
-    def __len__(self) -> int:
-        return self._num_tasks
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self._task(at) for at in range(self._num_tasks)[index]]
-        return self._task(range(self._num_tasks)[index])
-
-    def _task(self, index: int) -> Task:
-        seed = derive_seed("task", self._part, index) // 2 * 2 + (self._part == "test")
-        return Task(f"{self._part}-{index}", seed=seed)
 
 
 @lru_cache(maxsize=8)

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
+from pettingllms.data.seeded import SeededTasks, halved_seed
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.careless import careless
 from pettingllms.envs.drawing import SeenConfig
-from pettingllms.envs.seeded import SeededTasks, task_seed
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
@@ -45,11 +45,6 @@ class PlanCheckConfig(SeenConfig):
 
 PuzzleT = TypeVar("PuzzleT", bound=Hashable)
 PlanConfigT = TypeVar("PlanConfigT", bound=PlanCheckConfig)
-
-
-def halved_seed(split: Split, index: int) -> int:
-    """Even to train and odd to test: the half of all puzzles that a task's puzzle must be of."""
-    return task_seed(split, index) // 2 * 2 + (split == "test")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from itertools import permutations
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user

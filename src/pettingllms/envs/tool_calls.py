@@ -75,6 +75,14 @@ class ToolCall:
         return dict(self.arguments)[name]
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A call that was made, and what it gave."""
+
+    call: ToolCall
+    result: str
+
+
 def calls_in(reply: str, tools: Sequence[Tool] = ()) -> tuple[ToolCall, ...]:
     """Every call in a reply, in order; BadReply if one is malformed. No call is no error."""
     text = reply.strip()

@@ -222,7 +222,7 @@ class Learner:
     def state(self, policy: str) -> dict[str, bytes]:
         """What training needs besides the weights, to go on as if it had never stopped."""
         trim_heap()
-        names = list(self._moved(policy))
+        names = [*self._parameters(policy), *self._head(policy)]
         reshard(self._model)
         tensors = moments_of(self._optimizers[policy], names)
         head = {name: whole(parameter) for name, parameter in self._head(policy).items()}
@@ -268,12 +268,7 @@ class Learner:
         """The policy's value head, which samplers know nothing of."""
         if not self._spec.critic:
             return {}
-        named = self._model.head(policy).named_parameters(prefix="head")
-        return dict(named)
-
-    def _moved(self, policy: str) -> dict[str, Tensor]:
-        """All that the policy's optimizer moves."""
-        return {**self._parameters(policy), **self._head(policy)}
+        return dict(self._model.head(policy).named_parameters(prefix="head"))
 
     def _rates(self, policy: str) -> list[tuple[dict[str, Tensor], float]]:
         """All that the policy's optimizer moves, each part with its learning rate."""

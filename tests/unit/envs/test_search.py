@@ -1,7 +1,6 @@
 """An invented world, an index of it, and answers that are compared with the truth."""
 
 import json
-import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,6 +16,7 @@ from pettingllms.envs.search.world import make_world
 from pettingllms.envs.tool_calls import ToolCall
 from pettingllms.envs.tool_texts import as_call
 from pettingllms.errors import ConfigError, DataError
+from plays import play
 
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'pettingllms[search]'")
 
@@ -77,16 +77,6 @@ def test_an_article_is_found_by_its_name() -> None:
 def test_a_query_without_a_known_word_finds_nothing() -> None:
     assert index.search_world(3, "zzzz \x00 qqqq", 2) == ()
     assert index.search_world(3, "", 2) == ()
-
-
-def play(env: Any, player: str, task: int) -> tuple[Any, list]:
-    state, paid = env.reset(env.tasks("train")[task], 0), []
-    while roles := env.acting(state):
-        role = roles[0]
-        result = env.step(state, {role: env.player(player)(env, state, role, random.Random(task))})
-        state = result.state
-        paid.append((role, result.rewards))
-    return state, paid
 
 
 @pytest.mark.parametrize("solo", [False, True])

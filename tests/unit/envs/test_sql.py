@@ -1,8 +1,6 @@
 """Queries are run where they can do no harm, and graded by what they give."""
 
-import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from pettingllms.envs.sql.questions import TEMPLATES, make_question
 from pettingllms.envs.sql.schemas import SCHEMAS, make_database
 from pettingllms.envs.tool_calls import ToolCall
 from pettingllms.envs.tool_texts import as_call
+from plays import play
 
 
 def rows(*rows: tuple) -> Result:
@@ -144,16 +143,6 @@ def test_the_level_bounds_the_question():
     one = [template.text.split("{")[0] for template in TEMPLATES if template.level == 1]
     for seed in range(40):
         assert make_question(seed, 1).text.startswith(tuple(one))
-
-
-def play(env: Any, player: str, task: int) -> tuple[Any, list]:
-    state, paid = env.reset(env.tasks("train")[task], 0), []
-    while roles := env.acting(state):
-        role = roles[0]
-        result = env.step(state, {role: env.player(player)(env, state, role, random.Random(task))})
-        state = result.state
-        paid.append((role, result.rewards))
-    return state, paid
 
 
 @pytest.mark.parametrize("solo", [False, True])

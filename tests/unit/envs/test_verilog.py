@@ -1,6 +1,5 @@
 """Designs and benches on real Icarus Verilog: the good pass, the bad fail, and nobody can forge."""
 
-import random
 import shutil
 from typing import Any
 
@@ -17,6 +16,8 @@ from pettingllms.seeds import derive_seed
 pytestmark = pytest.mark.skipif(
     shutil.which("iverilog") is None, reason="needs Icarus Verilog: apt install iverilog"
 )
+from plays import play
+
 NARROW = [(module, module.widths[0]) for module in MODULES.values()]
 ALL = [(module, width) for module in MODULES.values() for width in module.widths]
 ADDER = MODULES["adder"]
@@ -169,16 +170,6 @@ def test_a_bench_is_worth_what_it_tells_apart(bench: str, score: float) -> None:
     result = env.step(state, {"bencher": env.reply_of(bench)})
     assert result.metrics["bench_score"] == pytest.approx(score)
     assert result.rewards.process["bencher"].value == pytest.approx(score)
-
-
-def play(env: Any, player: str, task: int) -> tuple[Any, list]:
-    state, paid = env.reset(env.tasks("train")[task], 0), []
-    while roles := env.acting(state):
-        role = roles[0]
-        result = env.step(state, {role: env.player(player)(env, state, role, random.Random(task))})
-        state = result.state
-        paid.append((role, result.rewards))
-    return state, paid
 
 
 @pytest.mark.parametrize("solo", [False, True])

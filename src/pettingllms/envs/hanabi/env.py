@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import BadReply, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.hanabi import players
@@ -25,7 +26,6 @@ from pettingllms.envs.hanabi.rules import (
     num_deals,
 )
 from pettingllms.envs.hanabi.views import hidden_from, redealt
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import AllSeats
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user

@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.iterated_dilemma import players
 from pettingllms.envs.iterated_dilemma.players import COOPERATE, DEFECT, SEATS
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.knowledge import players
@@ -24,7 +25,6 @@ from pettingllms.envs.knowledge.topics import (
 )
 from pettingllms.envs.rules import told
 from pettingllms.envs.search.index import require_bm25s, search_world
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import AllSeats
 from pettingllms.envs.talk import checked_words
 from pettingllms.envs.tool_calls import Parameter, Tool, ToolCall, one_call

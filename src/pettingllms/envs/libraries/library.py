@@ -8,9 +8,9 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import as_reply
 from pettingllms.envs.base import Environment, Split
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.errors import LibraryError, PettingError, UnknownNameError, describe, nearest
 from pettingllms.types import Task
 

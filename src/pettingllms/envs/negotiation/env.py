@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import BadReply, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.negotiation import players
@@ -27,7 +28,6 @@ from pettingllms.envs.negotiation.replies import (
     terse_text,
 )
 from pettingllms.envs.rules import told
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Scored, Task, system, user

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.data.short_answers import read_short_answers
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
@@ -19,9 +20,8 @@ from pettingllms.envs.search.grading import f1, is_exact, normal
 from pettingllms.envs.search.index import require_bm25s, search_service, search_world
 from pettingllms.envs.search.questions import Question, make_question
 from pettingllms.envs.search.world import Article
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.talk import checked_words
-from pettingllms.envs.tool_calls import Parameter, Tool, ToolCall, one_call
+from pettingllms.envs.tool_calls import Look, Parameter, Tool, ToolCall, one_call
 from pettingllms.envs.tool_texts import ToolConfig, describe, exchange, shown
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
@@ -59,14 +59,6 @@ class SearchConfig(ToolConfig):
     """What a search costs its role, as agent reward."""
     illegal_reward: float = -0.1
     """Process reward of a reply that is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A search that was made, and what it gave."""
-
-    call: ToolCall
-    result: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from typing import Any
 
 from pydantic import Field
 
+from pettingllms.data.seeded import SeededTasks, halved_seed
 from pettingllms.data.text_to_sql import read_questions
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.plan_check import halved_seed
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.sql import players
 from pettingllms.envs.sql.database import (
     Result,
@@ -31,7 +30,7 @@ from pettingllms.envs.sql.database import (
 from pettingllms.envs.sql.grading import share_right
 from pettingllms.envs.sql.questions import Question, make_question
 from pettingllms.envs.talk import checked_words
-from pettingllms.envs.tool_calls import Parameter, Tool, ToolCall, one_call
+from pettingllms.envs.tool_calls import Look, Parameter, Tool, ToolCall, one_call
 from pettingllms.envs.tool_texts import ToolConfig, describe, exchange, shown
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
@@ -64,14 +63,6 @@ class SqlConfig(ToolConfig):
     """What a call costs its role, as agent reward."""
     illegal_reward: float = -0.1
     """Process reward of a reply that is refused, and of a query that SQLite refuses."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A call that was made, and what it gave."""
-
-    call: ToolCall
-    result: str
 
 
 @dataclass(frozen=True, slots=True)

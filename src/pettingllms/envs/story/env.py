@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.rules import told
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import AllSeats
 from pettingllms.envs.story import players
 from pettingllms.envs.story.premises import Premise, make_premise, parts_of, worth

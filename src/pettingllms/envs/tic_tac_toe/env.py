@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.drawing import SeenConfig, by_observation
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import OneSeat
 from pettingllms.envs.tic_tac_toe import players
 from pettingllms.envs.tic_tac_toe.picture import LEGEND, draw_board

@@ -12,9 +12,9 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.solo import AllSeats
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
 from pettingllms.envs.visual_relay import players

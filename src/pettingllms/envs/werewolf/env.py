@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from pettingllms.config import EnvConfig
+from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.seeded import SeededTasks
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
 from pettingllms.envs.werewolf import players
 from pettingllms.envs.werewolf.prompts import PASS, called, rules_text, story_text, terse_text

@@ -1,16 +1,22 @@
 """Tasks that are nothing but a seed: the environment makes the problem from it."""
 
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import Literal, overload
 
-from pettingllms.envs.base import Split
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Task
+
+Split = Literal["train", "test"]
 
 
 def task_seed(split: Split, index: int) -> int:
     """The seed of a task, unlike that of any other."""
     return derive_seed("task", split, index)
+
+
+def halved_seed(split: Split, index: int) -> int:
+    """Even to train and odd to test: the half of all puzzles that a task's puzzle must be of."""
+    return task_seed(split, index) // 2 * 2 + (split == "test")
 
 
 class SeededTasks(Sequence[Task]):
