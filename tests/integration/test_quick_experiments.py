@@ -10,9 +10,9 @@ from pettingllms.experiments.spec import load_experiment
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 ROOT = HERE.parents[1]
 EXPERIMENTS = sorted(
-    folder.name
-    for folder in (ROOT / "experiments").iterdir()
-    if load_experiment(folder).quick.floors
+    path.parent.name
+    for path in (ROOT / "experiments").glob("*/experiment.toml")
+    if load_experiment(path.parent).quick.floors
 )
 """Those whose quick form has a floor: a model of a hundred million parameters learns too slowly."""
 

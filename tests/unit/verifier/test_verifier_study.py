@@ -23,7 +23,7 @@ def loaded() -> ModuleType:
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_verifier_of_balanced_answers_is_right_more_often_where_length_says_nothing(
     tmp_path: Path,
 ) -> None:
