@@ -12,7 +12,7 @@ from rich.markup import escape
 from pettingllms.cli.console import console
 from pettingllms.experiments.machine import Engines
 from pettingllms.experiments.plan import Order
-from pettingllms.experiments.report import FIGURE, TABLE
+from pettingllms.experiments.report import FIGURE, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.spec import find_experiment, load_experiment
 
@@ -47,9 +47,9 @@ def _say(text: str) -> None:
 
 
 def _copy(folder: Path, to: Path) -> None:
-    """Put table and figure where the documents show them."""
+    """Put table, figure and slides where the documents show them."""
     to.mkdir(parents=True, exist_ok=True)
-    for name in (TABLE, FIGURE):
+    for name in (TABLE, FIGURE, SLIDES):
         if (folder / name).exists():
             shutil.copy(folder / name, to)
-    console.print(f"Table and figure are in [bold]{escape(str(to))}[/]")
+    console.print(f"Table, figure and slides are in [bold]{escape(str(to))}[/]")

@@ -329,10 +329,10 @@ def reproduce(
         "experiments"
     ),
     docs: Annotated[
-        bool, typer.Option("--docs", help="Copy table and figure to docs/results.")
+        bool, typer.Option("--docs", help="Copy table, figure and slides to docs/results.")
     ] = False,
 ) -> None:
-    """Run an experiment whole, or what is missing of it: models, training, table, figure."""
+    """Run an experiment whole, or what is missing of it, and make its table, figure and slides."""
     from pettingllms.cli.experiments import reproduce_experiment
 
     reproduce_experiment(name, experiments, quick, seed or [], out, docs)

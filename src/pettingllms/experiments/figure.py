@@ -85,7 +85,7 @@ def draw(picture: Picture, path: Path) -> None:
     """Write the picture as a PNG."""
     title, note = wrapped(picture.title, 70), wrapped(picture.note, 105)
     head = 0.2 + 0.24 * len(title) + LINE * len(note) + 0.12
-    names = [wrapped(panel.name, _panel_letters(picture)) for panel in picture.bars]
+    names = [wrapped(panel.name, panel_letters(picture)) for panel in picture.bars]
     top = max((len(name) for name in names), default=0) * LINE + 0.2
     lines = LINES + 0.5 if picture.lines else 0.0
     bars = top + ROW * len(picture.arms) + 0.4 if picture.bars else 0.0
@@ -150,7 +150,8 @@ class Page:
         self.canvas.draw_without_rendering()
         box = axes.get_window_extent()
         labels = {arm: wrapped(arm, 26) for arm in ends}
-        heights = {arm: (len(label) + 0.35) * LINE * DPI for arm, label in labels.items()}
+        inch = box.height / (LINES - 0.1)  # PDF and PNG have pixels of their own
+        heights = {arm: (len(label) + 0.35) * LINE * inch for arm, label in labels.items()}
         wanted = {arm: axes.transData.transform(end)[1] for arm, end in ends.items()}
         places = spread(wanted, heights, box.y0, box.y1)
         for arm, label in labels.items():
@@ -222,7 +223,7 @@ def _panel_width(picture: Picture) -> float:
     return (WIDTH - NAMES - 0.2 - GAP * (num - 1)) / num
 
 
-def _panel_letters(picture: Picture) -> int:
+def panel_letters(picture: Picture) -> int:
     """How many letters of a panel's name stand side by side."""
     return max(12, int(_panel_width(picture) * 12)) if picture.bars else 0
 

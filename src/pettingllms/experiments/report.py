@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,10 +17,10 @@ from pettingllms.experiments.results import (
     metric_of,
     rows_of,
 )
-from pettingllms.experiments.table import cell_of, make_table
+from pettingllms.experiments.table import cell_of, made_by, make_table
 from pettingllms.runs.folder import write_whole
 
-RESULTS, TABLE, FIGURE = "results.json", "table.md", "figure.png"
+RESULTS, TABLE, FIGURE, SLIDES = "results.json", "table.md", "figure.png", "slides.pdf"
 SHARES = ("success", "share")
 """Ends of the names of metrics that are shares."""
 Say = Callable[[str], None]
@@ -118,6 +118,7 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
 
 def _draw(order: Order, found: Found) -> None:
     from pettingllms.experiments.figure import Bars, Lines, Picture, draw
+    from pettingllms.experiments.slides import Deck, draw_slides
 
     experiment, figure = order.experiment, order.experiment.figure
     curves = {
@@ -142,13 +143,18 @@ def _draw(order: Order, found: Found) -> None:
             is_share=column.is_share,
         )
         for column in experiment.evaluations
-        if column.name in figure.bars
     ]
+    drawn = [panel for panel in bars if panel.name in figure.bars]
     num_seeds = len({result.seed for result in found.results})
     seeds = f"{num_seeds} seeds" if num_seeds > 1 else "one seed"
     notes = [f"Lines: mean over {seeds}; bands: from the lowest to the highest."] if curves else []
-    notes += ["Bars: mean; black lines: 95% intervals."] if bars else []
+    notes += ["Bars: mean; black lines: 95% intervals."] if drawn else []
     arms = [arm.name for arm in experiment.arms]
-    if curves or bars:
-        picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, bars)
+    picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, drawn)
+    if curves or drawn:
         draw(picture, order.out / FIGURE)
+    if found.results:
+        about = {arm.name: arm.about for arm in experiment.arms if arm.about}
+        costs = [line.removeprefix("- ").replace("`", "") for line in made_by(found.results)]
+        deck = Deck(experiment.question, about, costs, experiment.limits)
+        draw_slides(deck, replace(picture, bars=bars), order.out / SLIDES)

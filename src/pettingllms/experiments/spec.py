@@ -70,6 +70,8 @@ class Arm(Section):
     """Overrides, as on the command line."""
     trained: bool = True
     """False: only evaluated, as a row to compare with."""
+    about: str = ""
+    """What it is, in a sentence, for slides."""
 
 
 class Evaluation(Section):
@@ -177,6 +179,8 @@ class Experiment(Section):
     """Columns of the table."""
     figure: Figure = Figure()
     """What is drawn."""
+    limits: list[str] = Field(default_factory=list)
+    """What it does not show, a sentence each, for slides."""
     quick: Quick = Quick()
     """For `--quick`."""
 

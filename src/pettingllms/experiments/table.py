@@ -88,11 +88,11 @@ def _legend(results: Sequence[Result]) -> str:
     lines = [means, costs]
     if failed:
         lines.append(f"{failed} plays failed. They count against the arm.")
-    lines += ["", *_made_by(results)]
+    lines += ["", *made_by(results)]
     return "\n".join(lines)
 
 
-def _made_by(results: Sequence[Result]) -> Iterator[str]:
+def made_by(results: Sequence[Result]) -> Iterator[str]:
     """A line for each machine and set of versions that results come from."""
     seeds: dict[str, list[int]] = {}
     for result in results:
@@ -101,7 +101,7 @@ def _made_by(results: Sequence[Result]) -> Iterator[str]:
         versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
         hardware = f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB"
         command = result.command.rpartition(" --seed ")[0]
-        made_by = f"- `{command}` on {hardware}{gpus}; {versions}; seeds "
-        seeds.setdefault(made_by, []).append(result.seed)
-    for made_by, some in seeds.items():
-        yield made_by + ", ".join(str(seed) for seed in sorted({*some}))
+        line = f"- `{command}` on {hardware}{gpus}; {versions}; seeds "
+        seeds.setdefault(line, []).append(result.seed)
+    for line, some in seeds.items():
+        yield line + ", ".join(str(seed) for seed in sorted({*some}))

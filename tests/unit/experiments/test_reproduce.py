@@ -34,8 +34,18 @@ def test_everything_is_made_in_order(lab: Lab) -> None:
         "figure.png",
         "results.json",
         "seed-1",
+        "slides.pdf",
         "table.md",
     }
+
+
+def test_slides_are_a_page_for_each_thing_to_say_and_the_same_each_time(lab: Lab) -> None:
+    lab.run(1)
+    first = (lab.out / "slides.pdf").read_bytes()
+    # The title, the curves, the two evaluations side by side, and what it took.
+    assert first.count(b"/Type /Page /") == 4
+    lab.run(1)
+    assert (lab.out / "slides.pdf").read_bytes() == first
 
 
 def test_words_stand_for_the_models_that_were_made(lab: Lab) -> None:
