@@ -4,6 +4,7 @@ import json
 import socket
 import urllib.request
 from pathlib import Path
+from statistics import median
 
 import pytest
 from running import HERE, drive, kill_all, run, start, wait_for
@@ -82,6 +83,12 @@ def test_records_are_what_the_engine_saw_and_answers_are_those_of_bare_vllm(
         assert ours.keys() <= theirs.keys()
     assert isinstance(json.loads(found["guided"][0]["choices"][0]["message"]["content"])["n"], int)
     assert found["guided_marked"] == 1
+    medians = {
+        who: {what: median(one[what] for one in rounds) for what in rounds[0]}
+        for who, rounds in found["speed"].items()
+    }
+    print(medians)
+    assert medians["gateway"]["rate"] >= 0.9 * medians["bare"]["rate"]
 
 
 def _answers(port: int) -> bool:

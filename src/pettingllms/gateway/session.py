@@ -18,7 +18,7 @@ from pettingllms.gateway.calls import Answered, Call, CallError, Reply
 from pettingllms.gateway.conversations import Conversations
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template, as_messages
-from pettingllms.gateway.texts import call_schema, calls_of
+from pettingllms.gateway.texts import call_schema, calls_of, whole_letters
 from pettingllms.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Ids, Message, Reward, Rewards, Step, Turn, total
@@ -203,7 +203,7 @@ class Session:
         if asked.extends is not None:
             self._delivered.add(asked.extends)  # the program sent it back, so it has it
         stopped_by = cut_at_stop(turn, asked.call.stop, self.templates[asked.role])
-        text, calls = calls_of(turn.text, asked.call)
+        text, calls = calls_of(whole_letters(turn.text), asked.call)
         finish = "tool_calls" if calls else turn.finish
         name = f"chatcmpl-{secrets.token_hex(12)}"
         reply = Reply(name, turn, text, calls, finish, stopped_by)

@@ -50,6 +50,19 @@ def test_a_chat_completion_has_what_the_client_reads() -> None:
     assert len(episode.steps) == 1
 
 
+def test_a_reply_cut_in_the_middle_of_a_letter_ends_before_it_and_is_continued() -> None:
+    async def work(gate: Served) -> Any:
+        client = gate.openai("planner")
+        first = await client.chat.completions.create(model="any", messages=[USER])
+        said = {"role": "assistant", "content": first.choices[0].message.content}
+        await client.chat.completions.create(model="any", messages=[USER, said, USER])
+        return first, gate.close()
+
+    first, episode = served(work, answer=lambda request, number: "caf\N{REPLACEMENT CHARACTER}")
+    assert first.choices[0].message.content == "caf"
+    assert episode.turns[1].extends == 0
+
+
 def test_a_chat_completion_streams_the_same_text() -> None:
     async def work(gate: Served) -> Any:
         client = gate.openai("planner")
