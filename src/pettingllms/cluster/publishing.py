@@ -55,7 +55,7 @@ class Publisher:
                 )
         canary = self.canary
         (expected,) = await self.learners.call("logprobs", policy, [canary], 1.0)
-        answers = await self.engines.score(policy, canary.prompt_ids, canary.response_ids)
+        answers = await self.engines.score(policy, canary.given)
         gap = max(float(np.abs(answer - expected).mean()) for answer in answers)
         if not gap <= self.max_gap:
             raise StaleWeightsError(

@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pettingllms.errors import ModelError
+from pettingllms.errors import ImageError, ModelError
 from pettingllms.images import open_image
-from pettingllms.types import Image
+from pettingllms.types import Ids, Image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 FAMILIES = ("qwen2_5_vl",)
 """Models whose images are laid out as this file does it."""
@@ -43,6 +46,7 @@ class Eyes:
 
         auto: Any = AutoImageProcessor
         self._processor = auto.from_pretrained(folder, local_files_only=True, backend="pil")
+        self._patch = int(config["vision_config"]["patch_size"])
         self._merged = int(config["vision_config"]["spatial_merge_size"]) ** 2
         self.image_id = int(config["image_token_id"])
         """The id that stands in a prompt wherever a piece of an image is seen."""
@@ -59,6 +63,33 @@ class Eyes:
         """Places that the image takes in a prompt."""
         return int(self._look(image).grid.prod()) // self._merged
 
+    def places(self, prompt_ids: Ids, images: Sequence[Image]) -> npt.NDArray[np.bool_]:
+        """Where in a prompt pieces of its images stand; ImageError if they are not its images."""
+        places: npt.NDArray[np.bool_] = prompt_ids == self.image_id
+        if (found := int(places.sum())) != (expected := sum(map(self.num_tokens, images))):
+            raise ImageError(
+                f"a prompt has {found} places for {len(images)} images that take {expected}; was "
+                "it made for other images, or with another processor?"
+            )
+        return places
+
+    def narrowed(self, prompt_ids: Ids, images: Sequence[Image]) -> list[int]:
+        """The prompt with one place for each image."""
+        places = np.flatnonzero(self.places(prompt_ids, images))
+        counts = [self.num_tokens(image) for image in images]
+        firsts = places[np.cumsum([0, *counts[:-1]])] if counts else places
+        ids: list[int] = np.delete(prompt_ids, np.setdiff1d(places, firsts)).tolist()
+        return ids
+
+    def sized(self, image: Image) -> "Picture":
+        """The picture in the size that the model looks at, which no processor scales again."""
+        from PIL.Image import Resampling
+
+        _, down, across = (int(count) for count in self._look(image).grid[0])
+        picture = open_image(image)
+        size = (across * self._patch, down * self._patch)
+        return picture.resize(size, Resampling(self._processor.resample))
+
     def _read(self, image: Image) -> Pixels:
         found = self._processor(images=[open_image(image)], return_tensors="np")
         return Pixels(
@@ -67,9 +98,14 @@ class Eyes:
         )
 
 
+def sees(folder: Path) -> bool:
+    """Whether a model can be shown images."""
+    return "vision_config" in _config(folder)
+
+
 def eyes_of(folder: Path) -> Eyes | None:
     """The eyes of a model; None if it only reads."""
-    config = json.loads((folder / "config.json").read_text())
+    config = _config(folder)
     if "vision_config" not in config:
         return None
     if config["model_type"] not in FAMILIES:
@@ -78,3 +114,8 @@ def eyes_of(folder: Path) -> Eyes | None:
             f"be shown images here; take one of {', '.join(FAMILIES)}, or a model that reads"
         )
     return Eyes(folder, config)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return config
