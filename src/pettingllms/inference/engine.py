@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pettingllms.config import InferenceConfig
+from pettingllms.config.eyes import sees
 from pettingllms.errors import EngineDiedError, ImageError, SamplerError
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.worker import FOLDER, OWNER
-from pettingllms.policies.eyes import Eyes, eyes_of, sees
+from pettingllms.policies.eyes import Eyes, eyes_of
 from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
@@ -43,6 +44,8 @@ class EngineSpec:
     max_rank: int = 0
     """Largest rank of an adapter; 0: there are none."""
     num_adapters: int = 0
+    adapted_eyes: bool = False
+    """Whether some adapter changes how images are seen."""
     num_snapshots: int = 0
     """Frozen adapters that are kept ready beside those."""
     num_opponents: int = 0
@@ -101,6 +104,7 @@ class EngineSpec:
                 "max_loras": self.num_adapters + self.num_opponents,
                 "max_cpu_loras": 2 * self.num_adapters + self.num_snapshots,
                 "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
+                "enable_tower_connector_lora": self.adapted_eyes,
             }
         if self.device == "cpu":
             # A prompt that is read in parts kills vLLM's worker there if its request has a seed.
@@ -303,6 +307,8 @@ class Engine:
                 "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
                 "were requests still under way?"
             )
+        if self._eyes is not None:  # what the old weights saw of an image
+            await self._vllm.reset_encoder_cache()
 
 
 UNGUIDED = Failed(

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pettingllms.errors import ImageError, ModelError
+from pettingllms.config.eyes import sees
+from pettingllms.errors import ImageError
 from pettingllms.images import open_image
 from pettingllms.types import Ids, Image
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-FAMILIES = ("qwen2_5_vl",)
-"""Models whose images are laid out as this file does it."""
 CACHE = 512
 """Images of which the pixels are kept."""
 
@@ -98,24 +97,8 @@ class Eyes:
         )
 
 
-def sees(folder: Path) -> bool:
-    """Whether a model can be shown images."""
-    return "vision_config" in _config(folder)
-
-
 def eyes_of(folder: Path) -> Eyes | None:
-    """The eyes of a model; None if it only reads."""
-    config = _config(folder)
-    if "vision_config" not in config:
+    """The eyes of a model; None if it cannot be shown images."""
+    if not sees(folder):
         return None
-    if config["model_type"] not in FAMILIES:
-        raise ModelError(
-            f"the model in {folder} sees, and models of the family '{config['model_type']}' cannot "
-            f"be shown images here; take one of {', '.join(FAMILIES)}, or a model that reads"
-        )
-    return Eyes(folder, config)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    return config
+    return Eyes(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
