@@ -51,8 +51,8 @@ class LocalEngines:
         files = new.files if isinstance(new.files, dict) else await new.files
         await getattr(self.engine, new.method)(policy, new.version, files)
 
-    async def score(self, policy: str, prompt_ids: Any, response_ids: Any) -> list[Any]:
-        return [await self.engine.score(policy, prompt_ids, response_ids)]
+    async def score(self, policy: str, given: Any) -> list[Any]:
+        return [await self.engine.score(policy, given)]
 
     async def versions(self) -> list[dict[str, int]]:
         return [await self.engine.versions()]

@@ -15,11 +15,13 @@ from urllib.parse import urlsplit
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
+from pettingllms.config.eyes import sees
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.errors import CheckpointError, ConfigError, SamplerError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.models import find_model
 from pettingllms.rollout import Seat
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 
@@ -110,7 +112,7 @@ async def seated(
         teams: dict[str, Any] = {}
         seats = {}
         for role, entrant in entrants.items():
-            if role in env.seeing and entrant.kind in ("server", "run"):
+            if role in env.seeing and entrant.kind == "server":
                 raise ConfigError(
                     entrant.name or entrant.url,
                     [f"'{env.id}' shows images to '{role}', and this policy reads text alone"],
@@ -124,9 +126,15 @@ async def seated(
                     if entrant.name not in teams:
                         teams[entrant.name] = await _start_run(stack, env, entrant.name, say)
                     team = teams[entrant.name]
-                    seats[role] = team.seat(
-                        env, _policy_of(team.config, entrant.name, role), None, frozenset()
-                    )
+                    policy = _policy_of(team.config, entrant.name, role)
+                    if role in env.seeing and not sees(
+                        find_model(team.config.policies[policy].model)
+                    ):
+                        raise ConfigError(
+                            entrant.name,
+                            [f"'{env.id}' shows images to '{role}', and '{policy}' only reads"],
+                        )
+                    seats[role] = team.seat(env, policy, None, frozenset())
                 case "human":
                     pass
         yield seats

@@ -17,6 +17,7 @@ from pettingllms.types import (
     Sampler,
     SampleRequest,
     Turn,
+    images_of,
 )
 
 MAX_ID = np.iinfo(np.int32).max
@@ -74,7 +75,8 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
     """
     prompt_ids = NO_IDS
     try:
-        for image in (image for message in question.messages for image in message.images):
+        images = images_of(question.messages)
+        for image in images:
             check_image(image)
         known = question.prompt_ids
         prompt_ids = frozen(seat.renderer.render(question.messages) if known is None else known)
@@ -89,6 +91,7 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
             temperature=seat.temperature if question.temperature is None else question.temperature,
             guide=question.guide,
             state=question.state if seat.sees_state else None,
+            images=images,
         )
         results = await _sample(seat.sampler, request, question.seconds)
         turns = [_turn(seat, question, prompt_ids, result) for result in results]

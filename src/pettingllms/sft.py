@@ -20,6 +20,7 @@ from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.evaluate import start_weights
 from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.vision import renderer_of
 from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
 from pettingllms.rollout import Worker
@@ -28,7 +29,7 @@ from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.train import Watcher
-from pettingllms.types import Episode, Turn, read_episodes
+from pettingllms.types import Episode, Turn, images_of, read_episodes
 
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
@@ -151,7 +152,7 @@ def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:
     """Of every policy that learns in some role."""
     trained = config.trained_policies() & set(config.roles.values())
     return {
-        name: ChatRenderer(find_model(config.policies[name].model))  # type: ignore[union-attr]
+        name: renderer_of(find_model(config.policies[name].model))  # type: ignore[union-attr]
         for name in sorted(trained)
     }
 
@@ -178,7 +179,8 @@ def item_of(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
         response_ids = renderer.encode(turn.text)
         if turn.finish == "length":
             response_ids = response_ids[:-1]  # it was cut, and nobody wrote an end
-    return Item(prompt_ids, response_ids, np.zeros(len(response_ids), np.float32), 1.0)
+    nothing = np.zeros(len(response_ids), np.float32)
+    return Item(prompt_ids, response_ids, nothing, 1.0, images=images_of(turn.messages))
 
 
 def batches_of(

@@ -35,8 +35,8 @@ class LocalEngines:
     async def versions(self) -> list[dict[str, int]]:
         return [await self._engine.versions()]
 
-    async def score(self, policy: str, prompt_ids: Any, response_ids: Any) -> list[Any]:
-        return [await self._engine.score(policy, prompt_ids, response_ids)]
+    async def score(self, policy: str, given: Any) -> list[Any]:
+        return [await self._engine.score(policy, given)]
 
 
 class LocalLearners:

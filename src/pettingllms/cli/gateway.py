@@ -147,8 +147,8 @@ async def _seats(wishes: Wishes) -> AsyncIterator[dict[str, Any]]:
 
 async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
     from pettingllms.config import InferenceConfig
-    from pettingllms.inference.chat import ChatRenderer
     from pettingllms.inference.engine import Engine, EngineSpec
+    from pettingllms.inference.vision import renderer_of
     from pettingllms.models import find_model
     from pettingllms.seats import Seat
 
@@ -158,7 +158,7 @@ async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
     engine = Engine(EngineSpec(folder, config, (folder.name,)))
     await engine.start()
     stack.callback(engine.stop)
-    return Seat(folder.name, engine, ChatRenderer(folder), trained=False)
+    return Seat(folder.name, engine, renderer_of(folder), trained=False)
 
 
 def _spans(wishes: Wishes) -> Any:

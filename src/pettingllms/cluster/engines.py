@@ -20,7 +20,7 @@ from pettingllms.errors import ClusterError, EngineDiedError
 from pettingllms.inference.engine import Engine, EngineSpec
 from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 
 STOP_SECONDS = 10.0
 QUIET_TURNS = 5
@@ -163,19 +163,16 @@ class Engines:
         del self._published[policy]
         await asyncio.gather(*(self._call(at, "drop", policy) for at in range(len(self.replicas))))
 
-    async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> list[LogProbs]:
+    async def score(self, policy: str, given: Given) -> list[LogProbs]:
         """Each replica's log-probs of a fixed reply."""
-        calls = (
-            self._call(at, "score", policy, prompt_ids, response_ids)
-            for at in range(len(self.replicas))
-        )
+        calls = (self._call(at, "score", policy, given) for at in range(len(self.replicas)))
         return list(await asyncio.gather(*calls))
 
-    async def score_many(self, policy: str, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+    async def score_many(self, policy: str, given: Sequence[Given]) -> list[LogProbs]:
         """Log-probs of many fixed replies, a share of them from each replica."""
         num = len(self.replicas)
-        calls = (self._call(at, "score_many", policy, pairs[at::num]) for at in range(num))
-        found: list[LogProbs] = [np.empty(0, np.float32)] * len(pairs)
+        calls = (self._call(at, "score_many", policy, given[at::num]) for at in range(num))
+        found: list[LogProbs] = [np.empty(0, np.float32)] * len(given)
         for at, some in enumerate(await asyncio.gather(*calls)):
             found[at::num] = some
         return found

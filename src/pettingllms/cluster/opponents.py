@@ -38,8 +38,7 @@ class Opponents:
         files, mark = await self.learners[group.name].files(policy)
         await self._serve(name, policy, version, files)
         publisher = self.publishers[group.name]
-        canary = publisher.canary
-        said = await self.engines[group.name].score(name, canary.prompt_ids, canary.response_ids)
+        said = await self.engines[group.name].score(name, publisher.canary.given)
         for one, other in zip(said, publisher.answers[policy], strict=True):
             gap = float(np.abs(one - other).mean())
             if not gap <= publisher.max_gap:

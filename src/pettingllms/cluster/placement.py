@@ -69,6 +69,7 @@ def engine_specs(
             policies=tuple(group.policies),
             max_rank=max((policy.rank for policy in group.adapters.values()), default=0),
             num_adapters=len(group.adapters),
+            adapted_eyes=any(policy.sees_by for policy in group.adapters.values()),
             num_snapshots=num_snapshots,
             num_opponents=min(num_met, num_snapshots),
             device=device,

@@ -130,7 +130,7 @@ def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any
         policy = policies.get(name := roles.get(role, only))
         if policy is not None and (reason := blind(policy)):
             yield (
-                f"policies.{name}: '{env.id}' shows images to '{role}', and {reason}; "
+                f"policies.{name}: '{env.id}' shows images to '{role}', and {reason}, or "
                 f"{_without_images(env)}"
             )
 

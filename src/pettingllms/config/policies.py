@@ -31,12 +31,22 @@ class LoraPolicy(Section):
     """Rank of the adapter."""
     alpha: int = Field(default=32, ge=1)
     """Scale of the adapter: what it adds counts alpha / rank times."""
+    parts: list[Literal["language", "projector", "vision"]] = Field(
+        default=["language"], min_length=1
+    )
+    """Where the adapter is. A model that sees has eyes (vision) and what turns their pictures into
+    tokens (projector) beside its language model; one that only reads has nothing but language."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate."""
     join_step: int = Field(default=1, ge=1)
     """First step in which it learns; before it, the policy plays with the weights it began with."""
     temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
+
+    @property
+    def sees_by(self) -> list[str]:
+        """The parts of the adapter that change how images are seen."""
+        return [part for part in self.parts if part != "language"]
 
 
 class FrozenPolicy(Section):

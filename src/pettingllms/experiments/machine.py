@@ -39,10 +39,15 @@ class Engines:
 
     def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:
         from pettingllms.envs import make_env_for
-        from pettingllms.models import make_tiny
+        from pettingllms.models import make_tiny, make_tiny_vision
         from pettingllms.models.texts import texts_of
 
         texts = texts_of([make_env_for(env) for env in envs], NUM_TEXTS)
+        if model.architecture == "qwen2_5_vl":
+            make_tiny_vision(
+                out, texts, model.hidden_size, model.num_layers, model.vocab_size, seed
+            )
+            return
         make_tiny(
             out,
             model.architecture,

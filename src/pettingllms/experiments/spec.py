@@ -25,8 +25,8 @@ class Model(Section):
 
     name: str = ""
     """Folder or hub name of a model that is there; empty: a tiny one is made."""
-    architecture: Literal["qwen3", "llama"] = "qwen3"
-    """Of a tiny one."""
+    architecture: Literal["qwen3", "llama", "qwen2_5_vl"] = "qwen3"
+    """Of a tiny one; `qwen2_5_vl` sees."""
     hidden_size: int = Field(default=128, ge=64, multiple_of=64)
     """Width of a tiny one."""
     num_layers: int = Field(default=2, ge=1)
@@ -42,6 +42,11 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _either(self) -> Self:
+        chosen = {"symbols", "mlp_size", "head_dim"} & self.model_fields_set
+        if self.architecture == "qwen2_5_vl" and chosen:
+            raise ValueError(
+                f"a model that sees has none of {', '.join(sorted(chosen))}; leave out"
+            )
         if self.name and self.model_fields_set != {"name"}:
             rest = ", ".join(sorted(self.model_fields_set - {"name"}))
             raise ValueError(f"'{self.name}' is there already, so leave out {rest}")

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pettingllms.config import InferenceConfig
-from pettingllms.errors import EngineDiedError, SamplerError
+from pettingllms.config.eyes import sees
+from pettingllms.errors import EngineDiedError, ImageError, SamplerError
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.worker import FOLDER, OWNER
-from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.policies.eyes import Eyes, eyes_of
+from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
+    from vllm.inputs import TokensPrompt
     from vllm.lora.request import LoRARequest
     from vllm.sampling_params import StructuredOutputsParams
 
+NO_IDS: Ids = np.empty(0, dtype=np.int32)
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 Files = Mapping[str, bytes]
 """A folder in memory: an adapter, or the weights of a model."""
@@ -40,6 +44,8 @@ class EngineSpec:
     max_rank: int = 0
     """Largest rank of an adapter; 0: there are none."""
     num_adapters: int = 0
+    adapted_eyes: bool = False
+    """Whether some adapter changes how images are seen."""
     num_snapshots: int = 0
     """Frozen adapters that are kept ready beside those."""
     num_opponents: int = 0
@@ -90,12 +96,15 @@ class EngineSpec:
             "disable_log_stats": True,
             "seed": 0,
         }
+        if sees(self.model):
+            options |= {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"video": 0}}
         if self.num_adapters:
             options |= {
                 "enable_lora": True,
                 "max_loras": self.num_adapters + self.num_opponents,
                 "max_cpu_loras": 2 * self.num_adapters + self.num_snapshots,
                 "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
+                "enable_tower_connector_lora": self.adapted_eyes,
             }
         if self.device == "cpu":
             # A prompt that is read in parts kills vLLM's worker there if its request has a seed.
@@ -127,6 +136,7 @@ class Engine:
             **self._spec.options(), worker_extension_cls="pettingllms.inference.worker.Worker"
         )
         self._stop_ids = stop_ids(self._spec.model)
+        self._eyes = eyes_of(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
@@ -137,6 +147,8 @@ class Engine:
         version = self._version(request.policy)
         if request.guide is not None and not self._spec.config.guided:
             return [UNGUIDED] * request.num_samples
+        if (unseen := not_seen(self._eyes, request)) is not None:
+            return [unseen] * request.num_samples
         params = self._params(
             n=request.num_samples,
             max_tokens=min(request.max_tokens, room),
@@ -146,7 +158,8 @@ class Engine:
             stop_token_ids=self._stop_ids,
             structured_outputs=None if request.guide is None else _guiding(request.guide),
         )
-        output = await self._generate(request.policy, request.prompt_ids, params)
+        prompt = Given(request.prompt_ids, NO_IDS, request.images)
+        output = await self._generate(request.policy, prompt, params)
         samples: list[Sample | Failed] = []
         for reply in sorted(output.outputs, key=lambda reply: reply.index):
             if reply.finish_reason not in ("stop", "length"):
@@ -159,18 +172,17 @@ class Engine:
             samples.append(Sample(ids, logprobs, version, finish))
         return samples
 
-    async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> LogProbs:
+    async def score(self, policy: str, given: Given) -> LogProbs:
         """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
-        ids = np.concatenate([prompt_ids, response_ids])
         params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0)
-        output = await self._generate(policy, ids, params)
+        output = await self._generate(policy, given, params)
         if output.prompt_logprobs is None:
             raise SamplerError("vLLM gave no log-probs of a prompt")
-        return _chosen(output.prompt_logprobs[len(prompt_ids) :], response_ids)
+        return _chosen(output.prompt_logprobs[len(given.prompt_ids) :], given.response_ids)
 
-    async def score_many(self, policy: str, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+    async def score_many(self, policy: str, given: Sequence[Given]) -> list[LogProbs]:
         """The same for many prompts and replies."""
-        return list(await asyncio.gather(*(self.score(policy, *pair) for pair in pairs)))
+        return list(await asyncio.gather(*(self.score(policy, one) for one in given)))
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter, under a name and number that no earlier version had."""
@@ -240,11 +252,9 @@ class Engine:
             raise EngineDiedError(f"vLLM's own processes are gone: {error}") from None
 
     async def _generate(
-        self, policy: str, prompt_ids: Ids, params: "SamplingParams"
+        self, policy: str, given: Given, params: "SamplingParams"
     ) -> "RequestOutput":
-        from vllm.inputs import TokensPrompt
-
-        prompt = TokensPrompt(prompt_token_ids=prompt_ids.tolist())
+        prompt = self._prompt(given)
         request_id = f"{policy}-{next(self._request_ids)}"
         adapter = self._adapters.get(policy)
         last = None
@@ -254,7 +264,24 @@ class Engine:
                 last = output
         if last is None:
             raise SamplerError("vLLM gave no output")
+        if given.images and last.prompt_token_ids != np.concatenate(given[:2]).tolist():
+            raise SamplerError("vLLM read a prompt with images otherwise than it is recorded")
         return last
+
+    def _prompt(self, given: Given) -> "TokensPrompt":
+        """What vLLM reads. It widens the place of an image by itself."""
+        from vllm.inputs import TokensPrompt
+
+        if self._eyes is None:
+            return TokensPrompt(prompt_token_ids=np.concatenate(given[:2]).tolist())
+        ids = self._eyes.narrowed(given.prompt_ids, given.images) + given.response_ids.tolist()
+        if not given.images:
+            return TokensPrompt(prompt_token_ids=ids)
+        return TokensPrompt(
+            prompt_token_ids=ids,
+            multi_modal_data={"image": [self._eyes.sized(image) for image in given.images]},
+            multi_modal_uuids={"image": [image.digest for image in given.images]},
+        )
 
     def _params(self, **options: Any) -> "SamplingParams":
         from vllm import SamplingParams
@@ -280,11 +307,15 @@ class Engine:
                 "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
                 "were requests still under way?"
             )
+        if self._eyes is not None:  # what the old weights saw of an image
+            await self._vllm.reset_encoder_cache()
 
 
 UNGUIDED = Failed(
     "this engine cannot hold a reply to a schema; set inference.guided = true, with vLLM", "limit"
 )
+
+BLIND = Failed("an image was to be shown to a model that only reads", "sampler")
 
 
 def _guiding(schema: str) -> "StructuredOutputsParams":
@@ -303,6 +334,17 @@ def too_long(request: SampleRequest, limit: int) -> Failed:
         f"(inference.max_model_tokens = {limit})",
         "limit",
     )
+
+
+def not_seen(eyes: Eyes | None, request: SampleRequest) -> Failed | None:
+    """What a request gets whose images cannot be shown to the model; None if they can."""
+    if eyes is None:
+        return BLIND if request.images else None
+    try:
+        eyes.places(request.prompt_ids, request.images)
+    except ImageError as error:
+        return Failed(str(error), "sampler")
+    return None
 
 
 def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:

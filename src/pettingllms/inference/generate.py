@@ -20,7 +20,9 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from pettingllms.errors import SamplerError
-from pettingllms.types import Ids, LogProbs, SampleRequest
+from pettingllms.inference.seeing import Prompt, read_seen
+from pettingllms.policies.eyes import Eyes
+from pettingllms.types import Given, Ids, LogProbs, SampleRequest
 from pettingllms.types.episodes import Finish
 
 
@@ -60,19 +62,24 @@ def refuse_what_is_computed_otherwise(lm: Any) -> None:
 
 @torch.inference_mode()
 def generate(
-    lm: Any, requests: Sequence[SampleRequest], stop_ids: Sequence[int]
+    lm: Any,
+    requests: Sequence[SampleRequest],
+    stop_ids: Sequence[int],
+    eyes: Eyes | None = None,
 ) -> list[list[tuple[Ids, LogProbs, Finish]]]:
     """For each request its replies, with log-probs at its temperature."""
-    prompts: dict[bytes, int] = {}
+    prompts: dict[tuple[bytes, ...], Prompt] = {}
+    places: dict[tuple[bytes, ...], int] = {}
     replies: list[list[Reply]] = []
     for request in requests:
-        prompt = prompts.setdefault(request.prompt_ids.tobytes(), len(prompts))
+        asked = Prompt(request.prompt_ids, request.images)
+        prompts.setdefault(asked.key, asked)
+        prompt = places.setdefault(asked.key, len(places))
         shape = (request.num_samples, request.max_tokens)
         chances = np.random.default_rng(request.seed).random(shape)
         replies.append([Reply(prompt, row, request.temperature, [], []) for row in chances])
     under_way = [reply for some in replies for reply in some]
-    of = {prompts[r.prompt_ids.tobytes()]: r.prompt_ids for r in requests}
-    batch = Batch(lm, [of[at] for at in range(len(of))], under_way)
+    batch = Batch(lm, eyes, list(prompts.values()), under_way)
     while under_way:
         under_way = batch.step(frozenset(stop_ids))
     return [[_result(reply) for reply in some] for some in replies]
@@ -81,15 +88,20 @@ def generate(
 class Batch:
     """Replies that grow by a token a step, and the cache behind them."""
 
-    def __init__(self, lm: Any, prompts: Sequence[Ids], replies: list[Reply]) -> None:
+    def __init__(
+        self, lm: Any, eyes: Eyes | None, prompts: Sequence[Prompt], replies: list[Reply]
+    ) -> None:
         self._lm = lm
         self._replies = replies
         self._cache: Any = DynamicCache(config=lm.config)
-        logits_UV, mask_UL = self._read(prompts)
+        if any(prompt.images for prompt in prompts):
+            hidden_UH, mask_UL, next_U = read_seen(lm, eyes, prompts, self._cache)
+        else:
+            hidden_UH, mask_UL, next_U = self._read([prompt.ids for prompt in prompts])
         of_N = torch.tensor([reply.prompt for reply in replies])
-        self._logits_NV, self._mask_NL = logits_UV[of_N], mask_UL[of_N]
+        self._logits_NV, self._mask_NL = self._logits(hidden_UH)[of_N], mask_UL[of_N]
         self._cache.batch_select_indices(of_N)
-        self._at_N = torch.tensor([len(prompts[reply.prompt]) for reply in replies])
+        self._at_N = next_U[of_N]
 
     def step(self, stop_ids: frozenset[int]) -> list[Reply]:
         """Give every reply its next token; those that are not done yet."""
@@ -135,8 +147,9 @@ class Batch:
                 reply.finish = "stop"
         return chosen_N
 
-    def _read(self, prompts: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-        """Fill the cache; the logits after each prompt, and which places of the cache count.
+    def _read(self, prompts: Sequence[Ids]) -> tuple[Tensor, Tensor, Tensor]:
+        """Fill the cache; what the model has in mind after each prompt, which places of the cache
+        count, and the position of what comes next.
 
         Prompts are padded on the right: the holes that this leaves are masked, and positions are
         given, so a hole is never seen.
@@ -154,8 +167,8 @@ class Batch:
             mask_UL[row, len(prompt) :] = 0
         at_UL = torch.arange(shared, shared + longest).expand(len(prompts), -1)
         hidden_ULH = self._forward(ids_UL, mask_UL, at_UL)
-        last_U = torch.tensor([len(prompt) - shared - 1 for prompt in prompts])
-        return self._logits(hidden_ULH[torch.arange(len(prompts)), last_U]), mask_UL
+        next_U = torch.tensor([len(prompt) for prompt in prompts])
+        return hidden_ULH[torch.arange(len(prompts)), next_U - shared - 1], mask_UL, next_U
 
     def _forward(self, ids_NL: Tensor, mask_NL: Tensor, at_NL: Tensor) -> Tensor:
         output = self._lm.get_decoder()(
@@ -174,22 +187,45 @@ class Batch:
 
 
 @torch.inference_mode()
-def logprobs_of(lm: Any, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+def logprobs_of(lm: Any, given: Sequence[Given], eyes: Eyes | None = None) -> list[LogProbs]:
     """Log-probs, at temperature 1, of replies that were fixed beforehand, each to its prompt.
 
     They are padded on the right, where no token of a causal model looks.
     """
-    ids_NL = torch.zeros((len(pairs), max(len(p) + len(r) for p, r in pairs)), dtype=torch.long)
-    for row, pair in enumerate(pairs):
-        ids = torch.from_numpy(np.concatenate(pair).astype(np.int64))
+    if any(one.images for one in given):
+        return [_logprobs_seen(lm, one, eyes) for one in given]
+    longest = max(len(one.prompt_ids) + len(one.response_ids) for one in given)
+    ids_NL = torch.zeros((len(given), longest), dtype=torch.long)
+    for row, one in enumerate(given):
+        ids = torch.from_numpy(np.concatenate(one[:2]).astype(np.int64))
         ids_NL[row, : len(ids)] = ids
     hidden_NLH = lm.get_decoder()(input_ids=ids_NL, use_cache=False).last_hidden_state
     found: list[LogProbs] = []
-    for row, (prompt_ids, response_ids) in enumerate(pairs):
-        start, end = len(prompt_ids), len(prompt_ids) + len(response_ids)
+    for row, one in enumerate(given):
+        start, end = len(one.prompt_ids), len(one.prompt_ids) + len(one.response_ids)
         logits_TV = lm.get_output_embeddings()(hidden_NLH[row, start - 1 : end - 1])
         logp_TV = torch.log_softmax(logits_TV.float(), dim=-1)
         found.append(logp_TV.gather(1, ids_NL[row, start:end, None])[:, 0].numpy())
+    return found
+
+
+def _logprobs_seen(lm: Any, given: Given, eyes: Eyes | None) -> LogProbs:
+    """The same for a prompt that may show images: it is read first, and the reply behind it."""
+    if not given.images:
+        return logprobs_of(lm, [given])[0]
+    cache = DynamicCache(config=lm.config)
+    prompt = Prompt(given.prompt_ids, given.images)
+    hidden_1H, _, next_1 = read_seen(lm, eyes, [prompt], cache)
+    ids_T = torch.from_numpy(given.response_ids.astype(np.int64))
+    hidden_TH = hidden_1H
+    if len(ids_T) > 1:
+        at_1T = next_1[:, None] + torch.arange(len(ids_T) - 1)
+        later = lm.get_decoder()(
+            input_ids=ids_T[None, :-1], position_ids=at_1T, past_key_values=cache, use_cache=True
+        )
+        hidden_TH = torch.cat([hidden_1H, later.last_hidden_state[0]])
+    logp_TV = torch.log_softmax(lm.get_output_embeddings()(hidden_TH).float(), dim=-1)
+    found: LogProbs = logp_TV.gather(1, ids_T[:, None])[:, 0].numpy()
     return found
 
 

@@ -7,9 +7,9 @@ with the token that ends it, so what comes back is the policy's own chance to sa
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from pettingllms.types import Ids, LogProbs, Message
+from pettingllms.types import Given, Ids, LogProbs, Message, images_of
 
-Score = Callable[[Sequence[tuple[Ids, Ids]]], Awaitable[list[LogProbs]]]
+Score = Callable[[Sequence[Given]], Awaitable[list[LogProbs]]]
 Question = tuple[Sequence[Message], Sequence[str]]
 """A prompt, and the replies that are asked about."""
 
@@ -29,7 +29,7 @@ async def reply_logprobs(
 ) -> list[list[float]]:
     """For each question the log-prob of each of its replies, at temperature 1."""
     pairs = [
-        (encoder.render(messages), encoder.encode(reply))
+        Given(encoder.render(messages), encoder.encode(reply), images_of(messages))
         for messages, replies in questions
         for reply in replies
     ]

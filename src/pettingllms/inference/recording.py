@@ -77,6 +77,8 @@ class RecordedSampler:
         guide = "" if request.guide is None else f" {request.guide}"
         digest = hashlib.sha256(f"{request.policy} {mark} {numbers}{guide}".encode())
         digest.update(request.prompt_ids.tobytes())
+        for image in request.images:
+            digest.update(image.digest.encode())
         return digest.hexdigest()
 
 

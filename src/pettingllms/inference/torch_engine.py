@@ -16,8 +16,9 @@ from typing import Any
 
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.engine import UNGUIDED, EngineSpec, too_long
-from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.inference.engine import UNGUIDED, EngineSpec, not_seen, too_long
+from pettingllms.policies.eyes import eyes_of
+from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 
 Files = Mapping[str, bytes]
 
@@ -38,13 +39,14 @@ class TorchEngine:
         """Load the model."""
         os.environ.update(OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
         import torch
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
         from pettingllms.inference.generate import refuse_what_is_computed_otherwise
 
         torch.set_num_threads(self._spec.num_threads)
         self._stop_ids = stop_ids(self._spec.model)
-        auto: Any = AutoModelForCausalLM
+        self._eyes = eyes_of(self._spec.model)
+        auto: Any = AutoModelForCausalLM if self._eyes is None else AutoModelForImageTextToText
         self._lm = auto.from_pretrained(
             self._spec.model,
             dtype=getattr(torch, self._spec.config.dtype),
@@ -64,17 +66,16 @@ class TorchEngine:
     ) -> list[Sequence[Sample | Failed]]:
         """The replies to each request."""
         limit = self._spec.config.max_model_tokens
+        refused = [self._refused(request) for request in requests]
         found: list[Sequence[Sample | Failed]] = [
-            [UNGUIDED if request.guide else too_long(request, limit)] * request.num_samples
-            for request in requests
+            [reason] * request.num_samples if reason else []
+            for reason, request in zip(refused, requests, strict=True)
         ]
         for policy in {request.policy: None for request in requests}:
             places = [
                 at
                 for at, request in enumerate(requests)
-                if request.policy == policy
-                and len(request.prompt_ids) < limit
-                and request.guide is None
+                if request.policy == policy and refused[at] is None
             ]
             for part in _parts(requests, places, self._spec.config.max_num_seqs):
                 asked = [_fitting(requests[at], limit) for at in part]
@@ -82,23 +83,23 @@ class TorchEngine:
                     found[at] = samples
         return found
 
-    async def score(self, policy: str, prompt_ids: Ids, response_ids: Ids) -> LogProbs:
+    async def score(self, policy: str, given: Given) -> LogProbs:
         """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
-        return (await self.score_many(policy, [(prompt_ids, response_ids)]))[0]
+        return (await self.score_many(policy, [given]))[0]
 
-    async def score_many(self, policy: str, pairs: Sequence[tuple[Ids, Ids]]) -> list[LogProbs]:
+    async def score_many(self, policy: str, given: Sequence[Given]) -> list[LogProbs]:
         """The same for many prompts and replies."""
         from pettingllms.inference.generate import logprobs_of
 
-        places = sorted(range(len(pairs)), key=lambda at: sum(map(len, pairs[at])))
+        places = sorted(range(len(given)), key=lambda at: sum(map(len, given[at][:2])))
         size = self._spec.config.max_num_seqs
         found: dict[int, LogProbs] = {}
         with self._speaking(policy) as lm:
             for start in range(0, len(places), size):
                 part = places[start : start + size]
-                some = logprobs_of(lm, [pairs[at] for at in part])
+                some = logprobs_of(lm, [given[at] for at in part], self._eyes)
                 found |= zip(part, some, strict=True)
-        return [found[at] for at in range(len(pairs))]
+        return [found[at] for at in range(len(given))]
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter."""
@@ -164,6 +165,15 @@ class TorchEngine:
         """Leave no files behind."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _refused(self, request: SampleRequest) -> Failed | None:
+        """Why a request is not answered, without which the others of its batch would fail."""
+        limit = self._spec.config.max_model_tokens
+        if request.guide is not None:
+            return UNGUIDED
+        if len(request.prompt_ids) >= limit:
+            return too_long(request, limit)
+        return not_seen(self._eyes, request)
+
     def _generate(self, policy: str, requests: Sequence[SampleRequest]) -> list[list[Sample]]:
         from pettingllms.inference.generate import generate
 
@@ -171,7 +181,7 @@ class TorchEngine:
             raise SamplerError(f"this engine does not serve '{policy}'")
         version = self._versions[policy]
         with self._speaking(policy) as lm:
-            replies = generate(lm, requests, self._stop_ids)
+            replies = generate(lm, requests, self._stop_ids, self._eyes)
         return [
             [Sample(ids, logprobs, version, finish) for ids, logprobs, finish in some]
             for some in replies

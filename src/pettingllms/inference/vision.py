@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.policies.eyes import Eyes, eyes_of
 from pettingllms.types import Ids, Message
+
+
+def renderer_of(folder: Path) -> ChatRenderer:
+    """A renderer that shows images, if the model can be shown any."""
+    return VisionRenderer(folder) if sees(folder) else ChatRenderer(folder)
 
 
 class VisionRenderer(ChatRenderer):
@@ -22,7 +28,7 @@ class VisionRenderer(ChatRenderer):
         super().__init__(folder)
         eyes = eyes_of(folder)
         if eyes is None:
-            raise ModelError(f"the model in {folder} only reads; take a model that sees")
+            raise ModelError(f"the model in {folder} only reads; {ADVICE}")
         self.eyes: Eyes = eyes
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:

@@ -15,7 +15,7 @@ from pettingllms.judge.base import Voice
 from pettingllms.judge.limits import Limits
 from pettingllms.judge.verdicts import BadVerdict
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Failed, Message, Reward, Sample, SampleRequest, Scored
+from pettingllms.types import Failed, Message, Reward, Sample, SampleRequest, Scored, images_of
 
 LETTERS_A_TOKEN = 3
 """For a guess at a prompt's tokens before a server has counted them: rather too many."""
@@ -88,6 +88,7 @@ class Asker:
             seed=seed,
             task_id="",
             temperature=self._voice.temperature,
+            images=images_of(messages),
         )
         found = await self._within(self._voice.sampler.sample(request))
         return found if isinstance(found, Failed) else found[0]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pettingllms.config.policies import LoraPolicy
+from pettingllms.errors import LearnerError
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE
 from pettingllms.learners.weights import from_bytes, to_bytes
 from pettingllms.seeds import derive_seed
@@ -24,13 +25,14 @@ class Adapters:
 
         self.model: Any = None
         self._inner = {name: f"adapter{at}" for at, name in enumerate(policies)}
+        targets = {name: _targets(base, policy) for name, policy in policies.items()}
         for name, policy in policies.items():
             torch.manual_seed(derive_seed(seed, "adapter", name))
             config = LoraConfig(
                 r=policy.rank,
                 lora_alpha=policy.alpha,
                 lora_dropout=0.0,
-                target_modules="all-linear",
+                target_modules=targets[name],
                 task_type="CAUSAL_LM",
             )
             if self.model is None:
@@ -83,3 +85,29 @@ class Adapters:
             name.removesuffix(".weight") + f".{inner}.weight": tensor
             for name, tensor in saved.items()
         }
+
+
+def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:
+    """The linear layers that the adapter is laid over. The last one, which gives the logits, is
+    never among them."""
+    if not hasattr(base.config, "vision_config"):
+        if policy.sees_by:
+            raise LearnerError(
+                f"an adapter is to be laid over {', '.join(policy.sees_by)} of '{policy.model}', "
+                'which only reads; leave `parts` out, or set parts = ["language"]'
+            )
+        return "all-linear"
+    return [
+        name
+        for name, module in base.named_modules()
+        if isinstance(module, nn.Linear)
+        and module is not base.get_output_embeddings()
+        and _part(name) in policy.parts
+    ]
+
+
+def _part(name: str) -> str:
+    """The part of a model that sees in which a layer of that name is."""
+    if ".visual.merger." in name:
+        return "projector"
+    return "vision" if ".visual." in name else "language"

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from pettingllms.errors import LearnerError
-from pettingllms.types import Episode, Ids, Image, LogProbs, Turn, Values
+from pettingllms.types import Episode, Given, Ids, Image, LogProbs, Turn, Values, images_of
 
 ItemT = TypeVar("ItemT")
 
@@ -31,6 +31,11 @@ class Item:
     """Log-probs of the response before anything was learnt, where replies are learnt in pairs."""
     images: tuple[Image, ...] = ()
     """Images of the prompt, in the order of their places in it."""
+
+    @property
+    def given(self) -> Given:
+        """What an engine is asked about this reply."""
+        return Given(self.prompt_ids, self.response_ids, self.images)
 
     @property
     def num_tokens(self) -> int:
@@ -100,7 +105,7 @@ def item_of(turn: Turn) -> Item:
         turn.advantages,
         turn.values,
         _targets(turn),
-        images=_images(turn),
+        images=images_of(turn.messages),
     )
 
 
@@ -140,12 +145,8 @@ def _read(turn: Turn, central: bool) -> Item:
         0.0,
         values=turn.values,
         targets=_targets(turn),
-        images=_images(turn),
+        images=images_of(turn.messages),
     )
-
-
-def _images(turn: Turn) -> tuple[Image, ...]:
-    return tuple(image for message in turn.messages for image in message.images)
 
 
 def _targets(turn: Turn) -> Values | None:

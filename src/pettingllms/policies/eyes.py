@@ -10,17 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pettingllms.errors import ModelError
+from pettingllms.config.eyes import sees
+from pettingllms.errors import ImageError
 from pettingllms.images import open_image
-from pettingllms.types import Image
+from pettingllms.types import Ids, Image
 
-FAMILIES = ("qwen2_5_vl",)
-"""Models whose images are laid out as this file does it."""
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
 CACHE = 512
 """Images of which the pixels are kept."""
 
@@ -43,6 +45,7 @@ class Eyes:
 
         auto: Any = AutoImageProcessor
         self._processor = auto.from_pretrained(folder, local_files_only=True, backend="pil")
+        self._patch = int(config["vision_config"]["patch_size"])
         self._merged = int(config["vision_config"]["spatial_merge_size"]) ** 2
         self.image_id = int(config["image_token_id"])
         """The id that stands in a prompt wherever a piece of an image is seen."""
@@ -59,6 +62,33 @@ class Eyes:
         """Places that the image takes in a prompt."""
         return int(self._look(image).grid.prod()) // self._merged
 
+    def places(self, prompt_ids: Ids, images: Sequence[Image]) -> npt.NDArray[np.bool_]:
+        """Where in a prompt pieces of its images stand; ImageError if they are not its images."""
+        places: npt.NDArray[np.bool_] = prompt_ids == self.image_id
+        if (found := int(places.sum())) != (expected := sum(map(self.num_tokens, images))):
+            raise ImageError(
+                f"a prompt has {found} places for {len(images)} images that take {expected}; was "
+                "it made for other images, or with another processor?"
+            )
+        return places
+
+    def narrowed(self, prompt_ids: Ids, images: Sequence[Image]) -> list[int]:
+        """The prompt with one place for each image."""
+        places = np.flatnonzero(self.places(prompt_ids, images))
+        counts = [self.num_tokens(image) for image in images]
+        firsts = places[np.cumsum([0, *counts[:-1]])] if counts else places
+        ids: list[int] = np.delete(prompt_ids, np.setdiff1d(places, firsts)).tolist()
+        return ids
+
+    def sized(self, image: Image) -> "Picture":
+        """The picture in the size that the model looks at, which no processor scales again."""
+        from PIL.Image import Resampling
+
+        _, down, across = (int(count) for count in self._look(image).grid[0])
+        picture = open_image(image)
+        size = (across * self._patch, down * self._patch)
+        return picture.resize(size, Resampling(self._processor.resample))
+
     def _read(self, image: Image) -> Pixels:
         found = self._processor(images=[open_image(image)], return_tensors="np")
         return Pixels(
@@ -68,13 +98,7 @@ class Eyes:
 
 
 def eyes_of(folder: Path) -> Eyes | None:
-    """The eyes of a model; None if it only reads."""
-    config = json.loads((folder / "config.json").read_text())
-    if "vision_config" not in config:
+    """The eyes of a model; None if it cannot be shown images."""
+    if not sees(folder):
         return None
-    if config["model_type"] not in FAMILIES:
-        raise ModelError(
-            f"the model in {folder} sees, and models of the family '{config['model_type']}' cannot "
-            f"be shown images here; take one of {', '.join(FAMILIES)}, or a model that reads"
-        )
-    return Eyes(folder, config)
+    return Eyes(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))

@@ -13,7 +13,7 @@ from pettingllms.types.episodes import (
     Values,
 )
 from pettingllms.types.exhibits import TEAM, Exhibit
-from pettingllms.types.messages import Message, assistant, system, user
+from pettingllms.types.messages import Message, assistant, images_of, system, user
 from pettingllms.types.parts import Image, Part, Table
 from pettingllms.types.pictures import image_file, images_beside
 from pettingllms.types.records import (
@@ -24,7 +24,7 @@ from pettingllms.types.records import (
     write_episodes,
 )
 from pettingllms.types.rewards import NO_REWARDS, Failed, Reward, Rewards, Scored, total
-from pettingllms.types.sampling import Renderer, Sample, Sampler, SampleRequest
+from pettingllms.types.sampling import Given, Renderer, Sample, Sampler, SampleRequest
 
 __all__ = [
     "NO_REWARDS",
@@ -32,6 +32,7 @@ __all__ = [
     "Episode",
     "Exhibit",
     "Failed",
+    "Given",
     "Group",
     "Ids",
     "Image",
@@ -58,6 +59,7 @@ __all__ = [
     "episode_to_json",
     "image_file",
     "images_beside",
+    "images_of",
     "read_episodes",
     "system",
     "total",

@@ -1,5 +1,6 @@
 """What a role is shown: chat messages, the view that environments write and renderers read."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,11 @@ class Message:
         """All that can be read: tables are written out, and of images nothing is left."""
         tables = [part.text for part in self.parts if isinstance(part, Table)]
         return "\n\n".join([*tables, *filter(None, [self.content])]) if tables else self.content
+
+
+def images_of(messages: Iterable[Message]) -> tuple[Image, ...]:
+    """All pictures of messages, in their order."""
+    return tuple(image for message in messages for image in message.images)
 
 
 def system(content: str, *parts: Part) -> Message:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pettingllms.types.episodes import Finish, Ids, LogProbs, Usage
 from pettingllms.types.messages import Message
+from pettingllms.types.parts import Image
 from pettingllms.types.rewards import Failed
 
 
@@ -28,6 +29,16 @@ class SampleRequest:
     come back are not the policy's own, and nobody may train on the reply."""
     state: object = None
     """The environment's state, for scripted policies alone; an engine is never given it."""
+    images: tuple[Image, ...] = ()
+    """What the prompt shows, in the order of the places that it has for them."""
+
+
+class Given(NamedTuple):
+    """A reply that was fixed beforehand, for an engine to say how likely it is."""
+
+    prompt_ids: Ids
+    response_ids: Ids
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

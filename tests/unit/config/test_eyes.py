@@ -1,10 +1,19 @@
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pettingllms.config.checks
 from pettingllms.config.checks import cross_check
-from pettingllms.config.policies import ApiPolicy, FrozenPolicy, FullPolicy, ScriptedPolicy
+from pettingllms.config.policies import (
+    ApiPolicy,
+    FrozenPolicy,
+    FullPolicy,
+    LoraPolicy,
+    ScriptedPolicy,
+)
 from toys import Relay
 
 SCRIPT = ScriptedPolicy()
@@ -22,16 +31,39 @@ def problems(env: Relay, roles: dict[str, str], **policies: object) -> Sequence[
     return cross_check({"roles": roles, "policies": policies}, env)
 
 
+def model(folder: Path, **config: object) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", [FullPolicy, LoraPolicy, FrozenPolicy])
 @pytest.mark.parametrize(
-    "policy", [FullPolicy(model="m"), FrozenPolicy(model="m"), ApiPolicy(url="http://h", model="m")]
+    "config",
+    [{"model_type": "llama"}, {"model_type": "unheard_of", "vision_config": {}}],
+    ids=["reads", "another family"],
 )
-def test_a_policy_that_cannot_see_is_refused_at_start_up(policy: object) -> None:
+def test_a_model_that_cannot_see_is_refused_at_start_up(
+    kind: Any, config: dict[str, object], tmp_path: Path
+) -> None:
+    policy = kind(model=model(tmp_path / "m", **config))
     (problem,) = problems(Seen(), {"a": "script", "b": "p"}, p=policy, script=SCRIPT)
     assert "policies.p: 'relay-v1' shows images to 'b', and" in problem
-    assert "'m'" in problem
+    assert f"'{policy.model}' only reads" in problem
+    assert "take a model that sees (qwen2_5_vl)" in problem
     assert "scripted player" in problem
     (problem,) = problems(Seen(), {}, p=policy)
     assert problem.startswith("policies.p: ")
+
+
+def test_a_server_is_sent_text_alone() -> None:
+    (problem,) = problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m"))
+    assert "a server's model ('m') is sent text alone" in problem
+
+
+def test_a_model_that_sees_may_be_shown_images(tmp_path: Path) -> None:
+    policy = FullPolicy(model=model(tmp_path / "m", model_type="qwen2_5_vl", vision_config={}))
+    assert problems(Seen(), {}, p=policy) == []
 
 
 def test_a_policy_that_is_shown_no_image_need_not_see() -> None:

@@ -19,7 +19,7 @@ from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import SampleRequest
+from pettingllms.types import Given, SampleRequest
 
 ResultT = TypeVar("ResultT")
 PROMPT, REPLY = np.arange(5, 15, dtype=np.int32), np.arange(20, 26, dtype=np.int32)
@@ -54,7 +54,7 @@ def bytes_of(engine: TorchEngine) -> int:
 
 
 def score(engine: TorchEngine, policy: str) -> list[float]:
-    return run(engine.score(policy, PROMPT, REPLY)).tolist()
+    return run(engine.score(policy, Given(PROMPT, REPLY))).tolist()
 
 
 @pytest.mark.parametrize("kind", ["adapter", "copy"])

@@ -23,7 +23,7 @@ from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import Failed, Sample, SampleRequest
+from pettingllms.types import Failed, Given, Sample, SampleRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -147,7 +147,7 @@ def test_published_weights_are_those_that_answer(model: Path, kind: str) -> None
         now = [Item(request.prompt_ids, s.ids, s.logprobs, 0.0) for s in samples]
         for item, logp in zip(now, learner.logprobs("p", now), strict=True):
             np.testing.assert_allclose(item.logprobs, logp, atol=2e-5)
-            scored = run(made.score("p", item.prompt_ids, item.response_ids))
+            scored = run(made.score("p", item.given))
             np.testing.assert_allclose(scored, logp, atol=2e-5)
     assert run(made.versions()) == {"p": 2, "frozen": 0}
     if kind == "lora":
@@ -207,17 +207,17 @@ def test_adapters_of_two_policies_never_meet(model: Path, names: tuple[str, str]
         run(made.publish_adapter(name, 1, learner.files(name)[0]))
     for name in names:
         (logp,) = learner.logprobs(name, [item])
-        scored = run(made.score(name, item.prompt_ids, item.response_ids))
+        scored = run(made.score(name, item.given))
         np.testing.assert_allclose(scored, logp, atol=2e-5)
 
 
 def test_scores_of_many_are_those_of_each_alone(model: Path) -> None:
     made = engine(model, max_num_seqs=3)
     asked = [ask(at, length) for at, length in enumerate((9, 2, 20, 5, 5, 11, 3))]
-    pairs = [(one.prompt_ids, one.prompt_ids[: 1 + at % 4]) for at, one in enumerate(asked)]
+    pairs = [Given(one.prompt_ids, one.prompt_ids[: 1 + at % 4]) for at, one in enumerate(asked)]
     found = run(made.score_many("p", pairs))
-    assert [len(some) for some in found] == [len(reply) for _, reply in pairs]
-    for (prompt, reply), some in zip(pairs, found, strict=True):
+    assert [len(some) for some in found] == [len(one.response_ids) for one in pairs]
+    for (prompt, reply, _), some in zip(pairs, found, strict=True):
         alone = plain_logprobs(model, asked[0], Sample(reply, None, 0, "stop"), prompt)
         np.testing.assert_allclose(some, alone, atol=2e-5)
 
@@ -233,5 +233,5 @@ def test_weights_published_again_under_the_same_version_are_the_ones_that_answer
     for step in (1, 2):
         learner.train("p", [item], step)
         run(made.publish_adapter("p", 0, learner.files("p")[0]))
-        scored = run(made.score("p", item.prompt_ids, item.response_ids))
+        scored = run(made.score("p", item.given))
         np.testing.assert_allclose(scored, learner.logprobs("p", [item])[0], atol=2e-5)

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from pettingllms.errors import LearnerError, ModelError, SamplerError
+from pettingllms.errors import ImageError, LearnerError, ModelError, SamplerError
 from pettingllms.inference.vision import VisionRenderer
 from pettingllms.learners.batches import Item, item_of, joints_of
 from pettingllms.learners.model import LogProbModel, Padded, load_lm
@@ -169,5 +169,5 @@ def test_a_turn_brings_its_images_to_the_learner_and_to_a_critic() -> None:
 def test_a_prompt_that_was_made_for_other_images_is_refused(renderer) -> None:
     one = item(renderer, user("x", RED))
     wrong = Item(one.prompt_ids, one.response_ids, one.logprobs, 1.0, images=(SMALL,))
-    with pytest.raises(LearnerError, match="9 places for 1 images that take 1"):
+    with pytest.raises(ImageError, match="9 places for 1 images that take 1"):
         Padded([wrong], CPU, eyes=renderer.eyes)

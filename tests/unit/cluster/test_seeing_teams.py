@@ -1,0 +1,148 @@
+"""Teams in which somebody sees, taught and trained by the loop as it is, in this process."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+pytest.importorskip("torch")
+pytest.importorskip("peft")
+pytest.importorskip("PIL")
+
+from fakes import Watched
+from local import in_this_process
+from pettingllms import train as loop
+from pettingllms.cluster.team import Team
+from pettingllms.config import RunConfig, parse_config
+from pettingllms.errors import ModelError
+from pettingllms.models import make_tiny, make_tiny_vision
+from pettingllms.policies.eyes import eyes_of
+from pettingllms.runs.folder import RunFolder
+from pettingllms.sft import _sft, _supervised, items_by_policy, source_episodes
+from pettingllms.types import Episode, images_of, read_episodes
+
+NUM_STEPS = 2
+TEAMS = ("one policy", "an adapter a role", "one sees and one reads")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    texts = [f"mover {color}\n{cell}" for color in ("red", "blue") for cell in ("A1", "B2")] * 20
+    return {
+        "sees": make_tiny_vision(root / "sees", hidden_size=64),
+        "reads": make_tiny(root / "reads", texts=texts, hidden_size=64, vocab_size=320),
+    }
+
+
+def config_of(models: dict[str, Path], team: str) -> RunConfig:
+    sees, reads = (str(models[name]) for name in ("sees", "reads"))
+    lora = {"kind": "lora", "model": sees, "rank": 4, "lr": 1e-2}
+    policies: dict[str, dict[str, Any]] = {
+        "one policy": {"p": {"kind": "full", "model": sees, "lr": 1e-3}},
+        "an adapter a role": {
+            "looker": {**lora, "parts": ["language", "projector", "vision"]},
+            "mover": lora,
+        },
+        "one sees and one reads": {
+            "looker": {"kind": "full", "model": sees, "lr": 1e-3},
+            "mover": {"kind": "full", "model": reads, "lr": 1e-3},
+        },
+    }[team]
+    names = list(policies)
+    return parse_config(
+        {
+            "seed": 3,
+            "env": {"id": "visual_relay-v1", "terse": True, "side": 2, "num_pieces": 2},
+            "algo": {"type": "grpo"},
+            "policies": policies,
+            "roles": {"looker": names[0], "mover": names[-1]},
+            "rollout": {"num_tasks": 3, "num_samples": 6, "max_reply_tokens": 6},
+            "inference": {"engine": "torch", "max_model_tokens": 128},
+            "log": {"episodes": True},
+            "train": {"num_steps": NUM_STEPS, "save_every": 1, "keep_checkpoints": 9},
+            "sft": {"player": "honest", "num_episodes": 32, "num_steps": 16, "num_turns": 16},
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=TEAMS)
+def run(request: pytest.FixtureRequest, models: Any, tmp_path_factory: Any) -> tuple[Path, Watched]:
+    """A run that began with what it was taught by an honest pair, and its numbers."""
+    root = tmp_path_factory.mktemp("run")
+    config, watched = config_of(models, request.param), Watched()
+    taught, folder = RunFolder(root / "taught"), RunFolder(root / "run")
+    with in_this_process():
+        taught.create(config, supervised=True)
+        items = items_by_policy(config, source_episodes(config))
+        asyncio.run(_sft(_supervised(config), items, taught, Watched()))
+        start = config.train.model_copy(update={"start": str(root / "taught")})
+        folder.create(config.model_copy(update={"train": start}))
+        asyncio.run(loop._train(folder.config(), folder, watched))
+    return root, watched
+
+
+def episodes_of(root: Path) -> list[Episode]:
+    files = sorted((root / "run" / "episodes").glob("step-*.jsonl"))
+    assert len(files) == NUM_STEPS
+    return [episode for file in files for episode in read_episodes(file)]
+
+
+def metrics_of(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_every_policy_moves_and_sampler_and_learner_agree(run: Any) -> None:
+    root, _ = run
+    lines = metrics_of(root / "run")
+    policies = [key.split("/")[1] for key in lines[0] if key.endswith("/grad_norm")]
+    assert policies
+    for line in lines:
+        for policy in policies:
+            assert line[f"policies/{policy}/grad_norm"] > 0, policy
+            assert line[f"policies/{policy}/gap"] < 1e-5
+            assert line[f"policies/{policy}/canary_gap"] < 1e-5
+    for policy in policies:
+        one, other = (
+            (root / "run" / "checkpoints" / f"step-{step:06d}" / "policies" / policy)
+            for step in (1, 2)
+        )
+        (name,) = (path.name for path in one.glob("*model.safetensors"))
+        assert (one / name).read_bytes() != (other / name).read_bytes(), policy
+
+
+def test_teaching_lowers_the_loss_of_replies_to_images(run: Any) -> None:
+    root, _ = run
+    lines = metrics_of(root / "taught")
+    for key in (key for key in lines[0] if key.endswith("/loss")):
+        assert lines[-1][key] < 0.7 * lines[0][key], key
+
+
+def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: Any) -> None:
+    eyes = eyes_of(models["sees"])
+    assert eyes is not None
+    seen = 0
+    for episode in episodes_of(run[0]):
+        for turn in episode.turns:
+            assert turn.failure is None, turn.failure
+            images = images_of(turn.messages)
+            assert len(images) == (turn.role == "looker")
+            if turn.role == "looker":
+                assert eyes.places(turn.prompt_ids, images).sum() == 9  # two cells and a margin, squared
+                seen += 1
+            assert turn.learner_logprobs is not None
+            np.testing.assert_allclose(turn.learner_logprobs, turn.logprobs, atol=1e-4)
+    assert seen
+
+
+def test_a_model_that_only_reads_is_refused_when_it_is_found(models: Any) -> None:
+    """Known by a name, it is looked at when the run starts."""
+    config = config_of(models, "one sees and one reads")
+    policies = {**config.policies, "looker": config.policies["mover"]}
+    wrong = config.model_copy(update={"policies": policies})
+    with in_this_process(), pytest.raises(ModelError, match="policies.looker only reads; take a"):
+        asyncio.run(Team.start(wrong, print))
