@@ -76,5 +76,6 @@ PolicyConfig = Annotated[
     FullPolicy | LoraPolicy | FrozenPolicy | ApiPolicy | ScriptedPolicy,
     Field(discriminator="kind"),
 ]
+"""A policy of any kind, told apart by `kind`."""
 
 TRAINED_KINDS = ("full", "lora")
