@@ -181,7 +181,7 @@ def test_all_that_stands_in_for_others_exists() -> None:
 @pytest.mark.parametrize(
     "wrong",
     ["rollout.num_sample", "configs/maths_team.toml", "pettingllms trian", "debate-v9", "[role]",
-     "env.dta", "algo.name", "observ"],
+     "env.dta", "algo.name", "observing"],
 )  # fmt: skip
 def test_a_name_that_is_not_there_would_be_found(wrong: str) -> None:
     assert not _is_known(wrong)
