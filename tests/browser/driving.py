@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Page
 
 from pettingllms.view.index import Index
@@ -49,3 +50,11 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
 
 def _own(url: str, address: str) -> bool:
     return url.startswith((address.split("#", maxsplit=1)[0], "data:"))
+
+
+def grave_faults(page: Page) -> list[tuple[str, str]]:
+    """What keeps people out of a page, by axe: the rule, and where."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    grave = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    return [(fault["id"], fault["nodes"][0]["html"][:200]) for fault in grave]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("playwright")
-from driving import SHOTS, WAIT, opened, served
+from driving import SHOTS, WAIT, grave_faults, opened, served
 from hostile import HOSTILE
 from playwright.sync_api import Browser, Page, expect
 
@@ -78,11 +78,13 @@ def test_a_turn_shows_what_the_judge_was_shown_and_said(browser: Browser, storie
         assert exhibit.question in words.all_inner_texts()
         assert exhibit.answer in words.all_inner_texts()
         shot(page, "judged-light")
+        assert grave_faults(page) == []
         page.emulate_media(color_scheme="dark")
         page.reload()
         expect(judged.first).to_be_visible(timeout=WAIT)
         judged.first.locator("summary").click()
         shot(page, "judged-dark")
+        assert grave_faults(page) == []
 
 
 def test_a_verdict_that_failed_says_why_and_hostile_answers_are_text(
@@ -127,4 +129,5 @@ def test_what_a_role_saw_is_shown_to_it_alone(
             assert pictures.first.evaluate("image => image.complete && image.naturalWidth") > 50
             assert pictures.first.get_attribute("alt")
             shot(page, f"seen-{'file' if exported else 'served'}")
+            assert grave_faults(page) == []
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
