@@ -1,9 +1,11 @@
-"""Writes docs/reference/configuration.md from the strings under the configuration's fields."""
+"""Writes docs/reference: the configuration from the strings under its fields, the public names from
+what stands in the code."""
 
 import json
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
+from make_names import names_page
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -14,11 +16,16 @@ from pettingllms.experiments.spec import Experiment, Floor
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-PAGE = Path(__file__).parent / "reference" / "configuration.md"
+FOLDER = Path(__file__).parent / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """What each page should say."""
+    return {FOLDER / "configuration.md": reference(), FOLDER / "names.md": names_page()}
 
 
 def reference() -> str:
-    """The whole page."""
+    """The page of the configuration."""
     policies = get_args(get_args(PolicyConfig)[0])
     parts = [
         "# Configuration",
@@ -109,6 +116,7 @@ def values(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(reference(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path}")

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pettingllms.config import EnvConfig, RunConfig, load_config
+    from pettingllms.algos import Algorithm, make_algorithm
+    from pettingllms.config import AlgoConfig, EnvConfig, RunConfig, load_config, parse_config
     from pettingllms.envs import (
         Agents,
         Environment,
@@ -20,9 +21,14 @@ if TYPE_CHECKING:
         command,
         make_env,
     )
+    from pettingllms.errors import PettingError
+    from pettingllms.judge import Judge
+    from pettingllms.runs import RunFolder
     from pettingllms.types import (
         Episode,
+        Exhibit,
         Failed,
+        Group,
         Message,
         Rewards,
         Scored,
@@ -38,7 +44,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "pettingllms.config": ("EnvConfig", "RunConfig", "load_config"),
+    "pettingllms.algos": ("Algorithm", "make_algorithm"),
+    "pettingllms.config": ("AlgoConfig", "EnvConfig", "RunConfig", "load_config", "parse_config"),
     "pettingllms.envs": (
         "Agents",
         "Environment",
@@ -50,9 +57,14 @@ _HOMES = {
         "command",
         "make_env",
     ),
+    "pettingllms.errors": ("PettingError",),
+    "pettingllms.judge": ("Judge",),
+    "pettingllms.runs": ("RunFolder",),
     "pettingllms.types": (
         "Episode",
+        "Exhibit",
         "Failed",
+        "Group",
         "Message",
         "Rewards",
         "Scored",

@@ -20,6 +20,8 @@ from pettingllms.rollout import Seat, Worker
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.types import Episode, Task, write_episodes
 
+__all__ = ["collect"]
+
 CONFIG_FILE = "config.toml"
 EPISODES_FILE = "episodes.jsonl"
 ALGORITHM_FILE = "algorithm.json"

@@ -32,6 +32,8 @@ from pettingllms.sft import batches_of, item_of, refuse_longer, renderers_of, ta
 from pettingllms.train import Watcher
 from pettingllms.types import Episode, Reward, Scored, Turn, read_episodes
 
+__all__ = ["dpo"]
+
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 

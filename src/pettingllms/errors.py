@@ -3,6 +3,31 @@
 import difflib
 from collections.abc import Iterable
 
+__all__ = [
+    "CheckpointError",
+    "ClusterError",
+    "ConfigError",
+    "DataError",
+    "EngineDiedError",
+    "EnvContractError",
+    "ExperimentError",
+    "ForkError",
+    "GraderError",
+    "ImageError",
+    "LearnerError",
+    "LibraryError",
+    "ModelError",
+    "PausedError",
+    "PettingError",
+    "RecordError",
+    "SamplerError",
+    "SandboxError",
+    "SolveError",
+    "StaleWeightsError",
+    "TaskError",
+    "UnknownNameError",
+]
+
 
 class PettingError(Exception):
     """Base of every error that PettingLLMs raises on purpose."""

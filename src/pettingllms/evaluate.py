@@ -27,6 +27,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.solve import Tree, measure, refuse_unread
 from pettingllms.types import Episode, Task, write_episodes
 
+__all__ = ["Evaluation", "evaluate"]
+
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 

@@ -10,6 +10,8 @@ from pettingllms.errors import ConfigError, nearest
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.models import find_model
 
+__all__ = ["export"]
+
 
 def export(
     config: RunConfig, saved: Mapping[str, Mapping[str, bytes]], policy: str | None, out: Path

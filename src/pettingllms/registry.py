@@ -16,6 +16,8 @@ from typing import Any
 from pettingllms.errors import UnknownNameError, describe, nearest
 from pettingllms.seeds import derive_seed
 
+__all__ = ["ALGORITHMS", "ENVIRONMENTS", "JUDGES", "Registry"]
+
 
 class Registry:
     """Classes of one kind, by name, imported when first asked for."""
@@ -128,6 +130,7 @@ ENVIRONMENTS = Registry(
         "textarena": "pettingllms.envs.libraries.textarena:TextArenaGame",
     },
 )
+"""By `env.id`."""
 
 ALGORITHMS = Registry(
     "algorithm",
@@ -150,6 +153,7 @@ ALGORITHMS = Registry(
         "qmix": "pettingllms.algos.qmix:Qmix",
     },
 )
+"""By `algo.type`."""
 
 JUDGES = Registry(
     "judge",
@@ -161,3 +165,4 @@ JUDGES = Registry(
         "verifier": "pettingllms.judge.verifier:VerifierJudge",
     },
 )
+"""By `kind` of a judge."""

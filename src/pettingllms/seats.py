@@ -35,7 +35,7 @@ class Seat:
     trained: bool = True
     """Whether its turns are compared with siblings; a seat that does not learn answers once."""
     sees_state: bool = False
-    """Whether it is a script that reads the state instead of the prompt."""
+    """Whether it is a script that reads the state instead of the prompt. Its ids are bytes too."""
     in_bytes: bool = False
     """Whether its ids are the bytes of a text, which a limit of tokens does not bound."""
     temperature: float = 1.0
@@ -133,7 +133,7 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
     if isinstance(result, Failed):
         return _failed_turn(seat, question, prompt_ids, result)
     ids = frozen(result.ids)
-    if len(ids) > question.max_tokens and not seat.in_bytes:
+    if len(ids) > question.max_tokens and not (seat.in_bytes or seat.sees_state):
         raise SamplerError(f"{len(ids)} tokens came, at most {question.max_tokens} were asked for")
     text = seat.renderer.decode(ids)
     return Turn(

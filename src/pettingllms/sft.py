@@ -31,6 +31,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.train import Watcher
 from pettingllms.types import Episode, Turn, images_of, read_episodes
 
+__all__ = ["sft"]
+
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 

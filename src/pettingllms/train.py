@@ -39,6 +39,8 @@ from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
 
+__all__ = ["Run", "Silent", "Watcher", "train"]
+
 
 class Watcher(Protocol):
     """Who is told how the run goes."""
@@ -56,8 +58,25 @@ class Watcher(Protocol):
         """A message that stays."""
 
 
-def train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+class Silent:
+    """A watcher that hears everything and says nothing. Override what you want to be told."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now."""
+
+    def progress(self, done: int, total: int) -> None:
+        """How much of the phase is done."""
+
+    def step(self, step: int, metrics: Any) -> None:
+        """What a step came to."""
+
+    def say(self, text: str) -> None:
+        """A message that stays."""
+
+
+def train(config: RunConfig, folder: RunFolder, watcher: Watcher | None = None) -> None:
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
+    watcher = watcher or Silent()
     watcher.phase("starting Ray")
     with ray_running(config.cluster):
         asyncio.run(_train(config, folder, watcher))

@@ -6,44 +6,27 @@ scripted player. Pictures go to the folder that PETTINGLLMS_SHOTS names, if it i
 
 import os
 import re
-import shutil
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("playwright")
+from driving import SHOTS, WAIT, grave_faults, opened, served
 from hostile import HOSTILE, MARK
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from pettingllms.types import write_episodes
 from pettingllms.view.export import export_page
 from pettingllms.view.index import Index
 from pettingllms.view.runs import open_run
-from pettingllms.view.server import ViewServer
 from plays import LOST, siblings
 from viewed import rolled, with_tokens, write_run
 
 pytestmark = pytest.mark.browser
 NUM_EPISODES = 2000
 SIZES = {"phone": (390, 844), "laptop": (1280, 800), "wide": (1920, 1080)}
-SHOTS = os.environ.get("PETTINGLLMS_SHOTS")
-WAIT = 60_000
-"""Milliseconds; generous, as the machine may be busy."""
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        own = shutil.which("chromium") or shutil.which("chromium-browser")
-        arguments = ["--no-sandbox"] if hasattr(os, "getuid") and os.getuid() == 0 else []
-        made = playwright.chromium.launch(executable_path=own, args=arguments)
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="session")
@@ -60,39 +43,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(run: Path) -> Iterator[str]:
     with served(run, run) as found:
         yield found
-
-
-@contextmanager
-def served(*paths: Path) -> Iterator[str]:
-    indices = [Index(open_run(path)) for path in paths]
-    for index in indices:
-        index.update()
-    server = ViewServer(indices)
-    with server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield server.address
-        server.shutdown()
-        thread.join()
-
-
-@contextmanager
-def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
-    """A page that may speak to nobody but the server that sent it, and may have no error."""
-    page = browser.new_page(**options)
-    page.set_default_timeout(WAIT)
-    wrong: list[str] = []
-    page.on("request", lambda r: wrong.append(r.url) if not _own(r.url, address) else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
-    page.goto(address)
-    yield page
-    page.close()
-    assert wrong == []
-
-
-def _own(url: str, address: str) -> bool:
-    return url.startswith((address.split("#", maxsplit=1)[0], "data:"))
 
 
 def choose_tree(page: Page) -> None:
@@ -246,7 +196,6 @@ def test_hostile_text_is_shown_as_text(browser: Browser, tmp_path: Path, exporte
 def test_every_page_fits_and_is_accessible(
     browser: Browser, address: str, size: str, theme: str
 ) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     width, height = SIZES[size]
     viewport = {"width": width, "height": height}
     with opened(browser, address, viewport=viewport, color_scheme=theme) as page:
@@ -262,9 +211,7 @@ def test_every_page_fits_and_is_accessible(
             if SHOTS:
                 page.screenshot(path=Path(SHOTS) / f"{name}-{size}-{theme}.png")
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-            found = axe.run(page).response["violations"]
-            grave = [v for v in found if v["impact"] in ("serious", "critical")]
-            assert [(v["id"], v["nodes"][0]["html"][:200]) for v in grave] == []
+            assert grave_faults(page) == []
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What the documents say is so: pages that are made are fresh, commands and files exist."""
 
+import json
 import os
 import re
 import shutil
@@ -7,9 +8,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+
+import pettingllms
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -19,12 +22,39 @@ PAGES = [
 ]
 
 
-def test_the_reference_is_fresh() -> None:
-    code = "import make_reference as m; print(m.reference() == m.PAGE.read_text(encoding='utf-8'))"
+def _in_docs(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "True", "run: python docs/make_reference.py"
+    return done.stdout.strip()
+
+
+def test_the_reference_is_fresh() -> None:
+    code = (
+        "import make_reference as m; "
+        "print([p.name for p, text in m.pages().items() if text != p.read_text(encoding='utf-8')])"
+    )
+    assert _in_docs(code) == "[]", "run: python docs/make_reference.py"
+
+
+def test_the_reference_has_every_public_name_and_says_what_it_is() -> None:
+    names = json.loads(
+        _in_docs(
+            "import json, make_names as m; "
+            "print(json.dumps({o.__name__: list(o.__all__) for o in m.public_modules()}))"
+        )
+    )
+    page = (ROOT / "docs/reference/names.md").read_text()
+    assert sum(map(len, names.values())) > 150
+    for module, known in names.items():
+        section = re.search(rf"(?ms)^## {re.escape(module)}\n(.*?)(?=^## |\Z)", page)
+        assert section is not None, module
+        listed = re.split(r"^### ", section.group(1), flags=re.MULTILINE)[1:]
+        short = module.removeprefix("pettingllms.")
+        assert [part.split()[0] for part in listed] == [f"{short}.{name}" for name in known]
+        told = {part.split()[0]: re.sub(r"(?s)```.*?```", "", part).split()[1:] for part in listed}
+        assert [name for name, words in told.items() if not words] == [], "say what it is"
+    assert set(re.findall(r"^\| \[?`(\w+)`", page, re.MULTILINE)) == set(pettingllms.__all__)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -100,6 +130,61 @@ def test_keys_that_stand_in_for_others_exist(name: str) -> None:
     assert checked or name != "coming_from"
     for section, key in checked:
         assert key in sections[section].model_fields, f"{section}.{key}"
+
+
+def _ours(text: str) -> list[str]:
+    """What a page that maps words says in its right column, code by code."""
+    rows = [
+        row for row in re.findall(r"^\| .* \| ([^|]+) \|$", text, re.MULTILINE) if row != "here"
+    ]
+    return [code for row in rows for code in re.findall(r"`([^`]+)`", row)]
+
+
+def _is_known(code: str) -> bool:
+    """Whether a command, file, key, name of a table, role or method is really there."""
+    from pettingllms.config import CriticConfig, PolicyConfig, RunConfig
+    from pettingllms.envs import Environment, make_env
+    from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
+
+    fields = RunConfig.model_fields
+    options = {name: ENVIRONMENTS.load(name).Config.model_fields for name in ENVIRONMENTS.names()}
+    kinds = get_args(get_args(PolicyConfig)[0])
+    roles = {role for name in options for role in make_env(name).roles}
+    names = {"role", *roles, *ALGORITHMS.names(), *options, *vars(Environment)}
+    names |= {field for kind in kinds for field in kind.model_fields}
+    names |= {kind.model_fields["kind"].default for kind in kinds}
+    names |= {field for found in options.values() for field in found}
+    key = code.partition(" = ")[0]
+    section, _, inner = key.partition(".")
+    if code.startswith("pettingllms "):
+        return " ".join(code.split()[1:3]) in _options() or code.split()[1] in _options()
+    if code.startswith('"') or code == 'role = "policy"':
+        return True  # a value
+    if "/" in code or code.endswith(".toml"):
+        return bool([*ROOT.glob(code), *(ROOT / "configs").glob(code)])
+    if code.startswith("["):
+        return code.strip("[]") in fields
+    if section in fields and inner:
+        known: Any = {"env": {f for o in options.values() for f in o}, "algo": {"type"}}
+        known["critic"] = CriticConfig.model_fields
+        annotation: Any = fields[section].annotation
+        return inner in (known.get(section) or annotation.model_fields)
+    return code in names
+
+
+def test_all_that_stands_in_for_others_exists() -> None:
+    found = _ours((ROOT / "docs/coming_from.md").read_text())
+    assert len(found) > 50
+    assert [code for code in found if not _is_known(code)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["rollout.num_sample", "configs/maths_team.toml", "pettingllms trian", "debate-v9", "[role]",
+     "env.dta", "algo.name", "observing"],
+)  # fmt: skip
+def test_a_name_that_is_not_there_would_be_found(wrong: str) -> None:
+    assert not _is_known(wrong)
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -2,11 +2,22 @@
 
 from typing import Any
 
-from pettingllms.algos.base import Algorithm
+from pettingllms.algos.base import Algorithm, problem, reward_list
+from pettingllms.algos.credit import centered, leave_one_out, role_reward, standardized
 from pettingllms.config import RunConfig
 from pettingllms.registry import ALGORITHMS
 
-__all__ = ["Algorithm", "make_algorithm", "make_algorithm_for"]
+__all__ = [
+    "Algorithm",
+    "centered",
+    "leave_one_out",
+    "make_algorithm",
+    "make_algorithm_for",
+    "problem",
+    "reward_list",
+    "role_reward",
+    "standardized",
+]
 
 
 def make_algorithm(type: str, **options: Any) -> Algorithm:  # noqa: A002

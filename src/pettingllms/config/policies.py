@@ -86,5 +86,6 @@ PolicyConfig = Annotated[
     FullPolicy | LoraPolicy | FrozenPolicy | ApiPolicy | ScriptedPolicy,
     Field(discriminator="kind"),
 ]
+"""A policy of any kind, told apart by `kind`."""
 
 TRAINED_KINDS = ("full", "lora")

@@ -18,6 +18,7 @@ LOADERS: Mapping[str, Callable[[Row], Problem]] = {
     "svamp": maths.svamp,
     "anli": inference.anli,
 }
+"""What reads a row of a data set, by the set's name."""
 HUB: Mapping[str, tuple[str, Mapping[Part, str]]] = {
     "gsm8k": (
         "openai/gsm8k",

@@ -29,6 +29,7 @@ from pettingllms.types import (
 StateT = TypeVar("StateT")
 ConfigT = TypeVar("ConfigT", bound=EnvConfig)
 Split = Literal["train", "test"]
+"""Tasks to learn from, and tasks to be measured by."""
 SHARE = re.compile(r"0(\.[0-9]+)?|1(\.0+)?")
 Player = Callable[[Any, Any, str, random.Random], str]
 """A scripted player: environment, state, role and a source of chance in; a reply out."""

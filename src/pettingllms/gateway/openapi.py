@@ -1,10 +1,10 @@
 """The gateway's OpenAPI description, made of what the routes read. It is not served."""
 
+from importlib.metadata import version
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from pettingllms import __version__
 from pettingllms.gateway.server import DIALECTS, PREFIXES, RewardBody
 
 REFUSALS = {
@@ -36,7 +36,7 @@ def description() -> dict[str, Any]:
         paths[f"{prefix}/models"] = {"parameters": named, "get": listing}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "PettingLLMs gateway", "version": __version__},
+        "info": {"title": "PettingLLMs gateway", "version": version("pettingllms")},
         "paths": paths,
         "components": {
             "schemas": schemas["$defs"],

@@ -73,6 +73,7 @@ class Verdict:
 
 
 NO_VERDICT = Verdict()
+"""Of an answer that was not graded."""
 
 
 def refusal(answer: str) -> str | None:

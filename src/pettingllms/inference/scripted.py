@@ -47,7 +47,11 @@ class ByteRenderer:
 
 
 class ScriptedSampler:
-    """Answers with one of the environment's scripted players. It has no log-probs to give."""
+    """Answers with one of the environment's scripted players. It has no log-probs to give.
+
+    What it says is never cut: a limit is of tokens, these are bytes, and a player whose moves were
+    cut to pieces would lose to anybody.
+    """
 
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
         self._env = env
@@ -56,12 +60,11 @@ class ScriptedSampler:
     async def sample(self, request: SampleRequest) -> list[Sample]:
         """Let the player reply as often as asked, each time by other chance."""
         rng = random.Random(request.seed)
-        samples = []
-        for _ in range(request.num_samples):
-            ids = text_ids(self._player(self._env, request.state, request.role, rng))
-            cut = len(ids) > request.max_tokens
-            samples.append(Sample(ids[: request.max_tokens], None, 0, "length" if cut else "stop"))
-        return samples
+        replies = [
+            self._player(self._env, request.state, request.role, rng)
+            for _ in range(request.num_samples)
+        ]
+        return [Sample(text_ids(reply), None, 0, "stop") for reply in replies]
 
 
 def _described(message: Message) -> str:

@@ -19,8 +19,11 @@ from pettingllms.types.messages import Message
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
 
 Ids = npt.NDArray[np.int32]
+"""Token ids."""
 LogProbs = npt.NDArray[np.float32]
+"""Log-probabilities, one for each id."""
 Values = npt.NDArray[np.float32]
+"""Numbers of a turn, one for each id or one more."""
 Finish = Literal["stop", "length"]
 
 

@@ -43,6 +43,7 @@ class Table:
 
 
 Part = Image | Table
+"""What a message may hold beside its text."""
 
 
 def _shown(cell: Cell) -> str:

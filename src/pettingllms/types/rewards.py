@@ -49,6 +49,7 @@ class Failed:
 
 
 Reward = Scored | Failed
+"""What was given, or why nothing could be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Rewards:
 
 
 NO_REWARDS = Rewards()
+"""Of a step that paid nobody."""
 
 
 def total(rewards: Iterable[Reward | None]) -> Reward | None:

@@ -13,6 +13,8 @@ from pettingllms.algos.credit import turn_levels, turn_reward
 from pettingllms.config import RewardConfig
 from pettingllms.types import Episode, Failed, Message, Reward, Scored, Turn
 from pettingllms.view.comparison import Place
+from pettingllms.view.exhibits import judged_turn, shown_exhibits
+from pettingllms.view.images import shown_images
 
 LEVELS = ("process", "agent", "team")
 
@@ -36,6 +38,7 @@ def shown_episode(
                 "rewards": dict(zip(LEVELS, map(_reward, levels), strict=True)),
                 "reward": _reward(turn_reward(episode, turn, mix)),
                 "group": groups.get((episode.id, number)),
+                "judged": judged_turn(episode, turn),
             }
         )
     return {
@@ -52,9 +55,9 @@ def shown_episode(
             for role, end in episode.without.items()
         },
         "roles": list(dict.fromkeys(turn.role for turn in episode.turns)),
-        "prompts": [
-            [{"speaker": m.speaker, "content": m.text} for m in messages] for messages in prompts
-        ],
+        "prompts": [[_message(message) for message in messages] for messages in prompts],
+        "images": shown_images(image for ms in prompts for m in ms for image in m.images),
+        "exhibits": shown_exhibits(episode),
         "turns": turns,
         "decisions": decisions(episode),
         "branches": branches(episode),
@@ -118,6 +121,11 @@ def _place(episode: Episode, number: int, depth: Mapping[int | None, int], befor
 
 def _without(episode: Episode, last: int) -> str | None:
     return next((role for role, end in episode.without.items() if end == last), None)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    images = [image.digest for image in message.images]
+    return {"speaker": message.speaker, "content": message.text, "images": images}
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

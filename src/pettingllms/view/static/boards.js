@@ -48,11 +48,17 @@
     return last ? split(last.content).find((part) => part.rows) : null;
   };
 
-  function Message({ speaker, content, boards }) {
+  // An image that a role was shown; its words may say nothing of it, so neither can we.
+  function Picture({ digest, data, missing }) {
+    if (missing) return html`<p class="faint">image ${digest.slice(0, 12)}: ${missing}</p>`;
+    return html`<img class="picture" src=${data} alt="what the role saw, image ${digest.slice(0, 12)}" title=${digest} />`;
+  }
+
+  function Message({ speaker, content, images, boards }) {
     const parts = boards ? split(content) : [{ text: content }];
-    return html`<div class="message"><b class="speaker">${speaker}</b>
+    return html`<div class="message"><b class="speaker">${speaker}${images.length ? `, with ${images.length} ${images.length === 1 ? "image" : "images"}` : ""}</b>
       ${parts.map((part) => (part.rows ? html`<${Board} ...${part} />` : html`<${petting.Words} text=${part.text} />`))}</div>`;
   }
 
-  Object.assign(petting, { Board, Message, board_of });
+  Object.assign(petting, { Board, Message, Picture, board_of });
 })();

@@ -34,6 +34,17 @@
       ${!episode.whole && html`<p class="faint">Of the step, only this task's episodes were read.</p>`}</details>`;
   }
 
+  function Judged({ exhibit }) {
+    const said = exhibit.verdict;
+    const failed = said !== null && typeof said === "object";
+    return html`<details class="judged"><summary>judge${exhibit.role ? ` on ${exhibit.role}` : ""}: ${said === null ? "not asked"
+      : failed ? html`<span class="bad-text">failed</span>` : html`<b>${petting.number(said)}</b> of 1`}</summary>
+      ${failed && html`<${Failure} failure=${said} />`}
+      <dl><dt>was asked</dt><dd><${petting.Words} text=${exhibit.question} /></dd>
+        ${exhibit.criteria && html`<dt>looks at</dt><dd><${petting.Words} text=${exhibit.criteria} /></dd>`}
+        <dt>was shown</dt><dd><${petting.Words} text=${exhibit.answer} /></dd></dl></details>`;
+  }
+
   function who(member, episode) {
     if (!member.turns.length) return "the play without this role";
     const [id, number] = member.turns[0];
@@ -52,14 +63,17 @@
         <span class="grow"></span><${Advantage} value=${turn.advantage} /></header>
       <${petting.Tokens} turn=${turn} shade=${view.shade} most=${most} />
       ${turn.failure && html`<${Failure} failure=${turn.failure} />`}
+      ${turn.judged.map((name) => html`<${Judged} exhibit=${episode.exhibits[name]} />`)}
       <footer><span class="levels">${LEVELS.map((level) => html`<span>${level} <${Paid} value=${turn.rewards[level]} /></span>`)}
         <span class="sum">in all <${Paid} value=${turn.reward} /></span></span>
         <${Compared} group=${turn.group} episode=${episode} number=${number} /></footer></article>`;
   }
 
-  function Prompt({ messages, tokens, view }) {
+  function Prompt({ messages, tokens, images, view }) {
     const board = view.boards ? petting.board_of(messages) : null;
+    const seen = messages.flatMap((message) => message.images);
     return html`${board && html`<${petting.Board} ...${board} />`}
+      ${seen.length > 0 && html`<div class="pictures">${seen.map((digest) => html`<${petting.Picture} digest=${digest} ...${images[digest]} />`)}</div>`}
       <details class="prompt"><summary>prompt, ${tokens} tokens</summary>
         ${messages.map((message) => html`<${petting.Message} ...${message} boards=${view.boards} />`)}</details>`;
   }
@@ -71,7 +85,7 @@
     const [open, setOpen] = useState(false);
     const few = open ? shown : shown.slice(0, 6);
     const first = turns[numbers[0]];
-    return html`<${Prompt} messages=${episode.prompts[first.prompt]} tokens=${first.prompt_tokens} view=${view} />
+    return html`<${Prompt} messages=${episode.prompts[first.prompt]} tokens=${first.prompt_tokens} images=${episode.images} view=${view} />
       ${few.map((number) => html`<${Reply} key=${number} episode=${episode} number=${number} view=${view} most=${most} />`)}
       ${few.length < shown.length && html`<button class="small" onClick=${() => setOpen(true)}>${shown.length - few.length} more siblings</button>`}`;
   }

@@ -1,0 +1,116 @@
+"""Train two roles, each with weights of its own, from Python instead of the command line.
+
+The sender sees red or blue and says one letter; the receiver hears the letter and names a colour.
+There is a code, a for red and b for blue: the sender is paid a bit for keeping to it, and the team
+for every colour that arrives. Nobody tells the receiver the code. Needs the engines
+(scripts/install_cpu.sh); a minute or two on two cores.
+"""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pettingllms as pl
+from pettingllms.models import make_tiny
+from pettingllms.train import Silent, train
+
+CODE = {"red": "a", "blue": "b"}
+
+
+@dataclass(frozen=True)
+class State:
+    colour: str
+    letter: str = ""
+    named: str = ""
+
+
+def say_any(env, state, role, rng):
+    return rng.choice("ab") if role == "sender" else rng.choice("rb")
+
+
+class Signals(pl.Environment):
+    id = "two_signals-v1"
+    roles = ("sender", "receiver")
+    players = {"random": say_any}
+    late_rewards = True  # what a letter is worth shows when the colour is named
+
+    def tasks(self, split):
+        return [pl.Task(f"{split}-{n}", {"colour": list(CODE)[n % 2]}) for n in range(400)]
+
+    def reset(self, task, seed):
+        return State(task.data["colour"])
+
+    def acting(self, state):
+        if not state.letter:
+            return ("sender",)
+        return () if state.named else ("receiver",)
+
+    def observe(self, state, role):
+        return [pl.user(f"see {state.colour}" if role == "sender" else f"hear {state.letter}")]
+
+    def step(self, state, replies):
+        ((role, reply),) = replies.items()
+        said = reply.strip()[:1] or "?"
+        known = said in ("ab" if role == "sender" else "rb")
+        worth = 0.0 if known else -0.5  # any string is a reply, at a price
+        if role == "sender":
+            worth += 0.5 * (said == CODE[state.colour])
+            told = pl.Rewards(process={role: pl.Scored(worth)})
+            return pl.StepResult(replace(state, letter=said), told)
+        right = pl.Scored(float(said == state.colour[0]))
+        named = pl.Rewards(process={role: pl.Scored(worth)}, team=right)
+        return pl.StepResult(replace(state, named=said), named)
+
+    def success(self, state, role):
+        return state.named == state.colour[0]
+
+
+class Lines(Silent):
+    """Is told everything, and prints one line a step."""
+
+    def step(self, step, metrics):
+        arrived = metrics["roles"]["receiver"]["success"]
+        print(f"step {step:2}: {arrived:4.0%} of colours arrived")
+
+
+def run(folder: Path, num_steps: int = 20) -> pl.RunFolder:
+    # A model of 100,000 parameters with random weights, whose tokens are these letters and words.
+    words = ["see red", "see blue", "hear a", "hear b", "hear ?", "r"]
+    model = make_tiny(
+        folder / "model", texts=words, hidden_size=64, vocab_size=280, symbols=True, head_dim=16
+    )
+    policy = {"kind": "full", "model": str(model), "lr": 3e-3}
+    config = pl.parse_config(
+        {
+            "env": {"id": f"{__file__}:Signals"},
+            "algo": {"type": "at_grpo"},
+            "policies": {"talks": policy, "listens": policy},  # both begin with the same weights
+            "roles": {"sender": "talks", "receiver": "listens"},
+            "rollout": {
+                "num_tasks": 32,
+                "num_samples": 16,  # siblings at every decision
+                "continuation": "episode",  # each letter is compared by how its play ends
+                "select": "sampled",
+                "max_reply_tokens": 1,
+            },
+            "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_tokens": 32},
+            "learner": {"num_minibatches": 2},
+            "loss": {"entropy": 0.02},
+            "cluster": {"device": "cpu"},
+            "train": {"num_steps": num_steps, "save_every": num_steps},
+        }
+    )
+    found = pl.RunFolder(folder / "run")
+    found.create(config)
+    train(config, found, Lines())
+    return found
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(Path(folder))
+        *_, last = sorted((found.path / "episodes").glob("*.jsonl"))
+        turns = [turn for episode in pl.read_episodes(last) for turn in episode.turns]
+    for turn in turns[:1] + turns[-1:]:
+        shown, said = turn.messages[-1].content, turn.text
+        print(f"{turn.policy} was shown {shown!r}, said {said!r}, advantage {turn.advantage:+.2f}")

@@ -1,0 +1,46 @@
+"""What was laid before a judge, what the judge said of it, and which turns answer for that."""
+
+from typing import Any
+
+from pettingllms.types import TEAM, Episode, Failed, Scored, Step, Turn
+
+
+def shown_exhibits(episode: Episode) -> dict[str, dict[str, Any]]:
+    """Every exhibit of the episode, by its step and role."""
+    return {
+        _name(at, role): {
+            "role": role,
+            "question": exhibit.question,
+            "answer": exhibit.answer,
+            "criteria": exhibit.criteria,
+            "verdict": _verdict(step, role),
+        }
+        for at, step in enumerate(episode.steps)
+        for role, exhibit in step.exhibits.items()
+    }
+
+
+def judged_turn(episode: Episode, turn: Turn) -> list[str]:
+    """The exhibits whose verdicts a turn was paid by: of its role, and of the team."""
+    places = {id(step): at for at, step in enumerate(episode.steps)}
+    return [
+        _name(places[id(step)], role)
+        for step in episode.judged_by(turn)
+        for role in step.exhibits
+        if role in (turn.role, TEAM)
+    ]
+
+
+def _name(step: int, role: str) -> str:
+    return f"{step}/{role}"
+
+
+def _verdict(step: Step, role: str) -> float | dict[str, str] | None:
+    """A number from 0 to 1, why there is none, or None if nobody judged."""
+    paid = step.rewards.team if role == TEAM else step.rewards.agent.get(role)
+    said = step.metrics.get(f"judged_{role}" if role else "judged")
+    match paid:
+        case Failed(reason, "judge"):
+            return {"failed": reason, "owner": "judge"}
+        case Scored() | Failed() | None:
+            return said
