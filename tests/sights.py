@@ -11,7 +11,8 @@ from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.inference.vision import VisionRenderer
 from pettingllms.learners.batches import Item
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.types import Image, Message, Sample, SampleRequest, images_of, system, user
 from pictures import plain, saved
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pettingllms import train as loop
 from pettingllms.algos import make_algorithm_for
+from pettingllms.cluster.canary import first_prompt
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import load_config
 from pettingllms.errors import StaleWeightsError
@@ -53,8 +54,8 @@ async def fingerprints(team: Any) -> dict[str, dict[str, str]]:
 
 
 def add_prompt(team: Any) -> None:
-    renderer = team._renderers[team._groups[0].policies[0]]
-    team._renderers_prompt = lambda: renderer.render(team._first_prompt())
+    renderer = team._voices.renderers[team._groups[0].policies[0]]
+    team._renderers_prompt = lambda: renderer.render(first_prompt(team.env))
 
 
 def levels(config: Any, result: Path, options: dict[str, Any]) -> Any:

@@ -19,7 +19,8 @@ from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import Item, Pair, Unit
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.models.texts import texts_of
 from pettingllms.runs.folder import RunFolder

@@ -239,7 +239,7 @@ async def _bench_learner(
     model: Path, device: str, items: Sequence[Item], repeats: int
 ) -> Comparison:
     from pettingllms.cluster.learners import Learners
-    from pettingllms.learners.learner import LearnerSpec
+    from pettingllms.learners.spec import LearnerSpec
 
     policy = LoraPolicy(model=str(model))
     config = LearnerConfig(max_batch_tokens=PASS_TOKENS)

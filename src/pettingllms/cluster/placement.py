@@ -1,14 +1,17 @@
 """Which part of the machine each process gets."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.errors import ClusterError
+from pettingllms.config.eyes import ADVICE, sees
+from pettingllms.envs import Environment
+from pettingllms.errors import ClusterError, ModelError
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.learners.critic import CriticSpec
-from pettingllms.learners.learner import LearnerSpec
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.policies import CriticPlan, ModelGroup, plan_critics
 
 SHARED_GPU = 0.5
@@ -22,6 +25,23 @@ def gpu_shares(config: RunConfig, device: str) -> tuple[float, float]:
     if config.cluster.placement == "colocated":
         return SHARED_GPU, SHARED_GPU
     return config.inference.tensor_parallel, 1
+
+
+def refuse_blind(
+    config: RunConfig,
+    env: Environment[Any, Any],
+    groups: Sequence[ModelGroup],
+    models: Mapping[str, Path],
+) -> None:
+    """Refuse a role that is shown images and played by a model that only reads."""
+    for role in env.seeing:
+        policy = config.roles[role]
+        for group in groups:
+            if policy in group.policies and not sees(models[group.name]):
+                raise ModelError(
+                    f"'{env.id}' shows images to '{role}', and '{group.model}' of "
+                    f"policies.{policy} only reads; {ADVICE}"
+                )
 
 
 def refuse_what_does_not_fit(

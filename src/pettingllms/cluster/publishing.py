@@ -8,24 +8,12 @@ as well. A run whose rollouts would use other weights than it trains cannot go o
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
 from pettingllms.errors import StaleWeightsError
 from pettingllms.learners.batches import Item
-from pettingllms.types import Ids, Image, LogProbs
-
-CANARY_TOKENS = 16
-
-
-def make_canary(
-    prompt_ids: Ids, images: tuple[Image, ...] = (), is_text: npt.NDArray[np.bool_] | None = None
-) -> Item:
-    """A fixed reply to a prompt: the prompt's own beginning, which is as good as any. Ids that
-    stand for pieces of images are left out of it."""
-    reply = (prompt_ids if is_text is None else prompt_ids[is_text])[:CANARY_TOKENS]
-    return Item(prompt_ids, reply, np.zeros(len(reply), dtype=np.float32), 0.0, images=images)
+from pettingllms.types import LogProbs
 
 
 @dataclass(slots=True)

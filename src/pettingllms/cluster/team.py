@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.cluster.bench import Bench, Played
+from pettingllms.cluster.canary import make_canary
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
@@ -16,42 +17,28 @@ from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
     learner_spec,
+    refuse_blind,
     refuse_what_does_not_fit,
     usable_cores,
 )
-from pettingllms.cluster.publishing import Publisher, make_canary
+from pettingllms.cluster.programs import Programs
+from pettingllms.cluster.publishing import Publisher
 from pettingllms.cluster.start import find_device
+from pettingllms.cluster.voices import Voices
 from pettingllms.config import RolloutConfig, RunConfig
-from pettingllms.config.eyes import ADVICE, sees
-from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.envs.workflow import Workflow
-from pettingllms.errors import CheckpointError, ClusterError, ModelError, StaleWeightsError
-from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway.stage import Play, Stage
-from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.http import HttpSampler, JsonRenderer
+from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
 from pettingllms.inference.readout import Question, reply_logprobs
-from pettingllms.inference.recording import RecordedSampler, Recording
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.inference.vision import VisionRenderer, renderer_of
+from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
-from pettingllms.league import SCRIPT, Lineup
+from pettingllms.league import Lineup
 from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
 from pettingllms.rollout import Seat, Worker
-from pettingllms.types import (
-    Episode,
-    LogProbs,
-    Message,
-    Renderer,
-    Sampler,
-    Task,
-    Turn,
-    images_of,
-)
+from pettingllms.types import Episode, LogProbs, Task, Turn
 
 Files = Mapping[str, bytes]
 NO_LINEUPS: Mapping[str, Lineup] = {}
@@ -70,18 +57,14 @@ class Team:
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
         """Hash of each such policy's weights."""
-        recording = config.inference.recording
-        self._recording = Recording(Path(recording)) if recording else None
         self._say = say
         self._groups = plan_models(config)
         self.critics = Critics(config)
         self._engines: dict[str, Engines] = {}
         self._learners: dict[str, Learners] = {}
         self._publishers: dict[str, Publisher] = {}
-        self._samplers: dict[str, Sampler] = {}
-        self._renderers: dict[str, Renderer] = {}
-        self._gateway: Gateway | None = None
-        self._stage: Stage | None = None
+        self._voices = Voices(config, self.marks)
+        self._programs: Programs | None = None  # of a workflow alone
         self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
         """Frozen snapshots, beside the policies of the configuration."""
         self._bench: Bench | None = None  # made once policies have a voice
@@ -101,7 +84,7 @@ class Team:
             models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}
             for group in team._groups:
                 team.critics.refuse_other_ids(group.trained, models[group.name], models)
-        team._refuse_blind(models)
+        refuse_blind(config, team.env, team._groups, models)
         team._start_processes(models, learning, sampling)
         await asyncio.gather(
             *(engines.start() for engines in team._engines.values()),
@@ -110,27 +93,23 @@ class Team:
         if sampling:
             team._take_seats(models)
             if isinstance(team.env, Workflow):
-                await team._open_gateway()
+                trained = config.trained_policies()
+                seats = {r: team.seat(team.env, p, None, trained) for r, p in config.roles.items()}
+                team._programs = await Programs.start(seats, say)
             team._bench = Bench(config, team.env.rule, team.voice, team.play)
         return team
 
     async def stop(self) -> None:
         """End every process that this team started."""
-        if self._gateway is not None:
-            await self._gateway.stop()
-        if self._stage is not None:
-            self._stage.stop()
+        if self._programs is not None:
+            await self._programs.stop()
         if self._bench is not None:
             await self._bench.close()
         for engines in self._engines.values():
             await engines.stop()
         for learners in self._all_learners():
             await learners.stop()
-        for sampler in self._samplers.values():
-            if isinstance(sampler, HttpSampler):
-                await sampler.close()
-        if self._recording is not None:
-            self._recording.close()
+        await self._voices.close()
 
     async def load(self, versions: Mapping[str, int], saved: Mapping[str, Files]) -> None:
         """Give every policy its weights and its version, the first ones if none were saved."""
@@ -200,7 +179,8 @@ class Team:
             for lineup in (self.config.roles, *lineups.values())
         )
         by_task = dict(zip(lineups, others, strict=True))
-        worker = Worker(env, own, config, self.config.reward, by_task, self._play(config))
+        programs = self._programs.play(config) if self._programs else None
+        worker = Worker(env, own, config, self.config.reward, by_task, programs)
         try:
             await worker.run(tasks, seed, end)
         except* ClusterError as dead:
@@ -219,21 +199,7 @@ class Team:
 
     def voice(self, name: str) -> Voice:
         """A policy of this run as a judge's voice."""
-        policy, renderer = self.config.policies[name], self._renderers[name]
-        assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
-
-        async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float]:
-            (found,) = await self.reply_logprobs(name, [(messages, replies)])
-            return found
-
-        return Voice(
-            policy=name,
-            sampler=self._samplers[name],
-            renderer=renderer,
-            temperature=policy.temperature,
-            read=None if isinstance(policy, ApiPolicy) else read,
-            special=getattr(renderer, "special", ()),
-        )
+        return self._voices.judge(name, self.reply_logprobs)
 
     def seat(
         self,
@@ -244,20 +210,8 @@ class Team:
     ) -> Seat:
         """The seat of a policy, of a snapshot of one, or of a scripted player."""
         source = self.opponents.sources.get(name, name)
-        policy = self.config.policies.get(source)
-        if isinstance(policy, ScriptedPolicy) or policy is None:
-            player = name.removeprefix(SCRIPT) if policy is None else policy.player
-            sampler = ScriptedSampler(env, player)
-            return Seat(name, sampler, ByteRenderer(), trained=False, sees_state=True)
-        return Seat(
-            name,
-            self._samplers[source],
-            self._renderers[source],
-            trained=name in trained,
-            in_bytes=isinstance(policy, ApiPolicy),
-            temperature=policy.temperature if temperature is None else temperature,
-            central=self.critics.central and name in trained,
-        )
+        central = self.critics.central and name in trained
+        return self._voices.seat(env, name, source, temperature, name in trained, central)
 
     async def value(self, joints: Sequence[Sequence[Turn]]) -> None:
         """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
@@ -323,7 +277,7 @@ class Team:
     async def reply_logprobs(self, policy: str, questions: Sequence[Question]) -> list[list[float]]:
         """How likely a policy with an engine is to give each of the replies asked about."""
         score = partial(self._engines[self._group(policy).name].score_many, policy)
-        renderer: Any = self._renderers[policy]  # with an engine there is a tokenizer
+        renderer: Any = self._voices.renderers[policy]  # with an engine there is a tokenizer
         return await reply_logprobs(score, renderer, questions)
 
     def names(self) -> list[str]:
@@ -375,71 +329,19 @@ class Team:
             self.critics.start(models, device, learner_gpus, num_threads)
 
     def _take_seats(self, models: Mapping[str, Path]) -> None:
-        """A sampler and a renderer for every policy that plays, and a canary for every model."""
+        """A voice for every policy that plays, and a canary for every model."""
         for group in self._groups:
-            renderer = renderer_of(models[group.name])
-            sampler: Sampler = self._engines[group.name]
-            if self._recording is not None:
-                sampler = RecordedSampler(sampler, self._recording, self.marks)
-            for policy in group.policies:
-                self._samplers[policy], self._renderers[policy] = sampler, renderer
+            renderer, engines = renderer_of(models[group.name]), self._engines[group.name]
+            self._voices.add_model(group.policies, engines, renderer)
             if group.name in self._learners:
                 self._publishers[group.name] = Publisher(
                     self._learners[group.name],
-                    self._engines[group.name],
-                    self._canary(renderer),
+                    engines,
+                    make_canary(self.env, renderer),
                     self.config.gap_bound(),
                     whole_model=group.full is not None,
                 )
-        for name in sorted(self.config.played_policies()):
-            match self.config.policies[name]:
-                case ApiPolicy() as api:
-                    self._samplers[name] = HttpSampler(api)
-                    self._renderers[name] = JsonRenderer()
-                case _:
-                    pass  # through a model of this run, above, or a script of the environment
-
-    def _play(self, rollout: RolloutConfig) -> Play | None:
-        """How a workflow is played; None for an environment."""
-        if self._gateway is None or self._stage is None:
-            return None
-        return Play(self._gateway, self._stage, rollout)
-
-    async def _open_gateway(self) -> None:
-        """Let the programs of a workflow call the policies of this run."""
-        self._stage = Stage()
-        self._stage.start()
-        self._gateway = await Gateway.start(self._say)
-        trained = self.config.trained_policies()
-        self._gateway.check(
-            {role: self.seat(self.env, p, None, trained) for role, p in self.config.roles.items()}
-        )
-
-    def _canary(self, renderer: ChatRenderer) -> Item:
-        """A model that sees is shown the images, so that its eyes are compared as well."""
-        messages = self._first_prompt()
-        if not isinstance(renderer, VisionRenderer):
-            messages = [Message(m.speaker, m.text) for m in messages]
-            return make_canary(renderer.render(messages))
-        ids = renderer.render(messages)
-        return make_canary(ids, images_of(messages), ids != renderer.eyes.image_id)
-
-    def _refuse_blind(self, models: Mapping[str, Path]) -> None:
-        """Refuse a role that is shown images and played by a model that only reads."""
-        for role in self.env.seeing:
-            for group in self._groups:
-                if self.config.roles[role] in group.policies and not sees(models[group.name]):
-                    raise ModelError(
-                        f"'{self.env.id}' shows images to '{role}', and '{group.model}' of "
-                        f"policies.{self.config.roles[role]} only reads; {ADVICE}"
-                    )
-
-    def _first_prompt(self) -> Any:
-        if isinstance(self.env, Workflow):
-            return self.env.example()
-        task = self.env.tasks("train")[0]
-        state = self.env.reset(task, 0)
-        return self.env.observe(state, self.env.acting(state)[0])
+        self._voices.add_servers()
 
     def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
         """Refuse to learn from what other weights wrote than those that would learn."""

@@ -9,15 +9,13 @@ optimizer knows its own parameters alone, so gradients cannot cross.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
-from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.config import LossConfig
+from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, Unit, micro_batches, replies_of, split
@@ -37,6 +35,7 @@ from pettingllms.learners.sharding import (
     reshard,
     trim_heap,
 )
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.learners.values import explained, num_targets, squared_errors
 from pettingllms.learners.weights import (
     fingerprint,
@@ -59,21 +58,6 @@ SHARES = {
     "weight_capped": "capped_share",
 }
 """Counts of tokens by what their shares are called."""
-
-
-@dataclass(frozen=True, slots=True)
-class LearnerSpec:
-    """What a learner is made of."""
-
-    model: Path
-    policies: Mapping[str, LoraPolicy | FullPolicy]
-    config: LearnerConfig
-    loss: LossConfig
-    max_reply_tokens: int
-    seed: int
-    device: str = "cpu"
-    critic: CriticConfig | None = None
-    """If there is one: every policy has a value head."""
 
 
 class Learner:

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 
 from pettingllms.learners.critic import Critic, CriticSpec
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 
 FILE = "file://"
 

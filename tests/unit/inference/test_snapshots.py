@@ -17,7 +17,8 @@ from pettingllms.errors import SamplerError
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.learners.batches import Item
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Given, SampleRequest
 

@@ -21,7 +21,8 @@ from pettingllms.inference.engine import EngineSpec
 from pettingllms.inference.generate import refuse_what_is_computed_otherwise
 from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.learners.batches import Item
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Failed, Given, Sample, SampleRequest
 

@@ -21,7 +21,8 @@ from pettingllms.learners.files import (
     MODEL_FILE,
     OPTIMIZER_FILE,
 )
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.learners.values import explained_variance, squared_errors
 from pettingllms.learners.weights import from_bytes
 from pettingllms.models import make_tiny

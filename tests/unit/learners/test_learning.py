@@ -20,7 +20,8 @@ from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy
 from pettingllms.learners.batches import items_of, joints_of
 from pettingllms.learners.critic import Critic, CriticSpec
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Episode, Rewards, Scored, Step, Task, Turn
 

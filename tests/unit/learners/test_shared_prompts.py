@@ -16,9 +16,10 @@ from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.learners import reading as module
 from pettingllms.learners.batches import Item
-from pettingllms.learners.learner import Learner, LearnerSpec
+from pettingllms.learners.learner import Learner
 from pettingllms.learners.model import Padded
 from pettingllms.learners.reading import shared_prompts
+from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 
 POLICIES = {"full": FullPolicy(model="m", lr=1e-3), "lora": LoraPolicy(model="m", lr=1e-3)}

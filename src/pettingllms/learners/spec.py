@@ -1,0 +1,23 @@
+"""What a learner is made of, as plain data that travels to its ranks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
+from pettingllms.config.policies import FullPolicy, LoraPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSpec:
+    """A model, the policies over it, and how they learn."""
+
+    model: Path
+    policies: Mapping[str, LoraPolicy | FullPolicy]
+    config: LearnerConfig
+    loss: LossConfig
+    max_reply_tokens: int
+    seed: int
+    device: str = "cpu"
+    critic: CriticConfig | None = None
+    """If there is one: every policy has a value head."""
