@@ -11,15 +11,15 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 CONFIG = """
 [env]
 id = "story-v1"
-terse = true
+terse = true # a reply is the sentence itself, which is all that a small model can keep to
 num_rounds = 1
 
 [algo]
 type = "grpo"
 
 [policies.shared]
-kind = "full"
-model = "{tiny}"
+kind = "lora"
+model = "{model}"
 
 [policies.reader]
 kind = "frozen"
@@ -43,7 +43,7 @@ max_letters = 300
 [rollout]
 num_tasks = 2
 num_samples = 3
-max_reply_tokens = 16
+max_reply_tokens = 24
 
 [inference]
 engine = "torch"
@@ -54,15 +54,12 @@ num_steps = 1
 """
 
 
-def test_smollm2_judges_the_stories_of_a_tiny_model(tmp_path: Path) -> None:
+def test_smollm2_judges_the_stories_of_its_own_adapter(tmp_path: Path) -> None:
     model = os.environ.get("PETTINGLLMS_TEST_MODEL")
     if not model:
         pytest.skip("set PETTINGLLMS_TEST_MODEL")
-    from pettingllms.models import make_tiny
-
-    tiny = make_tiny(tmp_path / "tiny", hidden_size=64, head_dim=32)
     config = tmp_path / "run.toml"
-    config.write_text(CONFIG.format(tiny=tiny, model=model))
+    config.write_text(CONFIG.format(model=model))
     run(
         tmp_path / "log.txt",
         *("-m", "pettingllms", "train", str(config), "--out", str(tmp_path / "run")),
