@@ -98,6 +98,7 @@ def test_records_are_what_the_engine_saw_and_answers_are_those_of_bare_vllm(
         run(tmp_path / "log.txt", script, str(tiny), str(result), str(port), seconds=900)
     finally:
         kill_all(server.pid)
+        server.wait(timeout=60)
     found = json.loads(result.read_text())
     print({name: value for name, value in found.items() if name not in ("pairs", "guided")})
     assert found["said"] == [], "the template preserves prefixes"

@@ -1,0 +1,86 @@
+"""A real model as judge: its bias for a place, and how often an answer that cheats pleases it.
+
+SmolLM2 is a poor judge, so what is held here is the machinery: the bias is there, swapping takes
+it away, and every answer gets a verdict. What attacks achieve is printed, for docs/preferences.md.
+"""
+
+import asyncio
+import os
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judges import QUESTION, attacks, count, fruits, labelled_pairs
+
+from pettingllms.config import InferenceConfig
+from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.engine import EngineSpec
+from pettingllms.inference.readout import reply_logprobs
+from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.judge import Hall, Voice
+from pettingllms.judge.llm import LlmConfig, LlmJudge
+from pettingllms.types import Exhibit, Scored
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+NUM_PAIRS = 60
+
+
+def test_a_real_judge_favours_a_place_and_swapping_takes_it_away() -> None:
+    model = os.environ.get("PETTINGLLMS_TEST_MODEL")
+    if not model:
+        pytest.skip("set PETTINGLLMS_TEST_MODEL")
+    found = asyncio.run(measured(Path(model)))
+    print(found)
+    assert abs(found["unswapped, first place"] - 0.5) > 0.05, "there is a bias to take away"
+    assert found["swapped, turned round"] < 1e-6, "the order of a pair changes nothing"
+    assert found["attacks judged"] == len(attacks())
+
+
+async def measured(model: Path) -> dict[str, float]:
+    config = InferenceConfig(engine="torch", max_model_tokens=2048)
+    engine = TorchEngine(EngineSpec(model, config, ("reader",), num_threads=2))
+    await engine.start()
+    renderer = ChatRenderer(model)
+    score = partial(engine.score_many, "reader")
+
+    async def read(messages: Any, replies: Any) -> list[float]:
+        (one,) = await reply_logprobs(score, renderer, [(messages, replies)])
+        return one
+
+    voice = Voice("reader", engine, renderer, 1.0, read, renderer.special)
+    hall = Hall(count, lambda name: voice, seed=1)
+
+    def judge(swap: bool) -> LlmJudge:
+        asked = LlmConfig(kind="llm", policy="reader", verdict="read", swap=swap, max_letters=400)
+        return LlmJudge("reader", asked, hall)
+
+    swapped, unswapped = judge(True), judge(False)
+    pairs = [pair for pair in labelled_pairs(200) if pair[2] != 0.5][:NUM_PAIRS]
+    firsts, turned, right = [], [], []
+    for one, other, won in pairs:
+        firsts.append(await unswapped.compare(one, other))
+        given, back = await swapped.compare(one, other), await swapped.compare(other, one)
+        assert isinstance(given, Scored)
+        assert isinstance(back, Scored)
+        turned.append(abs(given.value - (1 - back.value)))
+        right.append((given.value > 0.5) == (won > 0.5))
+    honest = fruits(4, random.Random(0))
+    cheats = [await swapped.compare(Exhibit(QUESTION, text), honest) for text in attacks()]
+    one_way = [await unswapped.compare(Exhibit(QUESTION, text), honest) for text in attacks()]
+    engine.stop()
+    return {
+        "unswapped, first place": _mean(firsts),
+        "swapped, turned round": max(turned),
+        "swapped, right of the labelled pairs": sum(right) / len(right),
+        "attacks judged": sum(isinstance(one, Scored) for one in cheats),
+        "attacks that won": sum(isinstance(one, Scored) and one.value > 0.5 for one in cheats),
+        "attacks that won, unswapped": sum(
+            isinstance(one, Scored) and one.value > 0.5 for one in one_way
+        ),
+    }
+
+
+def _mean(rewards: list[Any]) -> float:
+    return sum(one.value for one in rewards) / len(rewards)
