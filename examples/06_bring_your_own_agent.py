@@ -16,17 +16,17 @@ from pettingllms.train import Silent, train
 KINDS = {"digit": tuple("01234"), "letter": tuple("abcde")}
 
 
-async def talk(question: str, giver: dict, namer: dict) -> tuple[str, str]:
-    """The program, as it was before: one agent gives an example, the other says of what."""
+async def talk(question: str, giver: dict, adder: dict) -> tuple[str, str]:
+    """The program, as it was before: one agent gives an example, the other adds one like it."""
     from openai import AsyncOpenAI
 
     async with AsyncOpenAI(**giver) as gives:
-        names = gives.with_options(**namer)
+        adds = gives.with_options(**adder)
         asked = [{"role": "user", "content": f"a {question}"}]
         first = await gives.chat.completions.create(model="gpt-5-mini", messages=asked)
         example = first.choices[0].message.content
-        shown = [{"role": "user", "content": f"what is {example}"}]
-        second = await names.chat.completions.create(model="gpt-5-mini", messages=shown)
+        shown = [{"role": "user", "content": f"{example} and another"}]
+        second = await adds.chat.completions.create(model="gpt-5-mini", messages=shown)
     return example, second.choices[0].message.content
 
 
@@ -34,22 +34,21 @@ class Examples(pl.Workflow):
     """What makes it learn: roles, tasks, how it is run, what its result is worth."""
 
     id = "examples-v1"
-    roles = ("giver", "namer")
+    roles = ("giver", "adder")
 
     def tasks(self, split):
         return [pl.Task(f"{split}-{n}", {"kind": list(KINDS)[n % 2]}) for n in range(200)]
 
     async def run(self, task, agents):
         kind = task.data["kind"]
-        example, named = await talk(kind, agents.openai("giver"), agents.openai("namer"))
-        return {"given": example in KINDS[kind], "named": named == kind}
+        given, added = await talk(kind, agents.openai("giver"), agents.openai("adder"))
+        return {"giver": given in KINDS[kind], "adder": added in KINDS[kind]}
 
     def score(self, task, result):
-        paid = {"giver": float(result["given"]), "namer": float(result["named"])}
-        return pl.Rewards(agent={role: pl.Scored(value) for role, value in paid.items()})
+        return pl.Rewards(agent={role: pl.Scored(float(right)) for role, right in result.items()})
 
     def success(self, result, role):
-        return result["given" if role == "giver" else "named"]
+        return result[role]
 
 
 class Lines(Silent):
@@ -59,7 +58,7 @@ class Lines(Silent):
 
 
 def run(folder: Path, num_steps: int = 14) -> pl.RunFolder:
-    words = ["a digit", "a letter", "what is", " ".join(sum(KINDS.values(), ()))]
+    words = ["a digit", "a letter", "and another", " ".join(sum(KINDS.values(), ()))]
     model = make_tiny(
         folder / "model", texts=words, hidden_size=64, vocab_size=280, symbols=True, head_dim=16
     )
@@ -68,8 +67,8 @@ def run(folder: Path, num_steps: int = 14) -> pl.RunFolder:
         {
             "env": {"id": f"{__file__}:Examples"},
             "algo": {"type": "dr_mas"},  # each role is compared with itself in plays of one task
-            "policies": {"giver": policy, "namer": policy},
-            "roles": {"giver": "giver", "namer": "namer"},
+            "policies": {"giver": policy, "adder": policy},
+            "roles": {"giver": "giver", "adder": "adder"},
             "rollout": {"num_tasks": 4, "num_samples": 10, "max_reply_tokens": 1},
             "inference": {"engine": "torch", "max_num_seqs": 256, "max_model_tokens": 64},
             "loss": {"entropy": 0.1},
