@@ -1,8 +1,8 @@
 """Train two roles, each with weights of its own, from Python instead of the command line.
 
 The sender sees red or blue and says one letter; the receiver hears the letter and names a colour.
-There is a code, a for red and b for blue: the sender is paid a bit for keeping to it, and the team
-for every colour that arrives. Nobody tells the receiver the code. Needs the engines
+The team is paid when the colour arrives. First both imitate a careless pair, which keeps to a code
+more often than not; then they learn from what their own replies come to. Needs the engines
 (scripts/install_cpu.sh); a minute or two on two cores.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
+from pettingllms.sft import sft
 from pettingllms.train import Silent, train
 
 CODE = {"red": "a", "blue": "b"}
@@ -28,10 +29,19 @@ def say_any(env, state, role, rng):
     return rng.choice("ab") if role == "sender" else rng.choice("rb")
 
 
+def say_careless(env, state, role, rng):
+    """The code, six times in ten; else anything."""
+    if rng.random() > 0.6:
+        return say_any(env, state, role, rng)
+    if role == "sender":
+        return CODE[state.colour]
+    return "r" if state.letter == "a" else "b"
+
+
 class Signals(pl.Environment):
     id = "two_signals-v1"
     roles = ("sender", "receiver")
-    players = {"random": say_any}
+    players = {"random": say_any, "careless": say_careless}
     late_rewards = True  # what a letter is worth shows when the colour is named
 
     def tasks(self, split):
@@ -52,14 +62,11 @@ class Signals(pl.Environment):
         ((role, reply),) = replies.items()
         said = reply.strip()[:1] or "?"
         known = said in ("ab" if role == "sender" else "rb")
-        worth = 0.0 if known else -0.5  # any string is a reply, at a price
+        price = {role: pl.Scored(0.0 if known else -0.5)}  # any string is a reply, at a price
         if role == "sender":
-            worth += 0.5 * (said == CODE[state.colour])
-            told = pl.Rewards(process={role: pl.Scored(worth)})
-            return pl.StepResult(replace(state, letter=said), told)
+            return pl.StepResult(replace(state, letter=said), pl.Rewards(process=price))
         right = pl.Scored(float(said == state.colour[0]))
-        named = pl.Rewards(process={role: pl.Scored(worth)}, team=right)
-        return pl.StepResult(replace(state, named=said), named)
+        return pl.StepResult(replace(state, named=said), pl.Rewards(process=price, team=right))
 
     def success(self, state, role):
         return state.named == state.colour[0]
@@ -73,33 +80,39 @@ class Lines(Silent):
         print(f"step {step:2}: {arrived:4.0%} of colours arrived")
 
 
-def run(folder: Path, num_steps: int = 20) -> pl.RunFolder:
+def run(folder: Path, num_steps: int = 10) -> pl.RunFolder:
     # A model of 100,000 parameters with random weights, whose tokens are these letters and words.
     words = ["see red", "see blue", "hear a", "hear b", "hear ?", "r"]
     model = make_tiny(
         folder / "model", texts=words, hidden_size=64, vocab_size=280, symbols=True, head_dim=16
     )
-    policy = {"kind": "full", "model": str(model), "lr": 3e-3}
-    config = pl.parse_config(
-        {
-            "env": {"id": f"{__file__}:Signals"},
-            "algo": {"type": "at_grpo"},
-            "policies": {"talks": policy, "listens": policy},  # both begin with the same weights
-            "roles": {"sender": "talks", "receiver": "listens"},
-            "rollout": {
-                "num_tasks": 32,
-                "num_samples": 16,  # siblings at every decision
-                "continuation": "episode",  # each letter is compared by how its play ends
-                "select": "sampled",
-                "max_reply_tokens": 1,
-            },
-            "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_tokens": 32},
-            "learner": {"num_minibatches": 2},
-            "loss": {"entropy": 0.02},
-            "cluster": {"device": "cpu"},
-            "train": {"num_steps": num_steps, "save_every": num_steps},
-        }
-    )
+    policy = {"kind": "full", "model": str(model), "lr": 1e-3}
+    settings = {
+        "env": {"id": f"{__file__}:Signals"},
+        "algo": {"type": "at_grpo"},
+        "policies": {"talks": policy, "listens": policy},  # both begin with the same weights
+        "roles": {"sender": "talks", "receiver": "listens"},
+        "rollout": {
+            "num_tasks": 32,
+            "num_samples": 8,  # siblings at every decision
+            "continuation": "episode",  # each letter is compared by how its play ends
+            "select": "sampled",
+            "max_reply_tokens": 2,  # a letter, and the end of the reply
+        },
+        "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_tokens": 32},
+        "loss": {"entropy": 0.02},
+        "cluster": {"device": "cpu"},
+        "sft": {"player": "careless", "num_episodes": 400, "num_steps": 80, "lr": 3e-3},
+        "train": {"num_steps": num_steps, "save_every": num_steps},
+    }
+    # First by imitation: who never says a letter is never paid for one.
+    config = pl.parse_config(settings)
+    taught = pl.RunFolder(folder / "taught")
+    taught.create(config, supervised=True)
+    sft(config, taught, Silent())
+    # Then by reward.
+    settings["train"]["start"] = str(taught.path)
+    config = pl.parse_config(settings)
     found = pl.RunFolder(folder / "run")
     found.create(config)
     train(config, found, Lines())

@@ -1,8 +1,9 @@
 """Self-play from random weights, then a tournament in which everybody meets everybody.
 
 One policy sits in both seats of Kuhn poker and also meets its own past. Afterwards it is rated
-beside its untrained self, a random player and perfect play. Needs the engines
-(scripts/install_cpu.sh); under two minutes on two cores.
+beside its untrained self, a random player and perfect play. A rating counts games, and perfect play
+counts chips: it folds often and loses little each time, so it need not stand first. Needs the
+engines (scripts/install_cpu.sh); under two minutes on two cores.
 """
 
 import tempfile

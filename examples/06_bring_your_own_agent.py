@@ -1,6 +1,6 @@
 """A program that calls OpenAI's client learns as it is: two agents, each with weights of its own.
 
-`talk` is somebody's program. It knows nothing of training: it makes two clients and calls them.
+`talk` is somebody's program. It knows nothing of training: it has two clients and calls them.
 While it learns, the clients are pointed at a gateway on this machine, which records the ids that
 were sampled. Needs the engines and `pip install 'pettingllms[cpu,gateway]' openai`; two minutes
 on two cores, without a network: the model is made on the spot.
@@ -13,43 +13,42 @@ import pettingllms as pl
 from pettingllms.models import make_tiny
 from pettingllms.train import Silent, train
 
+KINDS = {"digit": tuple("01234"), "letter": tuple("abcde")}
 
-async def talk(question: str, guesser: dict, checker: dict) -> tuple[str, str]:
-    """The program, as it was before."""
+
+async def talk(question: str, giver: dict, adder: dict) -> tuple[str, str]:
+    """The program, as it was before: one agent gives an example, the other adds one like it."""
     from openai import AsyncOpenAI
 
-    async with AsyncOpenAI(**guesser) as guesses, AsyncOpenAI(**checker) as checks:
-        asked = [{"role": "user", "content": question}]
-        first = await guesses.chat.completions.create(model="gpt-5-mini", messages=asked)
-        guess = first.choices[0].message.content
-        shown = [{"role": "user", "content": f"{question} {guess} ok?"}]
-        second = await checks.chat.completions.create(model="gpt-5-mini", messages=shown)
-    return guess, second.choices[0].message.content
+    async with AsyncOpenAI(**giver) as gives:
+        adds = gives.with_options(**adder)
+        asked = [{"role": "user", "content": f"a {question}"}]
+        first = await gives.chat.completions.create(model="gpt-5-mini", messages=asked)
+        example = first.choices[0].message.content
+        shown = [{"role": "user", "content": f"{example} and another"}]
+        second = await adds.chat.completions.create(model="gpt-5-mini", messages=shown)
+    return example, second.choices[0].message.content
 
 
-class Guessing(pl.Workflow):
+class Examples(pl.Workflow):
     """What makes it learn: roles, tasks, how it is run, what its result is worth."""
 
-    id = "guessing-v1"
-    roles = ("guesser", "checker")
+    id = "examples-v1"
+    roles = ("giver", "adder")
 
     def tasks(self, split):
-        questions = ("digit", "letter")
-        return [pl.Task(f"{split}-{n}", {"ask": questions[n % 2]}) for n in range(200)]
+        return [pl.Task(f"{split}-{n}", {"kind": list(KINDS)[n % 2]}) for n in range(200)]
 
     async def run(self, task, agents):
-        guess, word = await talk(
-            task.data["ask"], agents.openai("guesser"), agents.openai("checker")
-        )
-        right = guess in set("0123456789" if task.data["ask"] == "digit" else "abcdefgh")
-        return {"right": right, "agreed": word == ("yes" if right else "no")}
+        kind = task.data["kind"]
+        given, added = await talk(kind, agents.openai("giver"), agents.openai("adder"))
+        return {"giver": given in KINDS[kind], "adder": added in KINDS[kind]}
 
     def score(self, task, result):
-        guesser, checker = pl.Scored(float(result["right"])), pl.Scored(float(result["agreed"]))
-        return pl.Rewards(agent={"guesser": guesser, "checker": checker})
+        return pl.Rewards(agent={role: pl.Scored(float(right)) for role, right in result.items()})
 
     def success(self, result, role):
-        return result["right" if role == "guesser" else "agreed"]
+        return result[role]
 
 
 class Lines(Silent):
@@ -59,18 +58,18 @@ class Lines(Silent):
 
 
 def run(folder: Path, num_steps: int = 14) -> pl.RunFolder:
-    words = ["digit letter yes no ok?", "0 1 2 3 4 5 6 7 8 9 a b c d e f g h"]
+    words = ["a digit", "a letter", "and another", " ".join(sum(KINDS.values(), ()))]
     model = make_tiny(
         folder / "model", texts=words, hidden_size=64, vocab_size=280, symbols=True, head_dim=16
     )
     policy = {"kind": "full", "model": str(model), "lr": 4e-3}
     config = pl.parse_config(
         {
-            "env": {"id": f"{__file__}:Guessing"},
+            "env": {"id": f"{__file__}:Examples"},
             "algo": {"type": "dr_mas"},  # each role is compared with itself in plays of one task
-            "policies": {"guesser": policy, "checker": policy},
-            "roles": {"guesser": "guesser", "checker": "checker"},
-            "rollout": {"num_tasks": 4, "num_samples": 12, "max_reply_tokens": 1},
+            "policies": {"giver": policy, "adder": policy},
+            "roles": {"giver": "giver", "adder": "adder"},
+            "rollout": {"num_tasks": 4, "num_samples": 10, "max_reply_tokens": 1},
             "inference": {"engine": "torch", "max_num_seqs": 256, "max_model_tokens": 64},
             "loss": {"entropy": 0.1},
             "cluster": {"device": "cpu"},

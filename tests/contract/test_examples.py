@@ -37,6 +37,12 @@ def test_there_are_six() -> None:
     assert len(LIGHT) == 3
 
 
+def test_every_example_is_on_the_page() -> None:
+    page = (FOLDER.parent / "docs/examples.md").read_text()
+    files = [*FOLDER.glob("*.py"), *FOLDER.glob("*.ipynb")]
+    assert [file.name for file in files if f"(../examples/{file.name})" not in page] == []
+
+
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
 def test_it_runs(path: Path) -> None:
     subprocess.run([sys.executable, path], check=True, timeout=120)
