@@ -24,7 +24,7 @@ from pettingllms.experiments.spec import find_experiment, load_experiment, slug
         (
             "[figure]",
             '[model]\narchitecture = "qwen2_5_vl"\nsymbols = true\n[figure]',
-            "a model that sees has no symbols to choose",
+            "leave out symbols",
         ),
     ],
 )
