@@ -107,11 +107,11 @@ class FakeEngines:
     async def versions(self) -> list[dict[str, int]]:
         return [dict(self.at)]
 
-    async def score(self, policy: str, prompt_ids: Any, response_ids: Any) -> list[Any]:
-        return [logprobs(self.weights[policy], len(response_ids))]
+    async def score(self, policy: str, given: Any) -> list[Any]:
+        return [logprobs(self.weights[policy], len(given.response_ids))]
 
-    async def score_many(self, policy: str, pairs: Any) -> list[Any]:
-        return [logprobs(self.weights[policy], len(reply)) for _, reply in pairs]
+    async def score_many(self, policy: str, given: Any) -> list[Any]:
+        return [logprobs(self.weights[policy], len(one.response_ids)) for one in given]
 
     async def sample(self, request: SampleRequest) -> list[Sample]:
         self.requests.append(request)
@@ -201,5 +201,5 @@ def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team.Team, "_start_processes", start_processes)
         patch.setattr(team, "find_model", Path)
-        patch.setattr(team, "ChatRenderer", lambda model: ByteRenderer())
+        patch.setattr(team, "renderer_of", lambda model: ByteRenderer())
         yield

@@ -19,22 +19,21 @@ from pettingllms.cluster.placement import (
     refuse_what_does_not_fit,
     usable_cores,
 )
-from pettingllms.cluster.publishing import Publisher, make_canary
+from pettingllms.cluster.publishing import Publisher
+from pettingllms.cluster.sight import canary_of, refuse_blind
 from pettingllms.cluster.start import find_device
 from pettingllms.config import RolloutConfig, RunConfig
-from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.envs.workflow import Workflow
-from pettingllms.errors import CheckpointError, ClusterError, ModelError, StaleWeightsError
+from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.stage import Play, Stage
-from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.inference.vision import VisionRenderer, renderer_of
+from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import SCRIPT, Lineup
 from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
@@ -42,16 +41,7 @@ from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
 from pettingllms.rollout import Seat, Worker
-from pettingllms.types import (
-    Episode,
-    LogProbs,
-    Message,
-    Renderer,
-    Sampler,
-    Task,
-    Turn,
-    images_of,
-)
+from pettingllms.types import Episode, LogProbs, Renderer, Sampler, Task, Turn
 
 Files = Mapping[str, bytes]
 NO_LINEUPS: Mapping[str, Lineup] = {}
@@ -101,7 +91,7 @@ class Team:
             models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}
             for group in team._groups:
                 team.critics.refuse_other_ids(group.trained, models[group.name], models)
-        team._refuse_blind(models)
+        refuse_blind(team.env, config.roles, team._groups, models)
         team._start_processes(models, learning, sampling)
         await asyncio.gather(
             *(engines.start() for engines in team._engines.values()),
@@ -387,7 +377,7 @@ class Team:
                 self._publishers[group.name] = Publisher(
                     self._learners[group.name],
                     self._engines[group.name],
-                    self._canary(renderer),
+                    canary_of(renderer, self._first_prompt()),
                     self.config.gap_bound(),
                     whole_model=group.full is not None,
                 )
@@ -414,25 +404,6 @@ class Team:
         self._gateway.check(
             {role: self.seat(self.env, p, None, trained) for role, p in self.config.roles.items()}
         )
-
-    def _canary(self, renderer: ChatRenderer) -> Item:
-        """A model that sees is shown the images, so that its eyes are compared as well."""
-        messages = self._first_prompt()
-        if not isinstance(renderer, VisionRenderer):
-            messages = [Message(m.speaker, m.text) for m in messages]
-            return make_canary(renderer.render(messages))
-        ids = renderer.render(messages)
-        return make_canary(ids, images_of(messages), ids != renderer.eyes.image_id)
-
-    def _refuse_blind(self, models: Mapping[str, Path]) -> None:
-        """Refuse a role that is shown images and played by a model that only reads."""
-        for role in self.env.seeing:
-            for group in self._groups:
-                if self.config.roles[role] in group.policies and not sees(models[group.name]):
-                    raise ModelError(
-                        f"'{self.env.id}' shows images to '{role}', and '{group.model}' of "
-                        f"policies.{self.config.roles[role]} only reads; {ADVICE}"
-                    )
 
     def _first_prompt(self) -> Any:
         if isinstance(self.env, Workflow):
