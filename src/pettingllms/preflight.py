@@ -8,12 +8,13 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pettingllms.config import RunConfig
+from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.doctor import GIB, Finding, check_sandbox, find_gpus, memory
 from pettingllms.envs import make_env_for
@@ -57,6 +58,7 @@ def inspect(config: RunConfig, runs: Path = Path("runs")) -> list[Finding]:
         found += _check_room(config, groups, folders, runs)
     return [
         *found,
+        *_check_eyes(config, folders),
         *_check_tasks(config),
         *_check_start(config),
         *_check_servers(config),
@@ -93,6 +95,20 @@ def _check_folder(config: RunConfig, key: str, folder: Path) -> Iterator[Finding
             f"was made for {room}"
         )
         yield Finding("problem", what, f"set it to {room} or less")
+
+
+def _check_eyes(config: RunConfig, folders: Mapping[str, Path]) -> Iterator[Finding]:
+    env = make_env_for(config.env)
+    seeing = {model for model, folder in folders.items() if sees(folder)}
+    for role in env.seeing:
+        model = getattr(config.policies[config.roles[role]], "model", "")
+        if model in folders and model not in seeing:
+            what = f"policies.{config.roles[role]}.model: '{env.id}' shows images to '{role}', and"
+            yield Finding("problem", f"{what} {folders[model]} only reads", ADVICE)
+    if seeing and config.inference.engine == "vllm" and find_spec("torchvision") is None:
+        what = f"{_key(config, min(seeing))}: vLLM needs torchvision for models that see"
+        advice = 'pip install torchvision (CPU: scripts/vision_cpu.sh), or inference.engine="torch"'
+        yield Finding("problem", what, advice)
 
 
 def _context(folder: Path) -> int | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judges import QUESTION, attacks, count, fruits, labelled_pairs
 
+from judges import QUESTION, attacks, count, fruits, labelled_pairs
 from pettingllms.config import InferenceConfig
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.engine import EngineSpec

@@ -154,3 +154,30 @@ def test_without_a_sandbox_an_environment_that_runs_programs_is_a_problem(
     monkeypatch.setattr(preflight, "standing", lambda: ("", {"bubblewrap": "bwrap is missing"}))
     (found,) = problems(config_of(model, env=env))
     assert found.startswith("env.id: 'code-v1' runs programs")
+
+
+def test_a_model_known_by_its_name_is_looked_at_for_eyes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL")
+    monkeypatch.setattr(preflight, "find_gpus", list)
+    monkeypatch.setattr(
+        preflight, "find_spec", lambda name: None if name == "torchvision" else True
+    )
+    monkeypatch.setenv("PETTINGLLMS_MODELS", str(tmp_path))
+    eyes = {"model_type": "qwen2_5_vl", "vision_config": {}}
+    for name, config in {"tests/reads": {"model_type": "llama"}, "tests/sees": eyes}.items():
+        (write_model(tmp_path / name) / "config.json").write_text(json.dumps(config))
+
+    def found(name: str, engine: str) -> list[str]:
+        policies = {"p": {"kind": "full", "model": name}}
+        inference = {"engine": engine}
+        env = {"id": "visual_relay-v1"}
+        return problems(config_of(tmp_path, policies=policies, inference=inference, env=env))
+
+    (problem,) = found("tests/reads", "torch")
+    assert "policies.p.model: 'visual_relay-v1' shows images to 'looker', and" in problem
+    assert "only reads | take a model that sees" in problem
+    assert found("tests/sees", "torch") == []
+    (problem,) = found("tests/sees", "vllm")
+    assert "policies.p.model: vLLM needs torchvision" in problem

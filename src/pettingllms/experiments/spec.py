@@ -44,9 +44,8 @@ class Model(Section):
     def _either(self) -> Self:
         chosen = {"symbols", "mlp_size", "head_dim"} & self.model_fields_set
         if self.architecture == "qwen2_5_vl" and chosen:
-            raise ValueError(
-                f"a model that sees has none of {', '.join(sorted(chosen))}; leave out"
-            )
+            rest = ", ".join(sorted(chosen))
+            raise ValueError(f"a tiny model that sees has no such choice, so leave out {rest}")
         if self.name and self.model_fields_set != {"name"}:
             rest = ", ".join(sorted(self.model_fields_set - {"name"}))
             raise ValueError(f"'{self.name}' is there already, so leave out {rest}")

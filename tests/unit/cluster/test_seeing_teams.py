@@ -132,8 +132,9 @@ def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: 
             images = images_of(turn.messages)
             assert len(images) == (turn.role == "looker")
             if turn.role == "looker":
-                # two cells and a margin, squared
-                assert eyes.places(turn.prompt_ids, images).sum() == 9
+                assert (
+                    eyes.places(turn.prompt_ids, images).sum() == 9
+                )  # two cells and a margin, squared
                 seen += 1
             assert turn.learner_logprobs is not None
             np.testing.assert_allclose(turn.learner_logprobs, turn.logprobs, atol=1e-4)

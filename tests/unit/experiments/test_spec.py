@@ -21,6 +21,11 @@ from pettingllms.experiments.spec import find_experiment, load_experiment, slug
         ("at_least = 0.5", "", "give at_least or at_most"),
         ("seeds = [1, 2, 3]", "seeds = []", "seeds"),
         ("[figure]", '[model]\nname = "m"\nnum_layers = 2\n[figure]', "leave out num_layers"),
+        (
+            "[figure]",
+            '[model]\narchitecture = "qwen2_5_vl"\nsymbols = true\n[figure]',
+            "leave out symbols",
+        ),
     ],
 )
 def test_a_typo_is_refused_with_the_nearest_name(tmp_path, old, new, expected) -> None:

@@ -11,9 +11,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
 
-from pettingllms.config import InferenceConfig
+from pettingllms.config import InferenceConfig, parse_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
+from pettingllms.export import export
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.inference.torch_engine import TorchEngine
 from pettingllms.inference.vision import VisionRenderer
@@ -137,3 +138,23 @@ def test_a_model_that_only_reads_has_no_eyes_to_adapt(tmp_path: Path) -> None:
     reader = make_tiny(tmp_path / "reader", texts=["one two three"])
     with pytest.raises(LearnerError, match="vision of .* only reads; leave `parts` out"):
         learner_of(reader, LoraPolicy(model="reader", parts=["vision"]))
+
+
+def test_a_trained_model_is_exported_with_its_eyes(
+    folder: Path, items: list[Item], tmp_path: Path
+) -> None:
+    policy = FullPolicy(model=str(folder), lr=1e-3)
+    learner = learner_of(folder, policy)
+    train(learner, items)
+    config = parse_config(
+        {
+            "env": {"id": "visual_relay-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": policy.model_dump()},
+        }
+    )
+    export(config, {"p": learner.files("p")[0]}, "p", tmp_path / "out")
+    again = learner_of(tmp_path / "out", policy)
+    assert not changed(weights(learner), weights(again))
+    for one, other in zip(*(some.logprobs("p", items) for some in (learner, again)), strict=True):
+        np.testing.assert_array_equal(one, other)
