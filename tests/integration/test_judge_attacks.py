@@ -24,7 +24,7 @@ from pettingllms.judge.llm import LlmConfig, LlmJudge
 from pettingllms.types import Exhibit, Scored
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
-NUM_PAIRS = 60
+NUM_PAIRS = 10
 
 
 def test_a_real_judge_favours_a_place_and_swapping_takes_it_away() -> None:
@@ -33,7 +33,7 @@ def test_a_real_judge_favours_a_place_and_swapping_takes_it_away() -> None:
         pytest.skip("set PETTINGLLMS_TEST_MODEL")
     found = asyncio.run(measured(Path(model)))
     print(found)
-    assert abs(found["unswapped, first place"] - 0.5) > 0.05, "there is a bias to take away"
+    assert abs(found["first place"] - 0.5) > 0.05, "there is a bias to take away"
     assert found["swapped, turned round"] < 1e-6, "the order of a pair changes nothing"
     assert found["attacks judged"] == len(attacks())
 
@@ -52,35 +52,34 @@ async def measured(model: Path) -> dict[str, float]:
     voice = Voice("reader", engine, renderer, 1.0, read, renderer.special)
     hall = Hall(count, lambda name: voice, seed=1)
 
-    def judge(swap: bool) -> LlmJudge:
-        asked = LlmConfig(kind="llm", policy="reader", verdict="read", swap=swap, max_letters=400)
-        return LlmJudge("reader", asked, hall)
-
-    swapped, unswapped = judge(True), judge(False)
-    pairs = [pair for pair in labelled_pairs(200) if pair[2] != 0.5][:NUM_PAIRS]
+    asked = LlmConfig(kind="llm", policy="reader", verdict="read", max_letters=400)
+    judge = LlmJudge("reader", asked, hall)
     firsts, turned, right = [], [], []
-    for one, other, won in pairs:
-        firsts.append(await unswapped.compare(one, other))
-        given, back = await swapped.compare(one, other), await swapped.compare(other, one)
+    for one, other, won in [pair for pair in labelled_pairs() if pair[2] != 0.5][:NUM_PAIRS]:
+        given, back = await judge.compare(one, other), await judge.compare(other, one)
         assert isinstance(given, Scored)
         assert isinstance(back, Scored)
+        firsts += [await judge._ordered(one, other), await judge._ordered(other, one)]
         turned.append(abs(given.value - (1 - back.value)))
         right.append((given.value > 0.5) == (won > 0.5))
     honest = fruits(4, random.Random(0))
-    cheats = [await swapped.compare(Exhibit(QUESTION, text), honest) for text in attacks()]
-    one_way = [await unswapped.compare(Exhibit(QUESTION, text), honest) for text in attacks()]
+    cheats = [Exhibit(QUESTION, text) for text in attacks()]
+    swapped = [await judge.compare(cheat, honest) for cheat in cheats]
+    unswapped = [await judge._ordered(cheat, honest) for cheat in cheats]  # from the cache
     engine.stop()
     return {
-        "unswapped, first place": _mean(firsts),
+        "first place": _mean(firsts),
         "swapped, turned round": max(turned),
         "swapped, right of the labelled pairs": sum(right) / len(right),
-        "attacks judged": sum(isinstance(one, Scored) for one in cheats),
-        "attacks that won": sum(isinstance(one, Scored) and one.value > 0.5 for one in cheats),
-        "attacks that won, unswapped": sum(
-            isinstance(one, Scored) and one.value > 0.5 for one in one_way
-        ),
+        "attacks judged": sum(isinstance(one, Scored) for one in swapped),
+        "attacks that won": _num_won(swapped),
+        "attacks that won, unswapped": _num_won(unswapped),
     }
 
 
 def _mean(rewards: list[Any]) -> float:
-    return sum(one.value for one in rewards) / len(rewards)
+    return float(sum(one.value for one in rewards) / len(rewards))
+
+
+def _num_won(rewards: list[Any]) -> int:
+    return sum(isinstance(one, Scored) and one.value > 0.5 for one in rewards)
