@@ -68,18 +68,14 @@ def generate(
     eyes: Eyes | None = None,
 ) -> list[list[tuple[Ids, LogProbs, Finish]]]:
     """For each request its replies, with log-probs at its temperature."""
-    prompts: dict[tuple[bytes, ...], Prompt] = {}
-    places: dict[tuple[bytes, ...], int] = {}
+    prompts, places = _distinct([Prompt(r.prompt_ids, r.images) for r in requests])
     replies: list[list[Reply]] = []
-    for request in requests:
-        asked = Prompt(request.prompt_ids, request.images)
-        prompts.setdefault(asked.key, asked)
-        prompt = places.setdefault(asked.key, len(places))
+    for request, place in zip(requests, places, strict=True):
         shape = (request.num_samples, request.max_tokens)
         chances = np.random.default_rng(request.seed).random(shape)
-        replies.append([Reply(prompt, row, request.temperature, [], []) for row in chances])
+        replies.append([Reply(place, row, request.temperature, [], []) for row in chances])
     under_way = [reply for some in replies for reply in some]
-    batch = Batch(lm, eyes, list(prompts.values()), under_way)
+    batch = Batch(lm, eyes, prompts, under_way)
     while under_way:
         under_way = batch.step(frozenset(stop_ids))
     return [[_result(reply) for reply in some] for some in replies]
@@ -94,12 +90,9 @@ class Batch:
         self._lm = lm
         self._replies = replies
         self._cache: Any = DynamicCache(config=lm.config)
-        if any(prompt.images for prompt in prompts):
-            hidden_UH, mask_UL, next_U = read_seen(lm, eyes, prompts, self._cache)
-        else:
-            hidden_UH, mask_UL, next_U = self._read([prompt.ids for prompt in prompts])
+        hidden_UH, mask_UL, next_U = _read(lm, eyes, prompts, self._cache)
         of_N = torch.tensor([reply.prompt for reply in replies])
-        self._logits_NV, self._mask_NL = self._logits(hidden_UH)[of_N], mask_UL[of_N]
+        self._logits_NV, self._mask_NL = _logits(lm, hidden_UH)[of_N], mask_UL[of_N]
         self._cache.batch_select_indices(of_N)
         self._at_N = next_U[of_N]
 
@@ -118,8 +111,10 @@ class Batch:
         if self._replies:
             one_N1 = torch.ones((len(going), 1), dtype=torch.long)
             self._mask_NL = torch.cat([self._mask_NL, one_N1], dim=1)
-            hidden_N1H = self._forward(chosen_N[:, None], self._mask_NL, self._at_N[:, None])
-            self._logits_NV = self._logits(hidden_N1H[:, 0])
+            hidden_N1H = _forward(
+                self._lm, self._cache, chosen_N[:, None], self._mask_NL, self._at_N[:, None]
+            )
+            self._logits_NV = _logits(self._lm, hidden_N1H[:, 0])
             self._at_N = self._at_N + 1
         return self._replies
 
@@ -147,44 +142,6 @@ class Batch:
                 reply.finish = "stop"
         return chosen_N
 
-    def _read(self, prompts: Sequence[Ids]) -> tuple[Tensor, Tensor, Tensor]:
-        """Fill the cache; what the model has in mind after each prompt, which places of the cache
-        count, and the position of what comes next.
-
-        Prompts are padded on the right: the holes that this leaves are masked, and positions are
-        given, so a hole is never seen.
-        """
-        shared = _shared_length(prompts)
-        if shared:
-            head_1L = torch.from_numpy(prompts[0][:shared].astype(np.int64))[None]
-            self._forward(head_1L, torch.ones_like(head_1L), torch.arange(shared)[None])
-            self._cache.batch_repeat_interleave(len(prompts))
-        longest = max(len(prompt) for prompt in prompts) - shared
-        ids_UL = torch.zeros((len(prompts), longest), dtype=torch.long)
-        mask_UL = torch.ones((len(prompts), shared + longest), dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids_UL[row, : len(prompt) - shared] = torch.from_numpy(prompt[shared:].astype(np.int64))
-            mask_UL[row, len(prompt) :] = 0
-        at_UL = torch.arange(shared, shared + longest).expand(len(prompts), -1)
-        hidden_ULH = self._forward(ids_UL, mask_UL, at_UL)
-        next_U = torch.tensor([len(prompt) for prompt in prompts])
-        return hidden_ULH[torch.arange(len(prompts)), next_U - shared - 1], mask_UL, next_U
-
-    def _forward(self, ids_NL: Tensor, mask_NL: Tensor, at_NL: Tensor) -> Tensor:
-        output = self._lm.get_decoder()(
-            input_ids=ids_NL,
-            attention_mask=mask_NL,
-            position_ids=at_NL,
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        hidden: Tensor = output.last_hidden_state
-        return hidden
-
-    def _logits(self, hidden_NH: Tensor) -> Tensor:
-        logits: Tensor = self._lm.get_output_embeddings()(hidden_NH)
-        return logits
-
 
 @torch.inference_mode()
 def logprobs_of(lm: Any, given: Sequence[Given], eyes: Eyes | None = None) -> list[LogProbs]:
@@ -192,41 +149,81 @@ def logprobs_of(lm: Any, given: Sequence[Given], eyes: Eyes | None = None) -> li
 
     They are padded on the right, where no token of a causal model looks.
     """
-    if any(one.images for one in given):
-        return [_logprobs_seen(lm, one, eyes) for one in given]
-    longest = max(len(one.prompt_ids) + len(one.response_ids) for one in given)
-    ids_NL = torch.zeros((len(given), longest), dtype=torch.long)
+    prompts, places = _distinct([Prompt(one.prompt_ids, one.images) for one in given])
+    cache = DynamicCache(config=lm.config)
+    hidden_UH, mask_UL, next_U = _read(lm, eyes, prompts, cache)
+    of_N = torch.tensor(places)
+    hidden_NTH = hidden_UH[of_N][:, None]
+    longest = max(len(one.response_ids) for one in given)
+    ids_NT = torch.zeros((len(given), longest), dtype=torch.long)
     for row, one in enumerate(given):
-        ids = torch.from_numpy(np.concatenate(one[:2]).astype(np.int64))
-        ids_NL[row, : len(ids)] = ids
-    hidden_NLH = lm.get_decoder()(input_ids=ids_NL, use_cache=False).last_hidden_state
+        ids_NT[row, : len(one.response_ids)] = torch.from_numpy(one.response_ids.astype(np.int64))
+    if longest > 1:
+        behind_NT = ids_NT[:, :-1]
+        cache.batch_select_indices(of_N)
+        mask_NL = torch.cat([mask_UL[of_N], torch.ones_like(behind_NT)], dim=1)
+        at_NT = next_U[of_N][:, None] + torch.arange(behind_NT.shape[1])
+        later_NTH = _forward(lm, cache, behind_NT, mask_NL, at_NT)
+        hidden_NTH = torch.cat([hidden_NTH, later_NTH], dim=1)
     found: list[LogProbs] = []
     for row, one in enumerate(given):
-        start, end = len(one.prompt_ids), len(one.prompt_ids) + len(one.response_ids)
-        logits_TV = lm.get_output_embeddings()(hidden_NLH[row, start - 1 : end - 1])
-        logp_TV = torch.log_softmax(logits_TV.float(), dim=-1)
-        found.append(logp_TV.gather(1, ids_NL[row, start:end, None])[:, 0].numpy())
+        end = len(one.response_ids)
+        logp_TV = torch.log_softmax(_logits(lm, hidden_NTH[row, :end]).float(), dim=-1)
+        found.append(logp_TV.gather(1, ids_NT[row, :end, None])[:, 0].numpy())
     return found
 
 
-def _logprobs_seen(lm: Any, given: Given, eyes: Eyes | None) -> LogProbs:
-    """The same for a prompt that may show images: it is read first, and the reply behind it."""
-    if not given.images:
-        return logprobs_of(lm, [given])[0]
-    cache = DynamicCache(config=lm.config)
-    prompt = Prompt(given.prompt_ids, given.images)
-    hidden_1H, _, next_1 = read_seen(lm, eyes, [prompt], cache)
-    ids_T = torch.from_numpy(given.response_ids.astype(np.int64))
-    hidden_TH = hidden_1H
-    if len(ids_T) > 1:
-        at_1T = next_1[:, None] + torch.arange(len(ids_T) - 1)
-        later = lm.get_decoder()(
-            input_ids=ids_T[None, :-1], position_ids=at_1T, past_key_values=cache, use_cache=True
-        )
-        hidden_TH = torch.cat([hidden_1H, later.last_hidden_state[0]])
-    logp_TV = torch.log_softmax(lm.get_output_embeddings()(hidden_TH).float(), dim=-1)
-    found: LogProbs = logp_TV.gather(1, ids_T[:, None])[:, 0].numpy()
-    return found
+def _distinct(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[int]]:
+    """Each prompt once, and for each that was given which of them it is."""
+    distinct = {prompt.key: prompt for prompt in prompts}
+    places = {key: place for place, key in enumerate(distinct)}
+    return [*distinct.values()], [places[prompt.key] for prompt in prompts]
+
+
+def _read(
+    lm: Any, eyes: Eyes | None, prompts: Sequence[Prompt], cache: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Fill the cache; what the model has in mind after each prompt, which places of the cache
+    count, and the position of what comes next.
+
+    Prompts are padded on the right: the holes that this leaves are masked, and positions are
+    given, so a hole is never seen.
+    """
+    if any(prompt.images for prompt in prompts):
+        return read_seen(lm, eyes, prompts, cache)
+    rows = [prompt.ids for prompt in prompts]
+    shared = _shared_length(rows)
+    if shared:
+        head_1L = torch.from_numpy(rows[0][:shared].astype(np.int64))[None]
+        _forward(lm, cache, head_1L, torch.ones_like(head_1L), torch.arange(shared)[None])
+        cache.batch_repeat_interleave(len(rows))
+    longest = max(map(len, rows)) - shared
+    ids_UL = torch.zeros((len(rows), longest), dtype=torch.long)
+    mask_UL = torch.ones((len(rows), shared + longest), dtype=torch.long)
+    for at, ids in enumerate(rows):
+        ids_UL[at, : len(ids) - shared] = torch.from_numpy(ids[shared:].astype(np.int64))
+        mask_UL[at, len(ids) :] = 0
+    at_UL = torch.arange(shared, shared + longest).expand(len(rows), -1)
+    hidden_ULH = _forward(lm, cache, ids_UL, mask_UL, at_UL)
+    next_U = torch.tensor([len(ids) for ids in rows])
+    return hidden_ULH[torch.arange(len(rows)), next_U - shared - 1], mask_UL, next_U
+
+
+def _forward(lm: Any, cache: Any, ids_NL: Tensor, mask_NL: Tensor, at_NL: Tensor) -> Tensor:
+    output = lm.get_decoder()(
+        input_ids=ids_NL,
+        attention_mask=mask_NL,
+        position_ids=at_NL,
+        past_key_values=cache,
+        use_cache=True,
+    )
+    hidden: Tensor = output.last_hidden_state
+    return hidden
+
+
+def _logits(lm: Any, hidden_NH: Tensor) -> Tensor:
+    logits: Tensor = lm.get_output_embeddings()(hidden_NH)
+    return logits
 
 
 def _shared_length(prompts: Sequence[Ids]) -> int:

@@ -40,8 +40,8 @@ def test_quick_has_a_folder_of_its_own_and_an_exit_code(machine: FakeMachine, mo
     assert "0.000 is below the floor of 0.5" in text
 
 
-def test_table_and_figure_are_copied_for_the_documents(machine: FakeMachine) -> None:
+def test_table_figure_and_slides_are_copied_for_the_documents(machine: FakeMachine) -> None:
     run(str(Path("experiments/relays").resolve()), "--seed", "1", "--docs")
     names = {path.name for path in Path("docs/results/relays").iterdir()}
-    assert names == {"figure.png", "table.md"}
+    assert names == {"figure.png", "slides.pdf", "table.md"}
     assert Path("docs/results/relays/figure.png").read_bytes().startswith(b"\x89PNG")

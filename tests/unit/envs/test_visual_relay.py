@@ -1,4 +1,5 @@
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,13 +87,15 @@ def test_no_board_is_in_both_splits() -> None:
     assert not train & test
 
 
-def test_only_the_looker_must_see() -> None:
-    model, script = {"kind": "full", "model": "m"}, {"kind": "scripted", "player": "honest"}
+def test_only_the_looker_must_see(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    model = {"kind": "full", "model": str(tmp_path)}
+    script = {"kind": "scripted", "player": "honest"}
     base = {
         "env": {"id": "visual_relay-v1"},
         "algo": {"type": "grpo"},
         "policies": {"p": model, "s": script},
     }
     parse_config({**base, "roles": {"looker": "s", "mover": "p"}})
-    with pytest.raises(ConfigError, match="shows images to 'looker'.*text alone"):
+    with pytest.raises(ConfigError, match="shows images to 'looker'.*only reads"):
         parse_config({**base, "roles": {"looker": "p", "mover": "s"}})
