@@ -298,7 +298,7 @@ FORGING = {
     "every signal to the one that reports": Case(
         SIGNALS.format(pid="1"), code_is(7),
         "import os, subprocess, sys\n"
-        "one = subprocess.Popen(['sleep', '30'])\nos.kill(one.pid, 1); print(one.wait())",
+        "one = subprocess.Popen(['sleep', '30'])\nos.kill(one.pid, 15); print(one.wait())",
         says("-1"),
     ),
     "every signal to its parent": Case(
