@@ -299,7 +299,7 @@ FORGING = {
         SIGNALS.format(pid="1"), code_is(7),
         "import os, subprocess, sys\n"
         "one = subprocess.Popen(['sleep', '30'])\nos.kill(one.pid, 15); print(one.wait())",
-        says("-1"),
+        says("-15"),
     ),
     "every signal to its parent": Case(
         SIGNALS.format(pid="os.getppid()"), code_is(7),
