@@ -226,7 +226,8 @@ class Session:
                 return template.ids(call.text), None
             return chats.prompt(call, schema)
         except SamplerError as error:
-            raise CallError(400, str(error), "messages") from error
+            param = "messages" if call.text is None else "prompt"
+            raise CallError(400, str(error), param) from error
 
     def _view(self, call: Call) -> tuple[Message, ...]:
         """What a record shows of the prompt; its ids are the truth. An image that is sent with

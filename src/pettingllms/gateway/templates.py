@@ -23,7 +23,6 @@ from pettingllms.gateway.calls import (
     images_in,
 )
 from pettingllms.gateway.texts import folded, with_schema
-from pettingllms.images import check_image
 from pettingllms.types import Ids, Image, Message
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
@@ -142,7 +141,6 @@ class Template:
     def look(self, images: Sequence[Image]) -> None:
         """Make ready what is seen of images, which takes its time; ImageError if nobody can."""
         for image in images:
-            check_image(image)
             self._seen.eyes.num_tokens(image)
 
     def _ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:

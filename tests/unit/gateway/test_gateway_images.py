@@ -299,7 +299,7 @@ def test_the_vendors_clients_show_images(folder: Path, renderer: VisionRenderer)
         assert gone_on[2] == (RED.digest, WIDE.digest, BLUE.digest)
 
 
-def test_a_tool_gives_an_image(folder: Path) -> None:
+def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
     pytest.importorskip("anthropic")
     source = {"type": "base64", "media_type": "image/png", "data": coded(WIDE)}
     result = {
@@ -324,6 +324,11 @@ def test_a_tool_gives_an_image(folder: Path) -> None:
     assert seen[0][2] == (WIDE.digest,)
     last = episode.turns[0].messages[-1]
     assert last.content == "<tool_response>\nit: \n</tool_response>"
+    narrow = renderer.eyes.narrowed(episode.turns[0].prompt_ids, (WIDE,))
+    sign = "<|vision_start|><|image_pad|><|vision_end|>"
+    end = f"<tool_response>\nit: {sign}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    text = renderer.text_ids(end).tolist()
+    assert narrow[-len(text) :] == text
 
 
 @pytest.mark.parametrize(
