@@ -15,9 +15,9 @@ from pettingllms.gateway.calls import (
     Reply,
     ToolSpec,
 )
+from pettingllms.gateway.contents import Content, ContentPart, read_content, read_text
 from pettingllms.gateway.dialects import (
     Body,
-    Content,
     Dialect,
     NumTokens,
     Temperature,
@@ -26,15 +26,12 @@ from pettingllms.gateway.dialects import (
     pieces,
     refuse_narrowing,
     schema_text,
-    text_of,
 )
 
 
-class Block(Body):
-    """A part of a message: text, a call of a tool, or what it gave."""
+class Block(ContentPart):
+    """A part of a message: text, an image, a call of a tool, or what it gave."""
 
-    type: str
-    text: str | None = None
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] | None = None
@@ -99,7 +96,7 @@ def read(body: MessagesRequest, headers: Mapping[str, str]) -> Call:
     refuse_narrowing(body)
     if body.messages[-1].role == "assistant":
         raise CallError(400, "the beginning of a reply cannot be given", "messages")
-    scene = [ChatMessage("system", text_of(body.system, "system"))] if body.system else []
+    scene = [ChatMessage("system", read_text(body.system, "system"))] if body.system else []
     said = [part for message in body.messages for part in _messages(message)]
     choice = body.tool_choice or ToolChoice()
     if choice.type == "tool" and choice.name is None:
@@ -186,26 +183,23 @@ def _messages(body: MessageBody) -> Iterator[ChatMessage]:
     if isinstance(body.content, str):
         yield ChatMessage(body.role, body.content)
         return
-    text, calls = "", []
+    own, calls = [], []
     for block in body.content:
         match block.type:
-            case "text":
-                text += block.text or ""
             case "tool_use":
                 if block.id is None or block.name is None:
                     raise CallError(400, "a tool_use needs an id and a name", "messages")
                 calls.append(CalledTool(block.id, block.name, json.dumps(block.input or {})))
             case "tool_result":
-                given = text_of(block.content)
-                yield ChatMessage("tool", given, answers=block.tool_use_id or "")
+                given, seen = read_content(block.content)
+                yield ChatMessage("tool", given, answers=block.tool_use_id or "", images=seen)
             case "thinking" | "redacted_thinking":
                 pass
-            case other:
-                raise CallError(
-                    400, f"a part of a message is '{other[:40]}'; this model reads text", "messages"
-                )
-    if text or calls or all(block.type != "tool_result" for block in body.content):
-        yield ChatMessage(body.role, text, tuple(calls))
+            case _:
+                own.append(block)
+    text, images = read_content(own)
+    if text or images or calls or all(block.type != "tool_result" for block in body.content):
+        yield ChatMessage(body.role, text, tuple(calls), images=images)
 
 
 MESSAGES = Dialect("/messages", MessagesRequest, read, write, stream, error)

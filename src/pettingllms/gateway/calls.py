@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pettingllms.types import Ids, Turn
+from pettingllms.types import Ids, Image, Turn
 
 Speaker = Literal["system", "user", "assistant", "tool"]
 MAX_REPLIES = 16
@@ -40,6 +40,14 @@ class CalledTool:
             return self.arguments
 
 
+class Placed(NamedTuple):
+    """An image in a message's text."""
+
+    at: int
+    """Letters of the text that stand before it."""
+    image: Image
+
+
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message of a chat, as programs send them."""
@@ -52,10 +60,12 @@ class ChatMessage:
     """Id of the call that this tool message answers."""
     name: str = ""
     """The tool that it comes from, where the program says so."""
+    images: tuple[Placed, ...] = ()
+    """In the order in which they stand in the text."""
 
     def as_json(self) -> dict[str, Any]:
         """The message as chat templates read it: arguments are an object there."""
-        found: dict[str, Any] = {"role": self.speaker, "content": self.content}
+        found: dict[str, Any] = {"role": self.speaker, "content": self._parts()}
         if self.calls:
             found["tool_calls"] = [
                 {
@@ -74,8 +84,20 @@ class ChatMessage:
     def key(self) -> str:
         """What makes two messages the same, however a program's library spaced its JSON."""
         calls = [[call.id, call.name, call.values] for call in self.calls]
-        parts = [self.speaker, self.content, calls, self.answers]
+        images = [[at, image.digest] for at, image in self.images]
+        parts = [self.speaker, self.content, calls, self.answers, images]
         return json.dumps(parts, sort_keys=True)
+
+    def _parts(self) -> str | list[dict[str, str]]:
+        """Text alone as it is; else texts and the places of images, one behind the other."""
+        if not self.images:
+            return self.content
+        parts, start = [], 0
+        for at, _ in self.images:
+            parts += [{"type": "text", "text": self.content[start:at]}, {"type": "image"}]
+            start = at
+        parts.append({"type": "text", "text": self.content[start:]})
+        return [part for part in parts if part.get("text") != ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +138,16 @@ class Call:
     num_replies: int = 1
     headers: Mapping[str, str]
     """Of the request, in small letters, without those that hold keys."""
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """All that its messages show, in their order."""
+        return images_in(self.messages)
+
+
+def images_in(messages: Sequence[ChatMessage]) -> tuple[Image, ...]:
+    """The images of a chat, in the order in which they are seen."""
+    return tuple(placed.image for message in messages for placed in message.images)
 
 
 @dataclass(frozen=True, slots=True)

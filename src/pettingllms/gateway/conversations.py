@@ -52,6 +52,8 @@ class Conversations:
     def add(self, call: Call, schema: str | None, reply: Reply, number: int) -> None:
         """Let later chats go on from a reply that the program is given whole."""
         turn = reply.turn
+        if not self._template.can_go_on(turn.response_ids):
+            return
         key = digest(call, [*call.messages, reply.as_message()], schema)
         ids = np.concatenate([turn.prompt_ids, turn.response_ids])
         self._spoken[key] = Spoken(number, ids, turn.finish == "stop")

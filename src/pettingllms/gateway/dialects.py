@@ -1,4 +1,4 @@
-"""What all dialects share: the fields that change sampling, parts of messages, streamed events.
+"""What all dialects share: the fields that change sampling, streamed events.
 
 A dialect turns the JSON of its requests into a call, and replies into its JSON. Keys that a request
 has and nobody here reads are passed over, as other servers do. Those that change the distribution a
@@ -40,20 +40,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
 
-class TextPart(Body):
-    """A part of a message's content; only text is read."""
-
-    type: str
-    text: str | None = None
-
-
 class JsonSchema(Body):
     """The form that a reply should have."""
 
     json_schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-
-
-Content = str | list[TextPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +71,6 @@ def refuse_narrowing(body: Body) -> None:
                 "log-probs; leave it out",
                 name,
             )
-
-
-def text_of(content: Content | None, param: str = "messages") -> str:
-    """The text of a message."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    for part in content:
-        if part.text is None or "text" not in part.type:
-            raise CallError(
-                400, f"a part of the content is '{part.type[:40]}'; this model reads text", param
-            )
-    return "".join(part.text or "" for part in content)
 
 
 def num_replies(n: int | None) -> int:

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from pettingllms.gateway.calls import Answered, Call, CalledTool, CallError, ChatMessage, Reply
 from pettingllms.gateway.calls import ToolSpec as Offered
+from pettingllms.gateway.contents import Content, read_content
 from pettingllms.gateway.dialects import (
     Body,
-    Content,
     Dialect,
     JsonSchema,
     NumTokens,
@@ -22,7 +22,6 @@ from pettingllms.gateway.dialects import (
     pieces,
     refuse_narrowing,
     schema_text,
-    text_of,
 )
 
 
@@ -217,7 +216,8 @@ def _message(body: ChatMessageBody) -> ChatMessage:
     )
     answers = body.tool_call_id or "" if speaker == "tool" else ""
     name = body.name or "" if speaker == "tool" else ""
-    return ChatMessage(speaker, text_of(body.content), calls, answers, name)
+    text, images = read_content(body.content)
+    return ChatMessage(speaker, text, calls, answers, name, images)
 
 
 def _must_call(choice: str | NamedTool | None) -> str | None:

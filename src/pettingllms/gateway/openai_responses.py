@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -15,9 +16,9 @@ from pettingllms.gateway.calls import (
     Reply,
     ToolSpec,
 )
+from pettingllms.gateway.contents import Content, read_content
 from pettingllms.gateway.dialects import (
     Body,
-    Content,
     Dialect,
     NumTokens,
     Temperature,
@@ -26,7 +27,6 @@ from pettingllms.gateway.dialects import (
     pieces,
     refuse_narrowing,
     schema_text,
-    text_of,
 )
 
 
@@ -211,7 +211,7 @@ def _messages(given: str | list[Item]) -> Iterator[ChatMessage]:
             continue
         message = _message(item)
         if message.calls and said is not None:
-            said = ChatMessage("assistant", said.content, said.calls + message.calls)
+            said = replace(said, calls=said.calls + message.calls)
             continue
         if said is not None:
             yield said
@@ -229,13 +229,15 @@ def _message(item: Item) -> ChatMessage:
         called = CalledTool(item.call_id, item.name, item.arguments or "{}")
         return ChatMessage("assistant", calls=(called,))
     if item.type == "function_call_output":
-        return ChatMessage("tool", text_of(item.output, "input"), answers=item.call_id or "")
+        given, seen = read_content(item.output, "input")
+        return ChatMessage("tool", given, answers=item.call_id or "", images=seen)
     if item.type != "message" or item.role is None:
         raise CallError(
             400, f"the input has an item '{item.type[:40]}', which is not read", "input"
         )
     speaker = "system" if item.role == "developer" else item.role
-    return ChatMessage(speaker, text_of(item.content, "input"))
+    text, images = read_content(item.content, "input")
+    return ChatMessage(speaker, text, images=images)
 
 
 def _tool(tool: FunctionTool) -> ToolSpec:

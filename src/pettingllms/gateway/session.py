@@ -5,15 +5,17 @@ what the episode was paid for. A call is counted when it comes in and when it is
 episode in which the two differ fails.
 """
 
+import asyncio
 import bisect
 import hashlib
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pettingllms.errors import ClusterError, SamplerError
+from pettingllms.config.eyes import ADVICE
+from pettingllms.errors import ClusterError, ImageError, SamplerError
 from pettingllms.gateway.calls import Answered, Call, CallError, Reply
 from pettingllms.gateway.conversations import Conversations
 from pettingllms.gateway.roles import RoleMap
@@ -21,7 +23,18 @@ from pettingllms.gateway.templates import Template, as_messages
 from pettingllms.gateway.texts import call_schema, calls_of, whole_letters
 from pettingllms.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Episode, Failed, Ids, Message, Reward, Rewards, Step, Turn, total
+from pettingllms.types import (
+    Episode,
+    Failed,
+    Ids,
+    Image,
+    Message,
+    Reward,
+    Rewards,
+    Step,
+    Turn,
+    total,
+)
 
 Watch = Callable[[Call, Answered, int, int], None]
 """Takes a call, its replies, and when it began and ended, in nanoseconds."""
@@ -79,13 +92,20 @@ class Session:
     _numbers: dict[str, int] = field(default_factory=dict)
     """Turns by the own part of their reply's id."""
     _delivered: set[int] = field(default_factory=set)
+    _seen: dict[Image, Image] = field(default_factory=dict)
+    """The images that were shown."""
     _paid: dict[int, list[Rewards]] = field(default_factory=dict)
     """What was posted, by the turn that it came after."""
 
     async def answer(self, call: Call, bound: str | None) -> Answered:
         """Reply to a call, and record it."""
-        asked = self._understood(call, bound)
         self.num_served += 1
+        try:
+            await self._look(call, bound)
+            asked = self._understood(call, bound)
+        except CallError:
+            self.num_served -= 1
+            raise
         start = time.time_ns()
         try:
             turns = await ask(self.seats[asked.role], asked.question)
@@ -146,6 +166,24 @@ class Session:
             lost = "rewards were posted for a reply that the program never had whole"
             episode.failure = Failed(lost, "environment")
 
+    async def _look(self, call: Call, bound: str | None) -> None:
+        """Refuse images that the role cannot be shown. Other calls do not wait for them."""
+        if not (images := call.images):
+            return
+        role = self.roles.of(call, bound)
+        template = self.templates[role]
+        if template.blindness:
+            raise CallError(
+                400,
+                f"the role '{role}' was sent an image, and its policy '{self.seats[role].policy}' "
+                f"{template.blindness}; {ADVICE}, or send it no image",
+                "messages",
+            )
+        try:
+            await asyncio.to_thread(template.look, images)
+        except ImageError as error:
+            raise CallError(400, str(error), "messages") from error
+
     def _understood(self, call: Call, bound: str | None) -> Asked:
         role = self.roles.of(call, bound)
         seat, limits = self.seats[role], self.limits
@@ -163,10 +201,10 @@ class Session:
         own = None if call.seed is None or seat.trained else call.seed
         question = Question(
             role=role,
-            messages=_view(call),
+            messages=self._view(call),
             state=None,
             task_id=self.episode.task.id,
-            seed=self._seed(role, prompt_ids) if own is None else own,
+            seed=self._seed(role, prompt_ids, call.images) if own is None else own,
             num_samples=call.num_replies,
             max_tokens=min(
                 call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens, left
@@ -182,17 +220,29 @@ class Session:
         template = self.templates[role]
         if call.prompt_ids is not None:
             return call.prompt_ids, None
-        if call.text is not None:
-            return template.ids(call.text), None
         chats = self._chats.setdefault(role, Conversations(template))
         try:
+            if call.text is not None:
+                return template.ids(call.text), None
             return chats.prompt(call, schema)
         except SamplerError as error:
-            raise CallError(400, str(error), "messages") from error
+            param = "messages" if call.text is None else "prompt"
+            raise CallError(400, str(error), param) from error
 
-    def _seed(self, role: str, prompt_ids: Ids) -> int:
+    def _view(self, call: Call) -> tuple[Message, ...]:
+        """What a record shows of the prompt; its ids are the truth. An image that is sent with
+        every call is held once."""
+        if call.text is not None:
+            return (Message("user", call.text),)
+        return tuple(
+            replace(message, parts=tuple(self._seen.setdefault(i, i) for i in message.images))
+            for message in as_messages(call.messages)
+        )
+
+    def _seed(self, role: str, prompt_ids: Ids, images: Sequence[Image]) -> int:
         """A seed that follows from what is asked, and from how often it was, never from when."""
-        key = hashlib.sha256(role.encode() + b"\0" + prompt_ids.tobytes()).digest()
+        seen = "".join(image.digest for image in images).encode()
+        key = hashlib.sha256(role.encode() + b"\0" + prompt_ids.tobytes() + seen).digest()
         self._same[key] = self._same.get(key, -1) + 1
         return derive_seed(self.seed, "call", key.hex(), self._same[key])
 
@@ -260,10 +310,3 @@ def merged(paid: Sequence[Rewards]) -> Rewards:
     return Rewards(
         of([p.process for p in paid]), of([p.agent for p in paid]), total(p.team for p in paid)
     )
-
-
-def _view(call: Call) -> tuple[Message, ...]:
-    """What a record shows of the prompt; its ids are the truth."""
-    if call.text is not None:
-        return (Message("user", call.text),)
-    return as_messages(call.messages)

@@ -14,14 +14,23 @@ from typing import Any, Protocol
 import numpy as np
 
 from pettingllms.errors import SamplerError
-from pettingllms.gateway.calls import CalledTool, CallError, ChatMessage, ToolSpec
+from pettingllms.gateway.calls import (
+    CalledTool,
+    CallError,
+    ChatMessage,
+    Placed,
+    ToolSpec,
+    images_in,
+)
 from pettingllms.gateway.texts import folded, with_schema
-from pettingllms.types import Ids, Message
+from pettingllms.types import Ids, Image, Message
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
 """A chat, what follows the reply to it, and its tools."""
 PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
+SIGHT = ChatMessage("user", "One and this", images=(Placed(0, Image(b"")), Placed(8, Image(b""))))
+"""Looked at by no model: what counts is where the template puts images."""
 THOUGHT = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
 
 
@@ -51,6 +60,17 @@ class ChatText(Renderer, Protocol):
         prompt that no template made."""
 
 
+class SeenText(ChatText, Protocol):
+    """One whose model sees."""
+
+    eyes: Any
+    """`image_id` stands in a prompt for a piece of an image, `num_tokens(image)` times."""
+
+    def seen_ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
+        """The ids of such a text, with all the places of the images that it shows; SamplerError if
+        it shows another number of them."""
+
+
 class Template:
     """How one renderer's chats are shown to its model."""
 
@@ -59,6 +79,9 @@ class Template:
         self._chat: Any = renderer if hasattr(renderer, "chat_text") else None
         self.has_tools = self._chat is not None and self._shows_tools()
         """Whether the template itself has a place for tools."""
+        self._seen: Any = renderer if hasattr(renderer, "seen_ids") else None
+        self.blindness = self._find_blindness()
+        """Why no image can be shown; empty if one can."""
         self.fault = self._find_fault()
         """Why chats cannot be continued; empty if they can."""
         self.drops_thoughts = not self.fault and self._drops_thoughts()
@@ -77,15 +100,13 @@ class Template:
         """Ids of a chat from its beginning."""
         if self._chat is None:
             return self._renderer.render(as_messages(messages))
-        whole: Ids = self._chat.text_ids(self._text(messages, tools, True))
-        return whole
+        return self._ids(self._text(messages, tools, True), images_in(messages))
 
     def ids(self, text: str) -> Ids:
         """Ids of a prompt that is no chat."""
         if self._chat is None:
             raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
-        ids: Ids = self._chat.text_ids(text, alone=True)
-        return ids
+        return self._ids(text, (), alone=True)
 
     def decode(self, ids: Ids) -> str:
         """The text of a reply."""
@@ -110,7 +131,23 @@ class Template:
             return None
         if ended:
             tail = tail.removeprefix(self._chat.end)
-        ids: Ids = self._chat.text_ids(tail + longer[len(closed) :])
+        return self._ids(tail + longer[len(closed) :], images_in(after))
+
+    def can_go_on(self, reply_ids: Ids) -> bool:
+        """Whether a reply can stand in a prompt as it is: a policy may write the id that stands for
+        a piece of an image, and there nobody could tell it from a place."""
+        return self._seen is None or self._seen.eyes.image_id not in reply_ids
+
+    def look(self, images: Sequence[Image]) -> None:
+        """Make ready what is seen of images, which takes its time; ImageError if nobody can."""
+        for image in images:
+            self._seen.eyes.num_tokens(image)
+
+    def _ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
+        if self._seen is None:
+            ids: Ids = self._chat.text_ids(text, alone)
+        else:
+            ids = self._seen.seen_ids(text, images, alone)
         return ids
 
     def _tail(self, before: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str | None:
@@ -127,6 +164,15 @@ class Template:
 
     def _shows_tools(self) -> bool:
         return PROBE in self._text([ChatMessage("user", "hello")], [ToolSpec(PROBE)], True)
+
+    def _find_blindness(self) -> str:
+        if self._seen is None:
+            return "reads text alone"
+        with suppress(SamplerError):
+            ids = self._chat.text_ids(self._text([SIGHT], [], True))
+            if np.count_nonzero(ids == self._seen.eyes.image_id) == len(SIGHT.images):
+                return ""
+        return "has a chat template with no place for images"
 
     def _find_fault(self) -> str:
         if self._chat is None:
@@ -170,6 +216,9 @@ class Template:
             ([system, user], [more], []),
             ([system, user, spoken, more], [more, spoken, more], []),
         ]
+        if not self.blindness:
+            probes.append(([SIGHT], [SIGHT], []))
+            probes.append(([system, SIGHT, spoken, SIGHT], [SIGHT, spoken, more], []))
         if self.has_tools:
             asked = ChatMessage("assistant", "", (CalledTool("call00001", PROBE, "{}"),))
             result = ChatMessage("tool", "4", answers="call00001", name=PROBE)
@@ -180,6 +229,6 @@ class Template:
 def as_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     """The chat as a record shows it, tool calls and results written out."""
     return tuple(
-        Message("user" if m.speaker == "tool" else m.speaker, m.content)
+        Message("user" if m.speaker == "tool" else m.speaker, m.content, images_in([m]))
         for m in folded(messages, ())
     )

@@ -7,10 +7,13 @@ by the same code as in environments with tools, in all families' forms.
 import json
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.tool_calls import CLOSE, MISTRAL, OPEN, PYTHON_TAG, calls_in
-from pettingllms.gateway.calls import Call, CalledTool, ChatMessage, ToolSpec
+from pettingllms.gateway.calls import Call, CalledTool, ChatMessage, Placed, ToolSpec
+
+GIVEN = "<tool_response>\n"
 
 
 def folded(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> list[ChatMessage]:
@@ -72,19 +75,22 @@ def call_schema(call: Call) -> str | None:
 
 def _plain(message: ChatMessage) -> ChatMessage:
     if message.speaker == "tool":
-        return ChatMessage("user", f"<tool_response>\n{message.content}\n</tool_response>")
+        text = f"{GIVEN}{message.content}\n</tool_response>"
+        moved = [Placed(len(GIVEN) + at, image) for at, image in message.images]
+        return ChatMessage("user", text, images=tuple(moved))
     if not message.calls:
-        return ChatMessage(message.speaker, message.content)
+        return ChatMessage(message.speaker, message.content, images=message.images)
     written = [
         f"{OPEN}\n{json.dumps({'name': call.name, 'arguments': call.values})}\n{CLOSE}"
         for call in message.calls
     ]
-    return ChatMessage("assistant", "\n".join([*filter(None, [message.content]), *written]))
+    text = "\n".join([*filter(None, [message.content]), *written])
+    return ChatMessage("assistant", text, images=message.images)
 
 
 def _with_scene(chat: list[ChatMessage], text: str) -> list[ChatMessage]:
     if chat and chat[0].speaker == "system":
-        return [ChatMessage("system", f"{chat[0].content}\n\n{text}"), *chat[1:]]
+        return [replace(chat[0], content=f"{chat[0].content}\n\n{text}"), *chat[1:]]
     return [ChatMessage("system", text), *chat]
 
 

@@ -1,6 +1,6 @@
 """Messages with images to ids, as a model that sees was taught to read them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.policies.eyes import Eyes, eyes_of
-from pettingllms.types import Ids, Message
+from pettingllms.types import Ids, Image, Message, images_of
 
 
 def renderer_of(folder: Path) -> ChatRenderer:
@@ -33,11 +33,12 @@ class VisionRenderer(ChatRenderer):
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
         chat = [{"role": m.speaker, "content": _content(m)} for m in messages]
-        tokenizer: Any = self._tokenizer
-        ids = list(
-            tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-        )
-        counts = [self.eyes.num_tokens(image) for m in messages for image in m.images]
+        return self.seen_ids(self.chat_text(chat, (), True), images_of(messages))
+
+    def seen_ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
+        """Ids of a text by the template, with all the places of the images that it shows."""
+        ids = self.text_ids(text, alone).tolist()
+        counts = [self.eyes.num_tokens(image) for image in images]
         if (found := ids.count(self.eyes.image_id)) != len(counts):
             raise SamplerError(
                 f"the prompt has {found} places for {len(counts)} images; does a text hold the "
