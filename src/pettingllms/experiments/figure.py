@@ -124,7 +124,9 @@ class Page:
 
     def draw_lines(self, lines: Lines, bottom: float) -> None:
         """The mean over seeds, with a band from the lowest to the highest."""
-        axes = self.add_axes(0.75, bottom, 5.05, LINES - 0.1)
+        label = wrapped(lines.y_label, 40)
+        left = 0.6 + LINE * len(label)
+        axes = self.add_axes(left, bottom, 5.8 - left, LINES - 0.1)
         ends: dict[str, tuple[float, float]] = {}
         for arm, curves in lines.curves.items():
             x, band = over_one_axis([curve for curve in curves if curve.x])
@@ -137,7 +139,7 @@ class Page:
         axes.margins(x=0.0, y=0.06)
         axes.set_xlim(left=0)
         axes.set_xlabel(lines.x_label)
-        axes.set_ylabel(lines.y_label)
+        axes.set_ylabel("\n".join(label))
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         if lines.is_share:
