@@ -13,7 +13,8 @@ from pathlib import Path
 import pettingllms as pl
 from pettingllms.models import make_tiny
 from pettingllms.sft import sft
-from pettingllms.train import Silent, train
+from pettingllms.train import train
+from pettingllms.watching import Watcher
 
 CODE = {"red": "a", "blue": "b"}
 
@@ -72,7 +73,7 @@ class Signals(pl.Environment):
         return state.named == state.colour[0]
 
 
-class Lines(Silent):
+class Lines(Watcher):
     """Is told everything, and prints one line a step."""
 
     def step(self, step, metrics):
@@ -109,7 +110,7 @@ def run(folder: Path, num_steps: int = 10) -> pl.RunFolder:
     config = pl.parse_config(settings)
     taught = pl.RunFolder(folder / "taught")
     taught.create(config, supervised=True)
-    sft(config, taught, Silent())
+    sft(config, taught, Watcher())
     # Then by reward.
     settings["train"]["start"] = str(taught.path)
     config = pl.parse_config(settings)

@@ -12,13 +12,14 @@ from pathlib import Path
 import pettingllms as pl
 from pettingllms.models import make_tiny
 from pettingllms.tournament import Tournament, hold, read_entrants
-from pettingllms.train import Silent, train
+from pettingllms.train import train
+from pettingllms.watching import Watcher
 
 GAME = {"id": "kuhn_poker-v1", "terse": True}
 WORDS = ["check bet fold call", "J Q K player_1 player_2", "0123456789 :,./-|"]
 
 
-class Lines(Silent):
+class Lines(Watcher):
     """Prints what each seat was paid: at first moves that are none cost chips."""
 
     def step(self, step, metrics):

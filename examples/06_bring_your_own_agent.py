@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
-from pettingllms.train import Silent, train
+from pettingllms.train import train
+from pettingllms.watching import Watcher
 
 KINDS = {"digit": tuple("01234"), "letter": tuple("abcde")}
 
@@ -51,7 +52,7 @@ class Examples(pl.Workflow):
         return result[role]
 
 
-class Lines(Silent):
+class Lines(Watcher):
     def step(self, step, metrics):
         shares = {role: row["success"] for role, row in metrics["roles"].items()}
         print(f"step {step:2}:", ", ".join(f"{role} {share:.0%}" for role, share in shares.items()))

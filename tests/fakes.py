@@ -16,6 +16,7 @@ from pettingllms.config import RunConfig
 from pettingllms.inference.scripted import ByteRenderer, text_ids
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import Given, Sample, SampleRequest
+from pettingllms.watching import Watcher
 
 Answer = Callable[[SampleRequest, int, int], str]
 """A request, the number of the sample and the policy's weights in; a reply out."""
@@ -128,17 +129,13 @@ def logprobs(weights: int, count: int) -> Any:
     return np.full(count, -1.0 - weights, dtype=np.float32)
 
 
-class Watched:
+class Watched(Watcher):
     """What the loop said and measured."""
 
     def __init__(self, dies_after: int = 0) -> None:
         self.said: list[str] = []
         self.metrics: dict[int, Any] = {}
         self._dies_after = dies_after
-
-    def phase(self, text: str) -> None: ...
-
-    def progress(self, done: int, total: int) -> None: ...
 
     def step(self, step: int, metrics: Any) -> None:
         self.metrics[step] = metrics

@@ -29,8 +29,8 @@ from pettingllms.errors import ConfigError
 from pettingllms.learners.batches import Pair, replies_of
 from pettingllms.runs.folder import RunFolder
 from pettingllms.sft import batches_of, item_of, refuse_longer, renderers_of, taught_config, teach
-from pettingllms.train import Watcher
 from pettingllms.types import Episode, Reward, Scored, Turn, read_episodes
+from pettingllms.watching import Watcher
 
 __all__ = ["dpo"]
 

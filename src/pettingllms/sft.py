@@ -28,8 +28,8 @@ from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
 from pettingllms.seeds import derive_seed
-from pettingllms.train import Watcher
 from pettingllms.types import Episode, Turn, images_of, read_episodes
+from pettingllms.watching import Watcher
 
 __all__ = ["sft"]
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.bench import Played
@@ -38,45 +37,14 @@ from pettingllms.runs.summary import learner_tokens
 from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
+from pettingllms.watching import Watcher
 
-__all__ = ["Run", "Silent", "Watcher", "train"]
-
-
-class Watcher(Protocol):
-    """Who is told how the run goes."""
-
-    def phase(self, text: str) -> None:
-        """What is being done now."""
-
-    def progress(self, done: int, total: int) -> None:
-        """How much of the phase is done."""
-
-    def step(self, step: int, metrics: Any) -> None:
-        """What a step came to."""
-
-    def say(self, text: str) -> None:
-        """A message that stays."""
-
-
-class Silent:
-    """A watcher that hears everything and says nothing. Override what you want to be told."""
-
-    def phase(self, text: str) -> None:
-        """What is being done now."""
-
-    def progress(self, done: int, total: int) -> None:
-        """How much of the phase is done."""
-
-    def step(self, step: int, metrics: Any) -> None:
-        """What a step came to."""
-
-    def say(self, text: str) -> None:
-        """A message that stays."""
+__all__ = ["Run", "train"]
 
 
 def train(config: RunConfig, folder: RunFolder, watcher: Watcher | None = None) -> None:
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
-    watcher = watcher or Silent()
+    watcher = watcher or Watcher()
     watcher.phase("starting Ray")
     with ray_running(config.cluster):
         asyncio.run(_train(config, folder, watcher))

@@ -19,15 +19,14 @@ from pettingllms.config import load_config
 from pettingllms.errors import StaleWeightsError
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import Given
+from pettingllms.watching import Watcher
 
 
-class Quiet:
+class Quiet(Watcher):
     """Watches and prints what is said."""
 
     def phase(self, text: str) -> None:
         print(f"[{time.strftime('%X')}] {text}", flush=True)
-
-    def progress(self, done: int, total: int) -> None: ...
 
     def step(self, step: int, metrics: Any) -> None:
         print(f"step {step}", flush=True)

@@ -13,6 +13,7 @@ import pytest
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.runs.folder import RunFolder
 from pettingllms.train import _train
+from pettingllms.watching import Watcher
 from plays import linear, rewards
 from toys import Relay
 
@@ -64,13 +65,6 @@ class FakeTeam:
     async def stop(self) -> None: ...
 
 
-class Silent:
-    def phase(self, text: str) -> None: ...
-    def progress(self, done: int, total: int) -> None: ...
-    def step(self, step: int, metrics: Any) -> None: ...
-    def say(self, text: str) -> None: ...
-
-
 @pytest.fixture(autouse=True)
 def fake_team(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("pettingllms.cluster.team")
@@ -97,7 +91,7 @@ def run(path: Path, **train: Any) -> list[dict[str, Any]]:
     )
     folder = RunFolder(path)
     path.mkdir(exist_ok=True)
-    asyncio.run(_train(config, folder, Silent()))
+    asyncio.run(_train(config, folder, Watcher()))
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms.config import RunConfig
+from pettingllms.watching import Watcher
 
 Clock = Callable[[], float]
 Numbers = Mapping[str, float]
@@ -27,27 +27,14 @@ MAX_WIDTH = 100
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 
 
-class Display(Protocol):
-    """What the loop tells whoever is watching."""
+class Display(Watcher):
+    """A watcher that has the screen while it is entered."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-    def phase(self, text: str) -> None:
-        """What is being done now."""
+    def __enter__(self) -> Self:
+        return self
 
-    def progress(self, done: int, total: int) -> None:
-        """How much of the phase is done."""
-
-    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """What a step came to."""
-
-    def say(self, text: str) -> None:
-        """A message that stays on the screen."""
+    def __exit__(self, *_: object) -> None:
+        return
 
 
 def make_display(
@@ -59,7 +46,7 @@ def make_display(
     return PlainDisplay(config, console, clock)
 
 
-class PlainDisplay:
+class PlainDisplay(Display):
     """One line a step, for logs."""
 
     def __init__(self, config: RunConfig, console: Console, clock: Clock = time.monotonic) -> None:
@@ -71,15 +58,6 @@ class PlainDisplay:
     def __enter__(self) -> Self:
         self._since = self._clock()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def phase(self, text: str) -> None:
-        """Nothing: phases come and go."""
-
-    def progress(self, done: int, total: int) -> None:
-        """Nothing: as above."""
 
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         since, self._since = self._since, self._clock()
@@ -102,7 +80,7 @@ class PlainDisplay:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class LiveDisplay:
+class LiveDisplay(Display):
     """A table that is drawn anew a few times a second, below the messages."""
 
     def __init__(

@@ -9,7 +9,7 @@ from pettingllms.errors import CheckpointError
 from pettingllms.experiments.measure import Distances
 from pettingllms.experiments.spec import Model
 from pettingllms.runs.folder import RunFolder
-from pettingllms.train import Watcher
+from pettingllms.watching import Watcher
 
 NUM_TEXTS = 32
 """Tasks of each environment that a tiny model's tokenizer is made from."""

@@ -6,21 +6,16 @@ from typing import Any
 from pettingllms.config import RunConfig
 from pettingllms.experiments.results import TOKENS
 from pettingllms.runs.metrics import flatten
+from pettingllms.watching import Watcher
 
 
-class Lines:
+class Lines(Watcher):
     """Watches a run, and says a line for each of its steps."""
 
     def __init__(self, where: str, config: RunConfig, say: Callable[[str], None]) -> None:
         self._where = where
         self._config = config
         self._say = say
-
-    def phase(self, text: str) -> None:
-        """Nothing: phases come and go."""
-
-    def progress(self, done: int, total: int) -> None:
-        """Nothing: as above."""
 
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         found = flatten(metrics)
