@@ -1,7 +1,8 @@
 """An experiment on disk and a machine that only pretends to work, for tests of the whole flow."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,8 @@ class Lab:
         experiment = experiment.quickened() if quick else experiment
         return Order(experiment, self.source, self.out, "pettingllms reproduce relays", floors)
 
-    def run(self, *seeds: int, quick: bool = False) -> list[str]:
-        order = self.order(quick)
+    def run(self, *seeds: int, quick: bool = False, join: Sequence[Path] = ()) -> list[str]:
+        order = replace(self.order(quick), joined=join)
         return reproduce(order, seeds or order.experiment.seeds, self.machine, self.said.append)
 
     def new_calls(self) -> list[str]:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from pettingllms.cli.console import console
 from pettingllms.experiments.machine import Engines
 from pettingllms.experiments.plan import Order
-from pettingllms.experiments.report import FIGURE, SLIDES, TABLE
+from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.spec import find_experiment, load_experiment
 
@@ -20,7 +20,13 @@ DOCS = Path("docs/results")
 
 
 def reproduce_experiment(
-    name: str, root: Path, quick: bool, seeds: Sequence[int], out: Path | None, docs: bool
+    name: str,
+    root: Path,
+    quick: bool,
+    seeds: Sequence[int],
+    out: Path | None,
+    docs: bool,
+    joined: Sequence[Path] = (),
 ) -> None:
     """Run what is missing of an experiment, print its table, and say where everything is."""
     source = find_experiment(name, root)
@@ -30,7 +36,7 @@ def reproduce_experiment(
     folder = out or Path("runs/experiments") / (f"{label}-quick" if quick else label)
     floors = experiment.quick.floors if quick else []
     experiment = experiment.quickened() if quick else experiment
-    order = Order(experiment, source, folder, command, floors)
+    order = Order(experiment, source, folder, command, floors, joined)
     short = reproduce(order, seeds or experiment.seeds, Engines(), _say)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
     if docs:
@@ -47,9 +53,9 @@ def _say(text: str) -> None:
 
 
 def _copy(folder: Path, to: Path) -> None:
-    """Put table, figure and slides where the documents show them."""
+    """Put all that was found where the documents show it, and where other seeds can join it."""
     to.mkdir(parents=True, exist_ok=True)
-    for name in (TABLE, FIGURE, SLIDES):
+    for name in (TABLE, FIGURE, SLIDES, RESULTS):
         if (folder / name).exists():
             shutil.copy(folder / name, to)
-    console.print(f"Table, figure and slides are in [bold]{escape(str(to))}[/]")
+    console.print(f"Table, figure, slides and numbers are in [bold]{escape(str(to))}[/]")

@@ -329,13 +329,17 @@ def reproduce(
         "experiments"
     ),
     docs: Annotated[
-        bool, typer.Option("--docs", help="Copy table, figure and slides to docs/results.")
+        bool, typer.Option("--docs", help="Copy table, figure, slides and numbers to docs/results.")
     ] = False,
+    join: Annotated[
+        list[Path] | None,
+        typer.Option(help="A results.json from elsewhere: its seeds are added to the table."),
+    ] = None,
 ) -> None:
     """Run an experiment whole, or what is missing of it, and make its table, figure and slides."""
     from pettingllms.cli.experiments import reproduce_experiment
 
-    reproduce_experiment(name, experiments, quick, seed or [], out, docs)
+    reproduce_experiment(name, experiments, quick, seed or [], out, docs, join or [])
 
 
 def main() -> None:

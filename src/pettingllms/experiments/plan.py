@@ -6,6 +6,7 @@ not after a night.
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,8 @@ class Order:
     """That reproduces all of it."""
     floors: Sequence[Floor] = ()
     """What must be reached."""
+    joined: Sequence[Path] = ()
+    """Files of numbers from elsewhere, whose seeds are added to the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +99,29 @@ class Plan:
 
     def envs(self) -> list[EnvConfig]:
         """The environments that are played, each once."""
+        return [config.env for config in self._players()]
+
+    def _players(self) -> list[RunConfig]:
+        """A configuration for each environment that is played."""
         configs = [*(arm.config for arm in self.arms), *(start.config for start in self.starts)]
-        return list({repr(config.env): config.env for config in configs}.values())
+        return list({repr(config.env): config for config in configs}.values())
 
     def basis(self, model: Model) -> str:
         """All that the models which arms start from are made of, as JSON."""
-        starts = [to_toml(start.config) for start in self.starts]
-        envs = [repr(env) for env in self.envs()] if not model.name else []
+        starts = [self.written(start.config) for start in self.starts]
+        envs = [self.written(config) for config in self._players()] if not model.name else []
         parts = {"model": model.model_dump(), "texts": envs, "warm_starts": starts}
         return json.dumps(parts, indent=1)
+
+    def written(self, config: RunConfig) -> str:
+        """A configuration as TOML in which no folder of this machine stands."""
+        text = to_toml(config)
+        return text.replace(str(self.folder), "{seed}").replace(str(self.model), "{model}")
+
+    def read(self, text: str) -> RunConfig:
+        """What was written so, maybe elsewhere: an option that came later has its default."""
+        local = text.replace("{model}", str(self.model)).replace("{seed}", str(self.folder))
+        return parse_config(tomllib.loads(local))
 
 
 def make_plan(order: Order, seed: int) -> Plan:

@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from pettingllms.errors import nearest
+from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.plan import Order, PlannedArm, make_plan, planned_seeds
 from pettingllms.experiments.results import (
     Curve,
@@ -14,6 +15,7 @@ from pettingllms.experiments.results import (
     curve_of,
     is_based_on,
     is_of,
+    is_same_basis,
     metric_of,
     rows_of,
 )
@@ -34,10 +36,22 @@ class Found:
     curves: dict[str, dict[int, Curve]] = field(default_factory=dict)
     """By arm, then by seed."""
 
+    def has(self, arm: str, seed: int) -> bool:
+        """Whether an arm is there with this seed."""
+        return any((one.arm, one.seed) == (arm, seed) for one in self.results)
+
 
 def collect(order: Order, say: Say) -> Found:
     """Every result that is there, of any seed, and was made as it is asked for now."""
     found = Found()
+    _collect_runs(order, found, say)
+    for path in order.joined:
+        _join(order, path, found, say)
+    found.results.sort(key=lambda one: one.seed)
+    return found
+
+
+def _collect_runs(order: Order, found: Found, say: Say) -> None:
     for seed in planned_seeds(order.out):
         plan = make_plan(order, seed)
         same_models = is_based_on(plan, plan.basis(order.experiment.model))
@@ -48,13 +62,44 @@ def collect(order: Order, say: Say) -> Found:
             if not same_models or not is_of(arm):
                 say(f"left out: {arm.folder} was made with another configuration")
                 continue
-            asked_for = [cell.spec.name for cell in arm.evaluations if result.has(cell)]
-            result.evaluations = {name: result.evaluations[name] for name in asked_for}
+            _keep_asked(result, arm)
             found.results.append(result)
             if arm.spec.trained and order.experiment.figure.y:
                 curve = _curve(order, arm, say)
                 found.curves.setdefault(arm.spec.name, {})[seed] = curve
-    return found
+
+
+def _join(order: Order, path: Path, found: Found, say: Say) -> None:
+    """Add what was run elsewhere and written as numbers; what is here too is taken from here."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        results = [Result.of(one) for one in data["results"]]
+        bases, configs, curves = data["basis"], data["configs"], data["curves"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
+        raise ConfigError(str(path), [wrong]) from error
+    for result in results:
+        seed, at = result.seed, f"{path}, seed {result.seed}, '{result.arm}'"
+        plan = make_plan(order, seed)
+        arm = next((arm for arm in plan.arms if arm.spec.name == result.arm), None)
+        if arm is None or found.has(result.arm, seed):
+            continue
+        basis = plan.basis(order.experiment.model)
+        if not is_same_basis(plan, bases[str(seed)], basis) or (
+            plan.read(configs[result.arm][str(seed)]) != arm.config
+        ):
+            say(f"left out: {at} was made with another configuration")
+            continue
+        _keep_asked(result, arm)
+        found.results.append(result)
+        if curve := curves.get(result.arm, {}).get(str(seed)):
+            found.curves.setdefault(result.arm, {})[seed] = Curve(**curve)
+
+
+def _keep_asked(result: Result, arm: PlannedArm) -> None:
+    """Leave out evaluations that are no longer asked for."""
+    asked_for = [cell.spec.name for cell in arm.evaluations if result.has(cell)]
+    result.evaluations = {name: result.evaluations[name] for name in asked_for}
 
 
 def _curve(order: Order, arm: PlannedArm, say: Say) -> Curve:
@@ -98,6 +143,7 @@ def _shortfalls(order: Order, found: Found) -> Iterator[str]:
 
 def _numbers(order: Order, found: Found) -> dict[str, Any]:
     experiment = order.experiment
+    plans = {seed: make_plan(order, seed) for seed in {one.seed for one in found.results}}
     return {
         "title": experiment.title,
         "question": experiment.question,
@@ -109,6 +155,16 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
             if (cell := cell_of(found.results, arm.name, column)) is not None
         ],
         "results": [asdict(result) for result in found.results],
+        "basis": {seed: plan.basis(experiment.model) for seed, plan in plans.items()},
+        "configs": {
+            arm.name: {
+                seed: plan.written(planned.config)
+                for seed, plan in plans.items()
+                for planned in plan.arms
+                if planned.spec.name == arm.name
+            }
+            for arm in experiment.arms
+        },
         "curves": {
             arm: {seed: asdict(curve) for seed, curve in of_arm.items()}
             for arm, of_arm in found.curves.items()

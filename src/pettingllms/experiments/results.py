@@ -4,17 +4,14 @@ Every arm and seed has a `result.json` in its run's folder: it is written after 
 after each evaluation, so what is in it is done and is never done twice.
 """
 
-import hashlib
 import json
 import platform
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pettingllms.config import parse_config, to_toml
 from pettingllms.doctor import GIB, find_gpus, memory, num_cores
 from pettingllms.experiments.measure import Measured
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
@@ -42,7 +39,7 @@ class Evaluated:
     """A number, what exactly was asked for, and how long the answer took."""
 
     asked: str
-    """A hash of the whole configuration, the role and the measure."""
+    """The measure, the role, and what is set other than in training."""
     measured: Measured
     seconds: float
 
@@ -69,7 +66,11 @@ class Result:
         """The result in the folder of a run, if it has come to one."""
         if not (folder / FILE).is_file():
             return None
-        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return cls.of(json.loads((folder / FILE).read_text(encoding="utf-8")))
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Self:
+        """The result that was written as this data."""
         data["training"] = data["training"] and Training(**data["training"])
         data["evaluations"] = {
             name: Evaluated(one["asked"], Measured(**one["measured"]), one["seconds"])
@@ -92,9 +93,9 @@ class Curve:
 
 
 def asked(cell: PlannedEvaluation) -> str:
-    """What a cell asks for, as a hash: another configuration is another question."""
-    text = "\n".join([to_toml(cell.config), cell.role, cell.spec.measure + cell.spec.metric])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """What a cell asks of an arm, whose own configuration is compared apart from it."""
+    what = " ".join([cell.spec.measure, cell.spec.metric]).strip()
+    return ", ".join([f"{what} of {cell.role}", *cell.spec.set])
 
 
 def is_of(arm: PlannedArm) -> bool:
@@ -106,14 +107,19 @@ def is_of(arm: PlannedArm) -> bool:
 def is_based_on(plan: Plan, basis: str) -> bool:
     """Whether a seed's models are those that would be made now; so they are if there are none."""
     path = plan.folder / BASIS
-    return not path.is_file() or _made_of(path.read_text(encoding="utf-8")) == _made_of(basis)
+    return not path.is_file() or is_same_basis(plan, path.read_text(encoding="utf-8"), basis)
 
 
-def _made_of(basis: str) -> dict[str, Any]:
-    """Configurations as they are read: an option that came later has its default."""
+def is_same_basis(plan: Plan, one: str, other: str) -> bool:
+    """Whether models made of one and of the other are the same."""
+    return _made_of(plan, one) == _made_of(plan, other)
+
+
+def _made_of(plan: Plan, basis: str) -> dict[str, Any]:
+    """Configurations as they are read; of those that only play, the environment counts."""
     parts: dict[str, Any] = json.loads(basis)
-    starts = [parse_config(tomllib.loads(text)) for text in parts["warm_starts"]]
-    return {**parts, "warm_starts": starts}
+    starts = [plan.read(text) for text in parts["warm_starts"]]
+    return {**parts, "warm_starts": starts, "texts": [plan.read(t).env for t in parts["texts"]]}
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

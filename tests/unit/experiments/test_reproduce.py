@@ -155,6 +155,49 @@ def test_models_outlive_an_option_that_came_later(tmp_path: Path) -> None:
     Lab(tmp_path).run(1)
 
 
+def test_numbers_from_another_machine_join_the_table(tmp_path: Path) -> None:
+    there, here = Lab(tmp_path / "there"), Lab(tmp_path / "here")
+    there.run(1, 3)
+    here.run(2, join=[there.out / "results.json"])
+    assert here.new_calls() == [call.replace("1", "2", 1) for call in ONE_SEED]
+    both = Lab(tmp_path / "both")
+    both.run(1, 2, 3)
+    assert here.table == both.table
+    assert here.results["curves"] == both.results["curves"]
+    assert {r["seed"] for r in here.results["results"]} == {1, 2, 3}
+    assert str(tmp_path) not in (there.out / "results.json").read_text()
+
+
+def test_what_was_run_here_is_not_taken_from_elsewhere(tmp_path: Path) -> None:
+    there, here = Lab(tmp_path / "there"), Lab(tmp_path / "here")
+    there.machine = FakeMachine(lambda trained, seed: 10)
+    there.run(1)
+    here.run(1)
+    alone = here.table
+    here.run(1, join=[there.out / "results.json"])
+    assert here.table == alone
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("sft.player=random", "sft.player=other"), ("train.num_steps=3", "train.num_steps=4")],
+)
+def test_numbers_of_another_configuration_do_not_join(tmp_path: Path, old, new) -> None:
+    there = Lab(tmp_path / "there", EXPERIMENT.replace(old, new))
+    there.run(1)
+    here = Lab(tmp_path / "here")
+    here.run(2, join=[there.out / "results.json"])
+    assert any("left out" in text and "another configuration" in text for text in here.said)
+    assert ("GRPO", 1) not in {(r["arm"], r["seed"]) for r in here.results["results"]}
+
+
+def test_a_file_that_holds_no_numbers_is_refused(lab: Lab, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{}")
+    with pytest.raises(ConfigError, match="no results.json of `reproduce`"):
+        lab.run(1, join=[wrong])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
