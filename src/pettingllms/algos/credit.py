@@ -48,8 +48,13 @@ def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
     """What a role was paid over the whole play, its replies included."""
     if episode.failure is not None:
         return episode.failure
+    return _mixed(role_levels(episode, role), mix)
+
+
+def role_levels(episode: Episode, role: str) -> Levels:
+    """What a role was paid over the whole play at each level."""
     steps = [episode.steps[at] for at in episode.trunk()]
-    return _mixed(_levels(steps, steps, role), mix)
+    return _levels(steps, steps, role)
 
 
 def reward_without(episode: Episode, role: str, mix: RewardConfig) -> Reward:
@@ -109,9 +114,9 @@ def turn_levels(episode: Episode, turn: Turn) -> Levels:
 
 def _levels(replied: Sequence[Step], steps: Sequence[Step], role: str) -> Levels:
     return (
-        total(step.rewards.process.get(role) for step in replied),
-        total(step.rewards.agent.get(role) for step in steps),
-        total(step.rewards.team for step in steps),
+        total([step.rewards.process.get(role) for step in replied]),
+        total([step.rewards.agent.get(role) for step in steps]),
+        total([step.rewards.team for step in steps]),
     )
 
 

@@ -35,6 +35,7 @@ from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import Lineup
 from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
+from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models
 from pettingllms.rollout import Seat, Worker
@@ -222,7 +223,7 @@ class Team:
         for policy, group in self._trained():
             turns = [turn for joint in joints for turn in joint if turn.policy == policy]
             if turns:
-                items = [joint.items[0] for joint in joints_of([[t] for t in turns], False)]
+                items = Units(one.items[0] for one in joints_of([[t] for t in turns], False))
                 found = await self._learners[group.name].call("values", policy, items)
                 for turn, values in zip(turns, found, strict=True):
                     turn.values = values
@@ -237,7 +238,7 @@ class Team:
             turns = turns_of(episodes, policy, self.config.learner.skip_zero)
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
-                items = [item_of(turn) for turn in turns]
+                items = Units(item_of(turn) for turn in turns)
                 measured[policy] = await learners.call("train", policy, items, step, keep)
                 self._refuse_gap(policy, measured[policy]["gap"])
                 if keep:
@@ -250,13 +251,13 @@ class Team:
     async def teach(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:
         """Let one policy learn from replies that nobody of this run need have sampled."""
         learners = self._learners[self._group(policy).name]
-        measured: dict[str, float] = await learners.call("train", policy, units, step)
+        measured: dict[str, float] = await learners.call("train", policy, Units(units), step)
         return measured
 
     async def logprobs(self, policy: str, items: Sequence[Item]) -> list[LogProbs]:
         """Log-probs of replies by the weights that a policy's learner has now."""
         learners = self._learners[self._group(policy).name]
-        found: list[LogProbs] = await learners.call("logprobs", policy, items)
+        found: list[LogProbs] = await learners.call("logprobs", policy, Units(items))
         return found
 
     async def skipped(self, policy: str) -> list[Item]:

@@ -47,6 +47,7 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
+from pettingllms.learners.wire import Rows
 from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
@@ -156,7 +157,7 @@ class Learner:
         """Those of the batch that was just learnt from, in its order, as they were before."""
         kept, self._before = self._before, None
         assert kept is not None  # noqa: S101 - `train` was told to keep them
-        return of_all_ranks(kept.items, kept.found)
+        return Rows(of_all_ranks(kept.items, kept.found))
 
     def logprobs(
         self, policy: str, items: Sequence[Item], temperature: float | None = None
@@ -173,7 +174,7 @@ class Learner:
                 logp_N, _, _ = self._forward(self._model, padded, temperature)
                 for item, row in zip(batch, padded.spread(logp_N).cpu().numpy(), strict=False):
                     found[id(item)] = row[: len(item.response_ids)].copy()
-        return of_all_ranks(items, found)
+        return Rows(of_all_ranks(items, found))
 
     def values(self, policy: str, items: Sequence[Item]) -> list[Values]:
         """What the policy's value head expects, in the order of the items."""
@@ -188,7 +189,7 @@ class Learner:
                 rows = padded.spread_values(value_M).cpu().numpy()
                 for item, row in zip(batch, rows, strict=False):
                     found[id(item)] = row[: len(item.response_ids) + 1].copy()
-        return of_all_ranks(items, found)
+        return Rows(of_all_ranks(items, found))
 
     def files(self, policy: str) -> tuple[dict[str, bytes], str]:
         """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash.

@@ -7,17 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
-from pettingllms.algos.credit import mean, role_reward
-from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.algos.credit import mean, role_levels
+from pettingllms.config import RunConfig
 from pettingllms.runs.diversity import diversity
 from pettingllms.runs.summary import Summary, alarm, summarize
 from pettingllms.types import Episode, Scored, Turn
 
-LEVELS = {
-    "process": RewardConfig(team=0, agent=0, process=1),
-    "agent": RewardConfig(team=0, agent=1, process=0),
-    "team": RewardConfig(team=1, agent=0, process=0),
-}
+LEVELS = ("process", "agent", "team")
 
 
 class Metrics(TypedDict):
@@ -90,8 +86,8 @@ def flatten(metrics: Mapping[str, object]) -> dict[str, float]:
 
 def _role_rewards(episodes: Sequence[Episode], role: str, summary: Summary) -> dict[str, float]:
     found = _mean("reward", summary.rewards[role])
-    for level, mix in LEVELS.items():
-        paid = [role_reward(episode, role, mix) for episode in episodes]
+    levels = [role_levels(episode, role) for episode in episodes if episode.failure is None]
+    for level, paid in zip(LEVELS, zip(*levels, strict=True), strict=False):
         found |= _mean(f"reward_{level}", [r.value for r in paid if isinstance(r, Scored)])
     if episodes:
         found["success"] = summary.successes[role] / len(episodes)

@@ -32,7 +32,7 @@ class Message:
 
 def images_of(messages: Iterable[Message]) -> tuple[Image, ...]:
     """All pictures of messages, in their order."""
-    return tuple(image for message in messages for image in message.images)
+    return tuple(image for message in messages if message.parts for image in message.images)
 
 
 def system(content: str, *parts: Part) -> Message:

@@ -22,6 +22,8 @@ class Scored:
     def __post_init__(self) -> None:
         given: Any = self.value
         kind: type = type(given)
+        if kind is float and -MAX_REWARD <= given <= MAX_REWARD:
+            return  # as nearly all are, and there are many
         if kind is bool or not issubclass(kind, Real):
             raise TypeError(
                 f"Scored({given!r:.60}) is no number; write Scored(1.0), and if no reward can "
@@ -69,7 +71,7 @@ class Rewards:
     def __post_init__(self) -> None:
         team = () if self.team is None else (self.team,)
         for reward in (*self.process.values(), *self.agent.values(), *team):
-            if not isinstance(reward, Scored | Failed):
+            if not isinstance(reward, (Scored, Failed)):
                 raise TypeError(f"a reward is {reward!r}; give Scored(...) or Failed(...)")
 
 

@@ -10,7 +10,9 @@ from pettingllms.types.parts import Image
 from pettingllms.types.rewards import Failed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Requests and samples travel between processes by the thousand. Those with slots are read back by
+# Python code in place of C, which takes twice as long, so these have none.
+@dataclass(frozen=True, eq=False)
 class SampleRequest:
     """Ask one policy for `num_samples` replies to one prompt."""
 
@@ -41,7 +43,7 @@ class Given(NamedTuple):
     images: tuple[Image, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """One reply: what was sampled, by which version of the policy."""
 
