@@ -66,6 +66,10 @@ class LearnerConfig(Section):
     """Gradients are scaled down to this norm."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Share of the last steps' direction that AdamW keeps, its first beta. In self-play the best
+    direction turns with every step, and momentum carries a policy past the place where it could
+    rest: try 0 there."""
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises to its value."""
     decay_steps: int = Field(default=0, ge=0)

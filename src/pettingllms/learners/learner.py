@@ -89,6 +89,7 @@ class Learner:
         self._optimizers = {
             name: torch.optim.AdamW(
                 [{"params": [*part.values()], "base": lr} for part, lr in self._rates(name)],
+                betas=(spec.config.momentum, 0.999),
                 weight_decay=spec.config.weight_decay,
                 fused=True,
             )

@@ -190,6 +190,21 @@ def test_a_rate_that_has_fallen_moves_weights_less(model: Path) -> None:
     assert moved(11) == pytest.approx(moved(1) / 10, rel=0.01)
 
 
+def test_without_momentum_a_step_goes_where_its_own_batch_points(model: Path) -> None:
+    """A batch without advantages has no gradient: only what was kept of the last one can move."""
+
+    def moved(**options: float) -> bool:
+        made = learner(model, FULL, **options)
+        items = batch(made, "f")
+        made.train("f", items, 1)
+        before = marks(made, FULL)
+        made.train("f", [replace(item, advantage=0.0) for item in items], 2)
+        return marks(made, FULL) != before
+
+    assert moved()
+    assert not moved(momentum=0.0)
+
+
 def test_a_bonus_for_entropy_falls_with_the_rate(model: Path) -> None:
     def pull(step: int, **options: bool) -> float:
         made = learner(model, FULL, {"entropy": 0.5}, decay_steps=10, **options)
