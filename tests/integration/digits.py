@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from pettingllms import EnvConfig, Environment, Message, Rewards, Scored, StepResult, Task, user
 from pettingllms.envs.solo import AllSeats
+from pettingllms.types import TEAM, Exhibit
 
 
 class DigitsConfig(EnvConfig):
@@ -61,3 +62,19 @@ class Digits(Environment):
 
     def solo(self) -> Environment:
         return AllSeats(self)
+
+
+class JudgedDigits(Digits):
+    """The same, paid for by nobody but a judge, and only once all have spoken."""
+
+    id = "judged_digits-v1"
+
+    def step(self, state: State, replies: Mapping[str, str]) -> StepResult:
+        after = super().step(state, replies).state
+        if self.acting(after):
+            return StepResult(after, Rewards())
+        shown = Exhibit(f"Count on from {state.first}.", "\n".join(after.said), "Look for digits.")
+        return StepResult(after, Rewards(), exhibits={TEAM: shown})
+
+    def rule(self, exhibit: Exhibit, part: str = "") -> Scored:
+        return Scored(sum(c.isdigit() for c in exhibit.answer) / max(1, len(exhibit.answer)))

@@ -102,7 +102,8 @@ def stopped(config: RunConfig, root: Path) -> None:
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
-    configs = {name: load_config(root / f"{name}.toml") for name in ("train", "ppo", "mappo")}
+    names = ("train", "ppo", "mappo", "judged")
+    configs = {name: load_config(root / f"{name}.toml") for name in names}
     with ray_running(ClusterConfig()):
         taught(configs["train"], RunFolder(root / "sft"))
         start = configs["train"].train.model_copy(update={"start": str(root / "sft")})
@@ -111,3 +112,5 @@ if __name__ == "__main__":
         (root / "result.json").write_text(json.dumps(found))
         for name in ("ppo", "mappo"):
             stopped(configs[name], root / name)
+        RunFolder(root / "judged").create(configs["judged"])
+        asyncio.run(loop._train(configs["judged"], RunFolder(root / "judged"), Quiet()))

@@ -13,6 +13,10 @@ pytestmark = pytest.mark.engine
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
+from pettingllms.algos.credit import role_reward
+from pettingllms.config import load_config
+from pettingllms.types import Scored, read_episodes
+
 SMALL = {"inference": {"engine": "torch"}, "cluster": {"device": "cpu"}}
 
 
@@ -46,6 +50,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             train={"save_every": 100},
             **SMALL,
         )
+    configs["judged"] = config_of(
+        shared,
+        {"role0": "p", "role1": "p"},
+        env={"id": f"{HERE / 'digits.py'}:JudgedDigits"},
+        algo={"type": "ppo", "gae_lambda": 1.0},
+        judge={"by": "rule", "against": "score"},
+        train={"num_steps": 2},
+        **SMALL,
+    )
     for name, config in configs.items():
         write_config(root / f"{name}.toml", config)
     run(root / "log.txt", str(HERE / "drive_small.py"), str(root), seconds=900)
@@ -115,3 +128,21 @@ def test_critics_learn_beside_their_policies(root: Path) -> None:
     assert "policies/p/value_loss" not in model[0]
     saved = root / "mappo" / "cut" / "checkpoints" / "step-000003" / "policies"
     assert {path.name for path in saved.iterdir()} == {"p", "critic:team"}
+
+
+def test_a_value_head_learns_what_a_judge_gives(root: Path) -> None:
+    """With lambda 1 it should expect the verdict, which comes after the play, at every reply."""
+    lines = metrics_of(root / "judged")
+    assert [line["judge/failed_share"] for line in lines] == [0, 0]
+    assert all(line["policies/p/value_loss"] > 0 for line in lines)
+    config = load_config(root / "judged.toml")
+    targets = []
+    for file in sorted((root / "judged" / "episodes").glob("*.jsonl")):
+        for episode in read_episodes(file):
+            for turn in episode.turns:
+                verdict = role_reward(episode, turn.role, config.reward)
+                assert isinstance(verdict, Scored)
+                assert turn.returns is not None
+                assert turn.returns[0] == pytest.approx(verdict.value, abs=1e-5)
+                targets.append(verdict.value)
+    assert len(set(targets)) > 1, "a judge that says the same of all is no test"
