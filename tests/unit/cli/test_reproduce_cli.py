@@ -43,5 +43,11 @@ def test_quick_has_a_folder_of_its_own_and_an_exit_code(machine: FakeMachine, mo
 def test_table_figure_and_slides_are_copied_for_the_documents(machine: FakeMachine) -> None:
     run(str(Path("experiments/relays").resolve()), "--seed", "1", "--docs")
     names = {path.name for path in Path("docs/results/relays").iterdir()}
-    assert names == {"figure.png", "slides.pdf", "table.md"}
+    assert names == {"figure.png", "results.json", "slides.pdf", "table.md"}
     assert Path("docs/results/relays/figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_seeds_that_ship_join_those_that_are_run(machine: FakeMachine) -> None:
+    run("relays", "--seed", "1", "--docs", "--out", "there")
+    run("relays", "--seed", "2", "--join", "docs/results/relays/results.json", "--out", "here")
+    assert "seeds 1, 2" in Path("here/table.md").read_text()
