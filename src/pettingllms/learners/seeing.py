@@ -1,5 +1,7 @@
 """Replies to prompts with images: pixels of all of them in one pass, each at its own places.
 
+Replies that were sampled from one prompt show the same image: it is looked at once.
+
 Images are put where the *prompt* has places for them. A policy may write the id of such a place
 itself; in a reply it is a token like any other, as it was for the sampler.
 
@@ -24,10 +26,12 @@ from pettingllms.policies.eyes import Eyes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """The images of a pass, and where in which row their pieces stand."""
+    """The images of a pass, each once, and where in which row their pieces stand."""
 
     pixels: Tensor
     grid: Tensor
+    of: list[int]
+    """For each place of an image in the pass, which of the images stands there."""
     places_BL: Tensor
     mask_BL: Tensor
 
@@ -45,21 +49,25 @@ def seen_images(
     for row, item in enumerate(items):
         places[row, : len(item.prompt_ids)] = eyes.places(item.prompt_ids, item.images)
         mask[row, : item.num_tokens] = True
-    pixels = eyes.see(images)
-    arrays = (pixels.values, pixels.grid, places, mask)
-    return Seen(*(torch.from_numpy(array).to(device) for array in arrays))
+    distinct = list(dict.fromkeys(images))
+    number = {image: at for at, image in enumerate(distinct)}
+    pixels = eyes.see(distinct)
+    values, grid, places_BL, mask_BL = (
+        torch.from_numpy(array).to(device) for array in (pixels.values, pixels.grid, places, mask)
+    )
+    return Seen(values, grid, [number[image] for image in images], places_BL, mask_BL)
 
 
 def read_seen(lm: Any, seen: Seen, ids_BL: Tensor, start_B: Tensor, num_places: int) -> Tensor:
     """Prompt, images and reply in one piece. Padding stands on the right."""
     embeds_BLH = lm.get_input_embeddings()(ids_BL)
     found = lm.model.get_image_features(seen.pixels.to(embeds_BLH.dtype), seen.grid)
-    pieces = torch.cat(list(found.pooler_output)).to(embeds_BLH.dtype)
+    pieces = torch.cat([found.pooler_output[at] for at in seen.of]).to(embeds_BLH.dtype)
     embeds_BLH = embeds_BLH.masked_scatter(seen.places_BL[..., None], pieces)
     position_ids, _ = lm.model.get_rope_index(
         ids_BL,
         mm_token_type_ids=seen.places_BL.int(),
-        image_grid_thw=seen.grid,
+        image_grid_thw=seen.grid[seen.of],
         attention_mask=seen.mask_BL.int(),
     )
     hidden_BLH = lm.get_decoder()(
