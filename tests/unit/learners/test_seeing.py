@@ -63,8 +63,8 @@ def by_the_model(lm: Any, renderer: VisionRenderer, one: Item) -> np.ndarray:
     if one.images:
         pixels = renderer.eyes.see(one.images)
         seen = {
-            "pixel_values": torch.from_numpy(pixels.values),
-            "image_grid_thw": torch.from_numpy(pixels.grid),
+            "pixel_values": torch.from_numpy(pixels.inputs["pixel_values"]),
+            "image_grid_thw": torch.from_numpy(pixels.inputs["image_grid_thw"]),
             "mm_token_type_ids": (ids == renderer.eyes.image_id).int(),
         }
     with torch.no_grad():
