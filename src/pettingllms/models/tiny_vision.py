@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ _HEAD_DIM = 32
 _CONTEXT = 2048
 _TILE = 56
 """Width of what the families with tiles, or with one size for all images, look at."""
+_NUM_PIECES = (_TILE // 14 // 2) ** 2
+"""Tokens of a tile."""
 _TEMPLATE = """\
 {%- for message in messages %}
 {{- BEGIN }}
@@ -70,6 +72,8 @@ class _Kind:
     processor: dict[str, Any]
     """As the models of the family have it, but for how large an image may be."""
     config: Callable[[_Sizes], dict[str, Any]]
+    joined: dict[str, Any] = field(default_factory=dict)
+    """What its processor has to know of the model, where that is a file of its own."""
 
 
 def _qwen_signs(ids: Mapping[str, int]) -> dict[str, int]:
@@ -165,7 +169,6 @@ def _tile_processor(name: str) -> dict[str, Any]:
         "do_image_splitting": True,
         "size": {"longest_edge": 2 * _TILE},
         "max_image_size": {"longest_edge": _TILE},
-        "image_seq_len": 4,
     }
 
 
@@ -182,8 +185,12 @@ _KINDS = {
         _qwen_processor("Qwen3VLProcessor", 16, _HALF),
         _qwen3_vl,
     ),
-    "idefics3": _Kind(_TILES, "<image>", _tile_processor("Idefics3"), _idefics3),
-    "smolvlm": _Kind(_TILES, "<image>", _tile_processor("SmolVLM"), _idefics3),
+    "idefics3": _Kind(
+        _TILES, "<image>", _tile_processor("Idefics3"), _idefics3, {"image_seq_len": _NUM_PIECES}
+    ),
+    "smolvlm": _Kind(
+        _TILES, "<image>", _tile_processor("SmolVLM"), _idefics3, {"image_seq_len": _NUM_PIECES}
+    ),
     "llava": _Kind(
         ("<image>",),
         "<image>",
@@ -193,11 +200,13 @@ _KINDS = {
             **_OPENAI,
             "size": {"shortest_edge": _TILE},
             "crop_size": {"height": _TILE, "width": _TILE},
+        },
+        _llava,
+        {
             "patch_size": 14,
             "vision_feature_select_strategy": "default",
             "num_additional_image_tokens": 1,
         },
-        _llava,
     ),
 }
 VISION_FAMILIES = tuple(_KINDS)
@@ -231,8 +240,15 @@ def make_tiny_vision(
         tokenizer = make(known, vocab_size, kind.signs, template)
         _model(family, kind, tokenizer, hidden_size, num_layers, seed).save_pretrained(part)
         tokenizer.save_pretrained(part)
-        (part / "preprocessor_config.json").write_text(json.dumps(kind.processor, indent=2) + "\n")
+        _write(part / "preprocessor_config.json", kind.processor)
+        if kind.joined:
+            named = {"processor_class": kind.processor["processor_class"]}
+            _write(part / "processor_config.json", {**named, **kind.joined})
     return folder
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _template(sign: str, symbols: bool) -> str:
