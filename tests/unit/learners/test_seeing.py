@@ -97,6 +97,18 @@ def test_one_batch_holds_several_images_none_and_other_sizes(lm, renderer) -> No
         assert np.abs(found - alone).max() < 1e-4
 
 
+def test_an_image_that_stands_in_several_prompts_is_looked_at_once(lm, renderer) -> None:
+    items = [
+        item(renderer, user("Which cell?", RED)),
+        item(renderer, user("Which cell?", RED), reply="A1"),
+        item(renderer, user("Both", BLUE, RED, BLUE)),
+    ]
+    padded = Padded(items, CPU, eyes=renderer.eyes)
+    assert len(padded._seen.inputs["image_grid_thw"]) == 2
+    for one, found in zip(items, logprobs(lm, renderer, *items), strict=True):
+        assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
+
+
 def test_the_order_of_images_counts(lm, renderer) -> None:
     one, other = logprobs(
         lm,
