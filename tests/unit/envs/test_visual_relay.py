@@ -37,6 +37,7 @@ def share_found(env: Any, player: str, num_tasks: int = 400) -> float:
         {"blank": True},
         {"side": 6, "num_pieces": 6},
         {"side": 6, "num_pieces": 6, "labels": "cells"},
+        {"wanted": "red"},
     ],
     ids=str,
 )
@@ -75,6 +76,16 @@ def test_a_board_that_names_each_cell_has_one_token_for_it() -> None:
         for cell in range(9)
     }
     assert len(cells) == 9  # each says by itself where it is
+
+
+def test_one_colour_may_be_wanted_on_every_board() -> None:
+    env = relay(wanted="purple", num_pieces=2)
+    scenes = [env.reset(task, 0) for task in env.tasks("train")[:50]]
+    for scene in scenes:
+        assert scene.wanted == "purple"
+        assert len(dict(scene.pieces)) == len({cell for _, cell in scene.pieces}) == 2
+    assert len({dict(scene.pieces)["purple"] for scene in scenes}) == 9
+    assert share_found(env, "honest", 50) == 1.0
 
 
 @pytest.mark.parametrize("labels", ["edge", "cells"])

@@ -7,7 +7,7 @@ the looker knows is in the picture and nowhere in its text: a team that does bet
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,9 @@ class VisualRelayConfig(EnvConfig):
     """Rows and columns of a board."""
     num_pieces: int = Field(default=3, ge=1, le=6)
     """Pieces on a board, each of a colour of its own. One of them is wanted."""
+    wanted: Literal["any", "red", "blue", "green", "yellow", "black", "purple"] = "any"
+    """The colour that is wanted on every board; `any`: one of the board's, told in words, so that
+    what is read and what is seen must be brought together."""
     max_rounds: int = Field(default=1, ge=1)
     """Times that the looker may speak and the mover may take a cell."""
     illegal_reward: float = -0.1
@@ -105,6 +108,10 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         colors = rng.sample(sorted(COLORS), self.config.num_pieces)
         cells = rng.sample(range(self.config.side**2), self.config.num_pieces)
         wanted = rng.choice(colors)
+        if self.config.wanted not in ("any", *colors):
+            colors[colors.index(wanted)] = self.config.wanted
+        if self.config.wanted != "any":
+            wanted = self.config.wanted
         return Scene(tuple(sorted(zip(colors, cells, strict=True))), wanted)
 
     def acting(self, state: Scene) -> tuple[str, ...]:
