@@ -83,7 +83,7 @@ def decoder_inputs(body: Any, sight: Sight, ids_BL: Tensor) -> dict[str, Any]:
 
 def _shown(sight: Sight, found: Any) -> Tensor:
     """Features of images, which models give by image or by tile, in the order of their places."""
-    each = torch.cat(list(found)).split(sight.lengths)
+    each = torch.split(torch.cat(list(found)), sight.lengths)
     return torch.cat([each[at] for at in sight.of])
 
 

@@ -16,7 +16,7 @@ def sees(folder: Path) -> bool:
     if config["model_type"] not in FAMILIES:
         return False
     # Of LLaVA's towers one takes images of any size, side by side, which nothing here does.
-    return config.get("vision_config", {}).get("model_type") != "pixtral"
+    return bool(config.get("vision_config", {}).get("model_type") != "pixtral")
 
 
 def blind(policy: PolicyConfig) -> str:
@@ -26,8 +26,8 @@ def blind(policy: PolicyConfig) -> str:
         case "scripted":
             return ""  # reads the state
         case "api":
-            known = f"a server's model ('{policy.model}') is sent text alone"
-            return "" if policy.sees else f"{known}; set sees = true if it takes images"
+            reason = f"a server's model ('{policy.model}') is sent text alone"
+            return "" if policy.sees else f"{reason}; set sees = true if it takes images"
         case _:
             folder = Path(policy.model).expanduser()
             known = (folder / "config.json").is_file()

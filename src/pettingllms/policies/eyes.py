@@ -90,7 +90,7 @@ class Eyes:
             last = first + self.num_tokens(image) - 1
             ids += [*prompt_ids[start : places[first] - before].tolist(), self.image_id]
             start, first = int(places[last]) + 1 + behind, last + 1
-        return ids + prompt_ids[start:].tolist()
+        return [*ids, *prompt_ids[start:].tolist()]
 
     def sized(self, image: Image) -> "Picture":
         """The picture in the size that the model looks at, which no processor scales again. What is

@@ -34,12 +34,13 @@ class Family:
 
 
 def _by_grid(config: Any, inputs: Inputs) -> int:
-    return int(inputs["image_grid_thw"].prod()) // config.vision_config.spatial_merge_size**2
+    merged: int = config.vision_config.spatial_merge_size**2
+    return int(inputs["image_grid_thw"].prod()) // merged
 
 
 def _by_tiles(config: Any, inputs: Inputs) -> int:
     vision = config.vision_config
-    across = vision.image_size // vision.patch_size // config.scale_factor
+    across: int = vision.image_size // vision.patch_size // config.scale_factor
     return int(inputs["pixel_values"].shape[0]) * across**2
 
 
