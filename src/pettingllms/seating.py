@@ -155,7 +155,7 @@ def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions)
     return Seat(
         entrant.name,
         sampler,
-        JsonRenderer(),
+        JsonRenderer(sees=True),  # whoever names a server for a seat knows what it takes
         trained=False,
         in_bytes=True,
         temperature=options.temperature,

@@ -99,6 +99,7 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
             central_ids = frozen(seat.renderer.render(question.central))
             for turn in turns:
                 turn.central_ids = central_ids
+                turn.central_images = images_of(question.central)
         return turns  # noqa: TRY300 - rendering may fail as well
     except asyncio.CancelledError as error:
         task = asyncio.current_task()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import InferenceConfig
+from pettingllms.config.eyes import FAMILIES
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.inference.engine import Engine, EngineSpec
 from pettingllms.inference.vision import VisionRenderer
@@ -70,10 +71,16 @@ async def drive(folder: Path, policy: FullPolicy | LoraPolicy) -> dict[str, Any]
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     folder = make_tiny_vision(root / "eyes")
+    folders = dict.fromkeys(("full", "language", "everywhere"), folder)
+    for family in set(sys.argv[2:]) & set(FAMILIES):
+        folders[family] = make_tiny_vision(root / family, family=family)
     policies: dict[str, FullPolicy | LoraPolicy] = {
         "full": FullPolicy(model=str(folder), lr=1e-3),
         "language": LoraPolicy(model=str(folder), rank=8, lr=1e-2),
         "everywhere": LoraPolicy(model=str(folder), rank=8, lr=1e-2, parts=PARTS),
     }
-    found = {name: asyncio.run(drive(folder, policies[name])) for name in sys.argv[2:]}
+    policies |= {
+        name: FullPolicy(model=str(folders[name]), lr=1e-3) for name in folders if name in FAMILIES
+    }
+    found = {name: asyncio.run(drive(folders[name], policies[name])) for name in sys.argv[2:]}
     (root / "result.json").write_text(json.dumps(found))

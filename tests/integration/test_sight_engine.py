@@ -13,7 +13,8 @@ pytest.importorskip("vllm")
 pytest.importorskip("torchvision", reason="scripts/vision_cpu.sh brings it")
 
 NUM_SIGHTS = 7
-KINDS = ("full", "language", "everywhere")
+KINDS = ("full", "language", "everywhere", "qwen3_vl")
+"""Three ways to train a Qwen2.5-VL, and another family, trained whole."""
 
 
 @pytest.fixture(scope="module")

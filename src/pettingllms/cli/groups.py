@@ -79,13 +79,17 @@ def models_tiny(
         Path | None, typer.Option(help="TOML file whose environment the tokenizer knows.")
     ] = None,
     symbols: Annotated[bool, typer.Option(help="One token for each symbol of a board.")] = False,
-    vision: Annotated[bool, typer.Option(help="A Qwen2.5-VL, which sees images.")] = False,
+    vision: Annotated[bool, typer.Option(help="One that sees images.")] = False,
+    family: Annotated[
+        str,
+        typer.Option(help="With --vision: qwen2_5_vl, qwen3_vl, idefics3, smolvlm or llava."),
+    ] = "qwen2_5_vl",
 ) -> None:
     """Make a small model with random weights and a tokenizer for the built-in environments."""
     from pettingllms.cli.models import tiny, tiny_vision
 
     if vision:
-        tiny_vision(out, hidden_size, layers, vocab_size, seed, config)
+        tiny_vision(out, family, hidden_size, layers, vocab_size, seed, config, symbols)
     else:
         tiny(out, architecture, hidden_size, layers, vocab_size, seed, config, symbols)
 

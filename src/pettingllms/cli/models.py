@@ -46,13 +46,22 @@ def tiny(
 
 
 def tiny_vision(
-    out: Path, hidden_size: int, num_layers: int, vocab_size: int, seed: int, config: Path | None
+    out: Path,
+    family: str,
+    hidden_size: int,
+    num_layers: int,
+    vocab_size: int,
+    seed: int,
+    config: Path | None,
+    symbols: bool,
 ) -> None:
     """Make a tiny model that sees and say where it is."""
     with console.status("making a tiny model that sees"):
         texts = texts_of([make_env_for(load_config(config).env)], 20) if config else None
-        folder = make_tiny_vision(out, texts, hidden_size, num_layers, vocab_size, seed)
-    console.print(f"A tiny qwen2_5_vl is in [bold]{escape(str(folder))}[/]")
+        folder = make_tiny_vision(
+            out, texts, hidden_size, num_layers, vocab_size, seed, family, symbols
+        )
+    console.print(f"A tiny {family} is in [bold]{escape(str(folder))}[/]")
 
 
 def list_models() -> None:

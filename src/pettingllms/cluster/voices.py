@@ -43,7 +43,8 @@ class Voices:
         for name in sorted(self._config.played_policies()):
             api = self._config.policies[name]
             if isinstance(api, ApiPolicy):
-                self._samplers[name], self.renderers[name] = HttpSampler(api), JsonRenderer()
+                self._samplers[name] = HttpSampler(api)
+                self.renderers[name] = JsonRenderer(api.sees)
 
     def seat(
         self,

@@ -70,6 +70,8 @@ class ApiPolicy(Section):
     key: str = ""
     """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty: no key is
     sent. The key itself is never written anywhere."""
+    sees: bool = False
+    """Whether the model there takes images, which nobody can ask it before a run starts."""
     temperature: float = Field(default=1.0, ge=0)
     """Of sampling; 0 is greedy."""
 

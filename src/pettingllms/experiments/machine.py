@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.errors import CheckpointError
@@ -10,6 +10,9 @@ from pettingllms.experiments.measure import Distances
 from pettingllms.experiments.spec import Model
 from pettingllms.runs.folder import RunFolder
 from pettingllms.watching import Watcher
+
+if TYPE_CHECKING:
+    from pettingllms.models.tiny import Architecture
 
 NUM_TEXTS = 32
 """Tasks of each environment that a tiny model's tokenizer is made from."""
@@ -43,14 +46,21 @@ class Engines:
         from pettingllms.models.texts import texts_of
 
         texts = texts_of([make_env_for(env) for env in envs], NUM_TEXTS)
-        if model.architecture == "qwen2_5_vl":
+        if model.sees:
             make_tiny_vision(
-                out, texts, model.hidden_size, model.num_layers, model.vocab_size, seed
+                out,
+                texts,
+                model.hidden_size,
+                model.num_layers,
+                model.vocab_size,
+                seed,
+                model.architecture,
+                model.symbols,
             )
             return
         make_tiny(
             out,
-            model.architecture,
+            cast("Architecture", model.architecture),
             texts,
             model.hidden_size,
             model.num_layers,

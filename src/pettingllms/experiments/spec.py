@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from pettingllms.config import Section, problems_in, read_toml
+from pettingllms.config.eyes import FAMILIES
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.measure import Measure
 
@@ -25,8 +26,10 @@ class Model(Section):
 
     name: str = ""
     """Folder or hub name of a model that is there; empty: a tiny one is made."""
-    architecture: Literal["qwen3", "llama", "qwen2_5_vl"] = "qwen3"
-    """Of a tiny one; `qwen2_5_vl` sees."""
+    architecture: Literal[
+        "qwen3", "llama", "qwen2_5_vl", "qwen3_vl", "idefics3", "smolvlm", "llava"
+    ] = "qwen3"
+    """Of a tiny one; all but the first two see."""
     hidden_size: int = Field(default=128, ge=64, multiple_of=64)
     """Width of a tiny one."""
     num_layers: int = Field(default=2, ge=1)
@@ -40,10 +43,15 @@ class Model(Section):
     symbols: bool = False
     """One token for each symbol of a board, in a tiny one."""
 
+    @property
+    def sees(self) -> bool:
+        """Whether a tiny one sees."""
+        return self.architecture in FAMILIES
+
     @model_validator(mode="after")
     def _either(self) -> Self:
-        chosen = {"symbols", "mlp_size", "head_dim"} & self.model_fields_set
-        if self.architecture == "qwen2_5_vl" and chosen:
+        chosen = {"mlp_size", "head_dim"} & self.model_fields_set
+        if self.sees and chosen:
             rest = ", ".join(sorted(chosen))
             raise ValueError(f"a tiny model that sees has no such choice, so leave out {rest}")
         if self.name and self.model_fields_set != {"name"}:

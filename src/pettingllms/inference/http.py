@@ -1,12 +1,13 @@
 """Policies behind an OpenAI-compatible server: vLLM or SGLang elsewhere, or an API.
 
 Such a policy never learns, so its text is all that is needed: prompts and replies are kept as
-bytes.
+bytes. An image stands in a prompt by its digest, and is put there when the prompt is sent.
 """
 
 import asyncio
 import json
 import os
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
 from pettingllms.images import readable
 from pettingllms.inference.scripted import text_ids
-from pettingllms.types import Failed, Ids, Message, Sample, SampleRequest, Usage
+from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
 from pettingllms.types.episodes import Finish
 
 if TYPE_CHECKING:
@@ -31,10 +32,19 @@ FIRST_WAIT, MAX_WAIT = 0.5, 30.0
 class JsonRenderer:
     """Messages as the bytes of their JSON, which the sampler sends as they are."""
 
+    def __init__(self, sees: bool = False) -> None:
+        self._sees = sees
+
     def render(self, messages: Sequence[Message]) -> Ids:
         """The chat as a server reads it."""
-        chat = [{"role": m.speaker, "content": readable(m)} for m in messages]
+        chat = [{"role": m.speaker, "content": self._content(m)} for m in messages]
         return text_ids(json.dumps(chat))
+
+    def _content(self, message: Message) -> str | list[dict[str, Any]]:
+        if not (self._sees and message.images):
+            return readable(message)
+        images = [_image_part(image.digest) for image in message.images]
+        return [*images, {"type": "text", "text": message.text}]
 
     def decode(self, ids: Ids) -> str:
         """The text of the bytes."""
@@ -86,7 +96,7 @@ class HttpSampler:
     async def _ask(self, request: SampleRequest, number: int) -> Sample | Failed:
         body: dict[str, Any] = {
             "model": self._policy.model,
-            "messages": json.loads(bytes(request.prompt_ids.tolist())),
+            "messages": _shown(json.loads(bytes(request.prompt_ids.tolist())), request.images),
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": (request.seed + number) % 2**31,
@@ -130,6 +140,23 @@ class HttpSampler:
     def _without_key(self, text: str) -> str:
         """A server, or an error, may say what it was sent."""
         return text.replace(self._key, "[key]") if self._key else text
+
+
+def _image_part(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _shown(chat: list[dict[str, Any]], images: Sequence[Image]) -> list[dict[str, Any]]:
+    """The chat with the images themselves where it has their digests."""
+    data = {i.digest: f"data:image/png;base64,{b64encode(i.data).decode()}" for i in images}
+
+    def filled(part: dict[str, Any]) -> dict[str, Any]:
+        return _image_part(data[part["image_url"]["url"]]) if "image_url" in part else part
+
+    for message in chat:
+        if isinstance(message["content"], list):
+            message["content"] = [filled(part) for part in message["content"]]
+    return chat
 
 
 def _asked_to_wait(header: str) -> float:

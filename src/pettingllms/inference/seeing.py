@@ -1,7 +1,7 @@
-"""Prompts with images, read into a cache by the model's own forward pass.
+"""Prompts with images, read into a cache.
 
-A model that sees counts positions otherwise than tokens: an image is as wide as its longer side. So
-whoever writes on behind a prompt must be told where it ends.
+Some models that see count positions otherwise than tokens: an image is as wide as its longer side.
+So whoever writes on behind a prompt must be told where it ends.
 
 U prompts, L their padded length, H hidden size.
 """
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pettingllms.errors import SamplerError
 from pettingllms.policies.eyes import Eyes
+from pettingllms.sight import Row, decoder_inputs, sight_of
 from pettingllms.types import Ids, Image
 
 
@@ -42,26 +43,17 @@ def read_seen(
     if eyes is None:
         raise SamplerError("an image is to be shown to a model that only reads")
     longest = max(len(prompt.ids) for prompt in prompts)
-    ids_UL, mask_UL, places_UL = np.zeros((3, len(prompts), longest), dtype=np.int64)
+    ids_UL = np.zeros((len(prompts), longest), dtype=np.int64)
     for row, prompt in enumerate(prompts):
-        end = len(prompt.ids)
-        ids_UL[row, :end], mask_UL[row, :end] = prompt.ids, 1
-        places_UL[row, :end] = eyes.places(prompt.ids, prompt.images)
-    pixels = eyes.see([image for prompt in prompts for image in prompt.images])
-    ids, mask, places = map(torch.from_numpy, (ids_UL, mask_UL, places_UL))
-    grid = torch.from_numpy(pixels.grid)
-    positions_3UL, _ = lm.model.get_rope_index(
-        ids, mm_token_type_ids=places.int(), image_grid_thw=grid, attention_mask=mask
-    )
-    hidden_ULH = lm.model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions_3UL,
-        past_key_values=cache,
-        use_cache=True,
-        pixel_values=torch.from_numpy(pixels.values).to(lm.dtype),
-        image_grid_thw=grid,
+        ids_UL[row, : len(prompt.ids)] = prompt.ids
+    rows = [Row(prompt.ids, prompt.images, len(prompt.ids)) for prompt in prompts]
+    sight = sight_of(rows, longest, eyes, lm.device)
+    given = decoder_inputs(lm.model, sight, torch.from_numpy(ids_UL))
+    mask_UL = sight.mask_BL.long()
+    hidden_ULH = lm.get_decoder()(
+        **given, attention_mask=mask_UL, past_key_values=cache, use_cache=True
     ).last_hidden_state
     last_U = torch.tensor([len(prompt.ids) - 1 for prompt in prompts])
-    next_U = positions_3UL.amax(dim=(0, 2)) + 1
-    return hidden_ULH[torch.arange(len(prompts)), last_U], mask, next_U
+    # By the row's greatest position, in whichever of its axes that is.
+    highest_UL = given["position_ids"].view(-1, *ids_UL.shape).amax(dim=0)
+    return hidden_ULH[torch.arange(len(prompts)), last_U], mask_UL, highest_UL.amax(dim=1) + 1

@@ -1,10 +1,8 @@
 """Messages with images to ids, as a model that sees was taught to read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.errors import ModelError, SamplerError
@@ -30,6 +28,7 @@ class VisionRenderer(ChatRenderer):
         if eyes is None:
             raise ModelError(f"the model in {folder} only reads; {ADVICE}")
         self.eyes: Eyes = eyes
+        self._sign = str(self._tokenizer.convert_ids_to_tokens(eyes.image_id))
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
         chat = [{"role": m.speaker, "content": _content(m)} for m in messages]
@@ -37,20 +36,15 @@ class VisionRenderer(ChatRenderer):
 
     def seen_ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
         """Ids of a text by the template, with all the places of the images that it shows."""
-        ids = self.text_ids(text, alone).tolist()
-        counts = [self.eyes.num_tokens(image) for image in images]
-        if (found := ids.count(self.eyes.image_id)) != len(counts):
+        parts = text.split(self._sign)
+        if (found := len(parts) - 1) != len(images):
             raise SamplerError(
-                f"the prompt has {found} places for {len(counts)} images; does a text hold the "
+                f"the prompt has {found} places for {len(images)} images; does a text hold the "
                 "model's own sign for an image, or does its template leave images out?"
             )
-        return np.array(list(self._widened(ids, counts)), dtype=np.int32)
-
-    def _widened(self, ids: list[int], counts: list[int]) -> Iterator[int]:
-        """The ids with the place of each image repeated as often as it has tokens."""
-        left = iter(counts)
-        for one in ids:
-            yield from [one] * (next(left) if one == self.eyes.image_id else 1)
+        shown = [self.eyes.text(image, self._sign) for image in images]
+        both = zip(parts, [*shown, ""], strict=True)
+        return self.text_ids("".join(part + image for part, image in both), alone)
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:

@@ -16,6 +16,12 @@ from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE
 from pettingllms.learners.weights import from_bytes, to_bytes
 from pettingllms.seeds import derive_seed
 
+PARTS = (
+    ("projector", (".merger.", ".deepstack_merger_list.", ".connector.", "multi_modal_projector.")),
+    ("vision", (".visual.", ".vision_model.", ".vision_tower.")),
+)
+"""What the families call the parts of their models, the more exact names first."""
+
 
 class Adapters:
     """A base with an adapter for each policy; all are added before anything is sharded."""
@@ -108,6 +114,4 @@ def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:
 
 def _part(name: str) -> str:
     """The part of a model that sees in which a layer of that name is."""
-    if ".visual.merger." in name:
-        return "projector"
-    return "vision" if ".visual." in name else "language"
+    return next((part for part, marks in PARTS if any(m in name for m in marks)), "language")

@@ -145,7 +145,7 @@ def _read(turn: Turn, central: bool) -> Item:
         0.0,
         values=turn.values,
         targets=_targets(turn),
-        images=images_of(turn.messages),
+        images=turn.central_images if central else images_of(turn.messages),
     )
 
 

@@ -57,6 +57,7 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
+from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Values
 
@@ -93,6 +94,7 @@ class Critic:
         lm = load_lm(spec.model, torch.float32)
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
+        self._eyes = eyes_of(spec.model)
         self._model = ValueModel(lm)
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place(self._model, layers, self._device, self._dtype)
@@ -217,7 +219,7 @@ class Critic:
     def _padded(self, items: Sequence[Item]) -> Padded:
         """As in a learner: prompts are shared on one rank alone."""
         may_share = self._ranks == 1 and self._model.can_share
-        return Padded(items, self._device, may_share)
+        return Padded(items, self._device, may_share, self._eyes)
 
     def _passes(self, items: Sequence[Item]) -> list[list[Item]]:
         return micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]

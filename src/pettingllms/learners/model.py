@@ -63,7 +63,7 @@ class LogProbModel(nn.Module):
         """Log-probs of all reply tokens, the entropies of what could have stood there, and what a
         policy's head expects at each of its places."""
         plain = self._plain()
-        hidden_BSH = padded.read(plain.get_decoder(), head is not None, plain)
+        hidden_BSH = padded.read(plain.base_model, head is not None)
         logits_NV = plain.get_output_embeddings()(hidden_BSH[padded.at_N])
         logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
         logp_N = logp_NV.gather(1, padded.ids_BL[padded.where_N].unsqueeze(1)).squeeze(1)
@@ -77,8 +77,8 @@ class ValueModel(nn.Module):
 
     def __init__(self, lm: Any) -> None:
         super().__init__()
-        self.decoder = lm.get_decoder()
-        self.can_share = can_share(self.decoder)
+        self.decoder = lm.base_model
+        self.can_share = can_share(self.decoder.get_decoder())
         self.head = ValueHead(hidden_size(lm))
 
     def forward(self, padded: "Padded") -> tuple[Tensor, Tensor]:
@@ -132,12 +132,12 @@ class Padded:
         """Whether prompts are read once each."""
         return self._shared is not None
 
-    def read(self, decoder: Any, values: bool, plain: Any = None) -> Tensor:
-        """What a model has in mind before each reply token, and for values also after the last.
-        `plain` is the whole model, where it may be shown images."""
+    def read(self, body: Any, values: bool) -> Tensor:
+        """What a model has in mind before each reply token, and for values also after the last."""
         num_places = self.mask_BT.shape[1] + values
         if self._seen is not None:
-            return read_seen(plain, self._seen, self.ids_BL, self._start_B, num_places)
+            return read_seen(body, self._seen, self.ids_BL, self._start_B, num_places)
+        decoder = body.get_decoder()
         if self._shared is not None:
             return read_shared(decoder, self._shared, num_places)
         return read_whole(decoder, self.ids_BL, self._start_B, num_places)
@@ -210,7 +210,7 @@ def load_lm(folder: Path, dtype: torch.dtype) -> Any:
 
 def decoder_layers(lm: Any) -> list[nn.Module]:
     """The blocks that a model is sharded by."""
-    for module in lm.modules():
+    for module in lm.get_decoder().modules():
         layers = getattr(module, "layers", None)
         if isinstance(layers, nn.ModuleList):
             return list(layers)

@@ -1,18 +1,13 @@
 """Replies to prompts with images: pixels of all of them in one pass, each at its own places.
 
-Images are put where the *prompt* has places for them. A policy may write the id of such a place
-itself; in a reply it is a token like any other, as it was for the sampler.
-
 B replies, L their longest prompt and reply together, S places that count, H hidden size.
 """
 
-# ruff: noqa: N803, N806, N815
+# ruff: noqa: N803, N806
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,49 +15,23 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
 from pettingllms.learners.reading import at_places
 from pettingllms.policies.eyes import Eyes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """The images of a pass, and where in which row their pieces stand."""
-
-    pixels: Tensor
-    grid: Tensor
-    places_BL: Tensor
-    mask_BL: Tensor
+from pettingllms.sight import Row, Sight, decoder_inputs, sight_of
 
 
 def seen_images(
     items: Sequence[Item], width: int, eyes: Eyes | None, device: torch.device
-) -> Seen | None:
+) -> Sight | None:
     """What is seen in a pass; None if nothing is."""
-    images = [image for item in items for image in item.images]
-    if not images:
+    if not any(item.images for item in items):
         return None
     if eyes is None:
         raise LearnerError("a reply to an image is to be learnt from by a model that only reads")
-    places, mask = np.zeros((2, len(items), width), dtype=np.bool_)
-    for row, item in enumerate(items):
-        places[row, : len(item.prompt_ids)] = eyes.places(item.prompt_ids, item.images)
-        mask[row, : item.num_tokens] = True
-    pixels = eyes.see(images)
-    arrays = (pixels.values, pixels.grid, places, mask)
-    return Seen(*(torch.from_numpy(array).to(device) for array in arrays))
+    rows = [Row(item.prompt_ids, item.images, item.num_tokens) for item in items]
+    return sight_of(rows, width, eyes, device)
 
 
-def read_seen(lm: Any, seen: Seen, ids_BL: Tensor, start_B: Tensor, num_places: int) -> Tensor:
+def read_seen(body: Any, seen: Sight, ids_BL: Tensor, start_B: Tensor, num_places: int) -> Tensor:
     """Prompt, images and reply in one piece. Padding stands on the right."""
-    embeds_BLH = lm.get_input_embeddings()(ids_BL)
-    found = lm.model.get_image_features(seen.pixels.to(embeds_BLH.dtype), seen.grid)
-    pieces = torch.cat(list(found.pooler_output)).to(embeds_BLH.dtype)
-    embeds_BLH = embeds_BLH.masked_scatter(seen.places_BL[..., None], pieces)
-    position_ids, _ = lm.model.get_rope_index(
-        ids_BL,
-        mm_token_type_ids=seen.places_BL.int(),
-        image_grid_thw=seen.grid,
-        attention_mask=seen.mask_BL.int(),
-    )
-    hidden_BLH = lm.get_decoder()(
-        inputs_embeds=embeds_BLH, position_ids=position_ids, use_cache=False
-    ).last_hidden_state
+    given = decoder_inputs(body, seen, ids_BL)
+    hidden_BLH = body.get_decoder()(**given, use_cache=False).last_hidden_state
     return at_places(hidden_BLH, start_B, num_places)

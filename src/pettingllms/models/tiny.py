@@ -62,7 +62,8 @@ def make_tiny(
     folder = folder.expanduser().absolute()
     with whole(folder) as part:
         known = environment_texts() if texts is None else texts
-        tokenizer = _by_symbols(known, vocab_size) if symbols else make_tokenizer(known, vocab_size)
+        make = make_symbol_tokenizer if symbols else make_tokenizer
+        tokenizer = make(known, vocab_size)
         # Wider than usual: so few tokens leave most of a million parameters to the layers.
         width = mlp_size or 8 * hidden_size
         model = _model(architecture, tokenizer, hidden_size, num_layers, width, head_dim, seed)
@@ -98,11 +99,14 @@ def make_tokenizer(
     return _trained(texts, vocab_size, cut, True, [*_SPECIAL, *signs], template)
 
 
-def _by_symbols(texts: Iterable[str], vocab_size: int) -> Any:
+def make_symbol_tokenizer(
+    texts: Iterable[str], vocab_size: int, signs: Sequence[str] = (), template: str = _ONE_EACH
+) -> Any:
+    """A tokenizer that leaves symbols apart, with further special `signs`."""
     from tokenizers import Regex, pre_tokenizers
 
     cut = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
-    return _trained(texts, vocab_size, cut, False, _SYMBOLS, _ONE_EACH)
+    return _trained(texts, vocab_size, cut, False, [*_SYMBOLS, *signs], template)
 
 
 def _trained(

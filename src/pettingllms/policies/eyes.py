@@ -5,7 +5,6 @@ needs its images alone. Pillow's form of the processor is used on both sides: it
 library, and gives the same numbers everywhere.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from pettingllms.config.eyes import sees
 from pettingllms.errors import ImageError
 from pettingllms.images import open_image
+from pettingllms.policies.families import Inputs, family_of
 from pettingllms.types import Ids, Image
 
 if TYPE_CHECKING:
@@ -29,38 +29,46 @@ CACHE = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pixels:
-    """Patches of images, one image behind the other."""
+    """Images as a model takes them, one behind the other."""
 
-    values: npt.NDArray[np.float32]
-    """A row for each patch."""
-    grid: npt.NDArray[np.int64]
-    """For each image: frames, patches down, patches across."""
+    inputs: dict[str, npt.NDArray[Any]]
+    """By the names that the model has for them."""
+    lengths: list[int]
+    """Tokens of each image."""
 
 
 class Eyes:
     """A model's own way to look at images."""
 
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        from transformers import AutoImageProcessor
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoConfig, AutoImageProcessor
 
-        auto: Any = AutoImageProcessor
-        self._processor = auto.from_pretrained(folder, local_files_only=True, backend="pil")
-        self._patch = int(config["vision_config"]["patch_size"])
-        self._merged = int(config["vision_config"]["spatial_merge_size"]) ** 2
-        self.image_id = int(config["image_token_id"])
+        processors: Any = AutoImageProcessor
+        self._processor = processors.from_pretrained(folder, local_files_only=True, backend="pil")
+        self._config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+        self._family = family_of(self._config.model_type)
+        self.tiled = self._family.tiled
+        """Whether the model takes pixels under an axis for prompts."""
+        self.image_id = int(self._config.image_token_id)
         """The id that stands in a prompt wherever a piece of an image is seen."""
         self._look = lru_cache(maxsize=CACHE)(self._read)
 
     def see(self, images: Sequence[Image]) -> Pixels:
         """The pixels of one image or more."""
         seen = [self._look(image) for image in images]
-        return Pixels(
-            np.concatenate([one.values for one in seen]), np.concatenate([one.grid for one in seen])
-        )
+        inputs = {
+            name: np.concatenate([np.asarray(one[name]) for one in seen])
+            for name in self._family.arrays
+        }
+        return Pixels(inputs, [self.num_tokens(image) for image in images])
 
     def num_tokens(self, image: Image) -> int:
         """Places that the image takes in a prompt."""
-        return int(self._look(image).grid.prod()) // self._merged
+        return self._family.num_tokens(self._config, self._look(image))
+
+    def text(self, image: Image, sign: str) -> str:
+        """What stands in a prompt for an image, where `sign` is a place."""
+        return self._family.text(sign, self.num_tokens(image), self._look(image))
 
     def places(self, prompt_ids: Ids, images: Sequence[Image]) -> npt.NDArray[np.bool_]:
         """Where in a prompt pieces of its images stand; ImageError if they are not its images."""
@@ -73,32 +81,47 @@ class Eyes:
         return places
 
     def narrowed(self, prompt_ids: Ids, images: Sequence[Image]) -> list[int]:
-        """The prompt with one place for each image."""
+        """The prompt with one place for each image, and nothing of the family's own around it."""
         places = np.flatnonzero(self.places(prompt_ids, images))
-        counts = [self.num_tokens(image) for image in images]
-        firsts = places[np.cumsum([0, *counts[:-1]])] if counts else places
-        ids: list[int] = np.delete(prompt_ids, np.setdiff1d(places, firsts)).tolist()
-        return ids
+        before, behind = self._family.around
+        ids: list[int] = []
+        start = first = 0
+        for image in images:
+            last = first + self.num_tokens(image) - 1
+            ids += [*prompt_ids[start : places[first] - before].tolist(), self.image_id]
+            start, first = int(places[last]) + 1 + behind, last + 1
+        return [*ids, *prompt_ids[start:].tolist()]
 
     def sized(self, image: Image) -> "Picture":
-        """The picture in the size that the model looks at, which no processor scales again."""
+        """The picture in the size that the model looks at, which no processor scales again. What is
+        seen in tiles is left as it is: it has no one size."""
+        from PIL import Image as pillow  # noqa: N813 - it is a module
         from PIL.Image import Resampling
 
-        _, down, across = (int(count) for count in self._look(image).grid[0])
         picture = open_image(image)
-        size = (across * self._patch, down * self._patch)
-        return picture.resize(size, Resampling(self._processor.resample))
-
-    def _read(self, image: Image) -> Pixels:
-        found = self._processor(images=[open_image(image)], return_tensors="np")
-        return Pixels(
-            np.asarray(found["pixel_values"], dtype=np.float32),
-            np.asarray(found["image_grid_thw"], dtype=np.int64),
+        if self.tiled:
+            return picture
+        if "image_grid_thw" in self._family.arrays:
+            _, down, across = (int(count) for count in self._look(image)["image_grid_thw"][0])
+            patch = self._config.vision_config.patch_size
+            size = (across * patch, down * patch)
+            return picture.resize(size, Resampling(self._processor.resample))
+        raw = self._processor(
+            images=[picture], do_rescale=False, do_normalize=False, return_tensors="np"
         )
+        return pillow.fromarray(raw["pixel_values"][0].transpose(1, 2, 0).astype(np.uint8))
+
+    def _read(self, image: Image) -> Inputs:
+        found = self._processor(
+            images=[open_image(image)], return_tensors="np", **self._family.options
+        )
+        inputs: dict[str, Any] = dict(found)
+        if self.tiled:
+            inputs |= {name: inputs[name][0] for name in self._family.arrays}
+        inputs["pixel_values"] = np.asarray(inputs["pixel_values"], dtype=np.float32)
+        return inputs
 
 
 def eyes_of(folder: Path) -> Eyes | None:
     """The eyes of a model; None if it cannot be shown images."""
-    if not sees(folder):
-        return None
-    return Eyes(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return Eyes(folder) if sees(folder) else None

@@ -53,7 +53,7 @@ def _read(env: Environment[Any, Any], word: str, key: str) -> Iterator[Entrant]:
         url, sharp, model = word.rpartition("#")
         if not sharp:
             raise ConfigError("--player", [f"{word}: write URL#MODEL"])
-        yield Entrant(label or model, ApiPolicy(url=url, model=model, key=key))
+        yield Entrant(label or model, ApiPolicy(url=url, model=model, key=key, sees=True))
     elif word.partition("~")[0] in env.players:
         env.player(word)
         yield Entrant(label or word, ScriptedPolicy(player=word))

@@ -149,7 +149,7 @@ async def _seats(
                 stack.push_async_callback(server.close)
                 heat = api.temperature if tournament.temperature is None else tournament.temperature
                 seats[entrant.name] = Seat(
-                    entrant.name, server, JsonRenderer(), trained=False, in_bytes=True,
+                    entrant.name, server, JsonRenderer(api.sees), trained=False, in_bytes=True,
                     temperature=heat,
                 )  # fmt: skip
             case _:

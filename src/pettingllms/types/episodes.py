@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pettingllms.types.exhibits import Exhibit
 from pettingllms.types.messages import Message
+from pettingllms.types.parts import Image
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
 
 Ids = npt.NDArray[np.int32]
@@ -85,6 +86,8 @@ class Turn:
     number where it is not trained."""
     central_ids: Ids | None = None
     """What a critic of the whole team sees in place of the prompt, if there is one."""
+    central_images: tuple[Image, ...] = ()
+    """Images in what it sees."""
     learner_logprobs: LogProbs | None = None
     """Log-probability of each response id as the learner gave it before it learnt from this turn;
     None if it did not, or if nobody asked."""

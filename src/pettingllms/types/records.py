@@ -84,11 +84,16 @@ def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for episode in episodes:
-            shown = (message for turn in episode.turns for message in turn.messages)
-            store_images(path, (image for message in shown for image in message.images))
+            store_images(path, (image for turn in episode.turns for image in _images(turn)))
             file.write(episode_line(episode))
             count += 1
     return count
+
+
+def _images(turn: Turn) -> Iterator[Image]:
+    for message in turn.messages:
+        yield from message.images
+    yield from turn.central_images
 
 
 def episode_line(episode: Episode) -> str:
@@ -135,6 +140,11 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         **({} if turn.usage is None else {"usage": [turn.usage.prompt, turn.usage.reply]}),
         **({} if turn.extends is None else {"extends": turn.extends}),
         **({"guided": True} if turn.guided else {}),
+        **(
+            {"central_images": [i.digest for i in turn.central_images]}
+            if turn.central_images
+            else {}
+        ),
         **_values_to_json(turn),
     }
 
@@ -210,6 +220,7 @@ def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
         usage=Usage(*data["usage"]) if "usage" in data else None,
         extends=data.get("extends"),
         guided=data.get("guided", False),
+        central_images=tuple(look(digest) for digest in data.get("central_images", ())),
         **_values_from_json(data),
     )
 

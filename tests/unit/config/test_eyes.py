@@ -50,15 +50,16 @@ def test_a_model_that_cannot_see_is_refused_at_start_up(
     (problem,) = problems(Seen(), {"a": "script", "b": "p"}, p=policy, script=SCRIPT)
     assert "policies.p: 'relay-v1' shows images to 'b', and" in problem
     assert f"'{policy.model}' only reads" in problem
-    assert "take a model that sees (qwen2_5_vl)" in problem
+    assert "take a model that sees (qwen2_5_vl, " in problem
     assert "scripted player" in problem
     (problem,) = problems(Seen(), {}, p=policy)
     assert problem.startswith("policies.p: ")
 
 
-def test_a_server_is_sent_text_alone() -> None:
+def test_a_server_is_sent_text_alone_unless_it_is_said_to_see() -> None:
     (problem,) = problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m"))
-    assert "a server's model ('m') is sent text alone" in problem
+    assert "a server's model ('m') is sent text alone; set sees = true" in problem
+    assert not problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m", sees=True))
 
 
 def test_a_model_that_sees_may_be_shown_images(tmp_path: Path) -> None:

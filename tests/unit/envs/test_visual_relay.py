@@ -7,7 +7,9 @@ import pytest
 from pettingllms.config import parse_config
 from pettingllms.envs import check_env, make_env
 from pettingllms.envs.visual_relay.env import LOOKER, MOVER
+from pettingllms.envs.visual_relay.picture import draw_pieces
 from pettingllms.errors import ConfigError
+from pettingllms.images import open_image
 from pettingllms.types import Scored
 
 
@@ -28,7 +30,15 @@ def share_found(env: Any, player: str, num_tasks: int = 400) -> float:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"terse": True}, {"max_rounds": 3}, {"blank": True}, {"side": 6, "num_pieces": 6}],
+    [
+        {},
+        {"terse": True},
+        {"max_rounds": 3},
+        {"blank": True},
+        {"side": 6, "num_pieces": 6},
+        {"side": 6, "num_pieces": 6, "labels": "cells"},
+        {"wanted": "red"},
+    ],
     ids=str,
 )
 def test_the_contract_holds(options: dict[str, Any]) -> None:
@@ -53,8 +63,34 @@ def test_where_the_piece_is_stands_in_the_picture_alone() -> None:
     assert {env.observe(s, MOVER)[-1] for s in others} == {env.observe(scene, MOVER)[-1]}
 
 
-def test_blanked_every_board_of_one_size_looks_the_same() -> None:
-    env = relay(blank=True)
+def test_a_board_that_names_each_cell_has_one_token_for_it() -> None:
+    """A cell is as wide as a token of the Qwen models, and there is no edge around the board."""
+    env = relay(labels="cells")
+    scene = env.reset(env.tasks("train")[0], 0)
+    (image,) = env.observe(scene, LOOKER)[-1].images
+    assert open_image(image).size == (84, 84)
+    cells = {
+        open_image(draw_pieces(3, (("red", cell),), 28, "cells"))
+        .crop((cell % 3 * 28, cell // 3 * 28, cell % 3 * 28 + 28, cell // 3 * 28 + 28))
+        .tobytes()
+        for cell in range(9)
+    }
+    assert len(cells) == 9  # each says by itself where it is
+
+
+def test_one_colour_may_be_wanted_on_every_board() -> None:
+    env = relay(wanted="purple", num_pieces=2)
+    scenes = [env.reset(task, 0) for task in env.tasks("train")[:50]]
+    for scene in scenes:
+        assert scene.wanted == "purple"
+        assert len(dict(scene.pieces)) == len({cell for _, cell in scene.pieces}) == 2
+    assert len({dict(scene.pieces)["purple"] for scene in scenes}) == 9
+    assert share_found(env, "honest", 50) == 1.0
+
+
+@pytest.mark.parametrize("labels", ["edge", "cells"])
+def test_blanked_every_board_of_one_size_looks_the_same(labels: str) -> None:
+    env = relay(blank=True, labels=labels)
     scenes = [env.reset(task, 0) for task in env.tasks("train")[:20]]
     assert len({env.observe(scene, LOOKER)[-1].images for scene in scenes}) == 1
 

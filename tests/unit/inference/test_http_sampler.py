@@ -1,6 +1,7 @@
 """The HTTP sampler against a real server on loopback."""
 
 import asyncio
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,16 @@ pytest.importorskip("httpx")
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.types import Failed, Message, Sample, SampleRequest, Usage
+from pettingllms.types import (
+    Failed,
+    Message,
+    Sample,
+    SampleRequest,
+    Usage,
+    images_of,
+    system,
+    user,
+)
 
 KEY = "PETTINGLLMS_TEST_KEY"
 
@@ -55,7 +65,10 @@ def ask(url: str, num_samples: int = 1, key: str = "") -> list[Sample | Failed]:
     request = SampleRequest(
         "p", "r", JsonRenderer().render(messages), num_samples, 5, 2**62, "t", temperature=0.5
     )
+    return sampled(url, request, key)
 
+
+def sampled(url: str, request: SampleRequest, key: str = "") -> list[Sample | Failed]:
     async def go() -> list[Sample | Failed]:
         sampler = HttpSampler(ApiPolicy(url=url, model="m", key=key))
         try:
@@ -76,6 +89,38 @@ def test_messages_go_out_as_they_are_and_text_comes_back() -> None:
     assert body["messages"][0] == {"role": "system", "content": "Wähle."}
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.5, 5)
     assert asked[0]["path"] == "/v1/chat/completions"
+
+
+def test_images_go_out_as_parts_before_the_text_each_in_its_place() -> None:
+    pytest.importorskip("PIL")
+    from pictures import plain
+
+    red, blue = plain("red", (8, 8)), plain("blue", (9, 9))
+    messages = [system("You see."), user("both", red, blue), user("again", red), user("none")]
+    ids = JsonRenderer(sees=True).render(messages)
+    assert len(ids) < 1000  # the record has the images once, beside the prompt
+    request = SampleRequest("p", "r", ids, 1, 5, 1, "t", images=images_of(messages))
+    with serving([reply("B2")]) as (url, asked):
+        (sample,) = sampled(url, request)
+    assert JsonRenderer().decode(sample.ids) == "B2"
+    chat = asked[0]["body"]["messages"]
+    assert chat[0]["content"] == "You see."
+    assert chat[3]["content"] == "none"
+    found = [
+        base64.b64decode(part["image_url"]["url"].removeprefix("data:image/png;base64,"))
+        for message in chat[1:3]
+        for part in message["content"][:-1]
+    ]
+    assert found == [red.data, blue.data, red.data]
+    assert chat[1]["content"][-1] == {"type": "text", "text": "both"}
+
+
+def test_a_text_that_looks_like_a_part_stays_a_text() -> None:
+    odd = '[{"type": "image_url", "image_url": {"url": "x"}}]'
+    request = SampleRequest("p", "r", JsonRenderer(sees=True).render([user(odd)]), 1, 5, 1, "t")
+    with serving([reply("no")]) as (url, asked):
+        sampled(url, request)
+    assert asked[0]["body"]["messages"][0]["content"] == odd
 
 
 @pytest.mark.parametrize(

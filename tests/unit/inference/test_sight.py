@@ -125,15 +125,6 @@ def test_a_recording_tells_pictures_apart(engine, renderer, tmp_path: Path) -> N
     recording.close()
 
 
-def test_a_prompt_is_narrowed_to_one_place_for_each_image(renderer) -> None:
-    for messages in SIGHTS.values():
-        request = asked(renderer, messages)
-        narrow = renderer.eyes.narrowed(request.prompt_ids, request.images)
-        assert narrow.count(renderer.eyes.image_id) == len(request.images)
-        counts = [renderer.eyes.num_tokens(image) for image in request.images]
-        assert list(renderer._widened(narrow, counts)) == request.prompt_ids.tolist()
-
-
 def test_a_picture_in_its_size_has_the_same_pixels(renderer) -> None:
     for messages in SIGHTS.values():
         for message in messages:
@@ -141,5 +132,5 @@ def test_a_picture_in_its_size_has_the_same_pixels(renderer) -> None:
                 sized = renderer.eyes.sized(image)
                 found = renderer.eyes._processor(images=[sized], return_tensors="np")
                 np.testing.assert_array_equal(
-                    found["pixel_values"], renderer.eyes.see([image]).values
+                    found["pixel_values"], renderer.eyes.see([image]).inputs["pixel_values"]
                 )

@@ -63,8 +63,8 @@ def by_the_model(lm: Any, renderer: VisionRenderer, one: Item) -> np.ndarray:
     if one.images:
         pixels = renderer.eyes.see(one.images)
         seen = {
-            "pixel_values": torch.from_numpy(pixels.values),
-            "image_grid_thw": torch.from_numpy(pixels.grid),
+            "pixel_values": torch.from_numpy(pixels.inputs["pixel_values"]),
+            "image_grid_thw": torch.from_numpy(pixels.inputs["image_grid_thw"]),
             "mm_token_type_ids": (ids == renderer.eyes.image_id).int(),
         }
     with torch.no_grad():
@@ -95,6 +95,18 @@ def test_one_batch_holds_several_images_none_and_other_sizes(lm, renderer) -> No
         assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
         (alone,) = logprobs(lm, renderer, one)
         assert np.abs(found - alone).max() < 1e-4
+
+
+def test_an_image_that_stands_in_several_prompts_is_looked_at_once(lm, renderer) -> None:
+    items = [
+        item(renderer, user("Which cell?", RED)),
+        item(renderer, user("Which cell?", RED), reply="A1"),
+        item(renderer, user("Both", BLUE, RED, BLUE)),
+    ]
+    padded = Padded(items, CPU, eyes=renderer.eyes)
+    assert len(padded._seen.inputs["image_grid_thw"]) == 2
+    for one, found in zip(items, logprobs(lm, renderer, *items), strict=True):
+        assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
 
 
 def test_the_order_of_images_counts(lm, renderer) -> None:

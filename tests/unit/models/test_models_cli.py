@@ -37,6 +37,8 @@ def test_a_tiny_model_that_sees_is_made(models: Path) -> None:
     pytest.importorskip("transformers")
     run("tiny", str(models / "eyes"), "--layers", "1", "--vision")
     assert "qwen2_5_vl" in run("list")
+    run("tiny", str(models / "other"), "--layers", "1", "--vision", "--family", "llava")
+    assert "llava" in run("list")
 
 
 def test_wrong_words_are_named(models: Path) -> None:

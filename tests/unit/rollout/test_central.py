@@ -1,15 +1,18 @@
 """What a critic of the whole team sees: everything, recorded on turns, shown to no role."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, make_env
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.learners.batches import joints_of
 from pettingllms.rollout import Seat, Worker
-from pettingllms.types import Episode, system, user
+from pettingllms.types import Episode, images_of, read_episodes, system, user, write_episodes
 
 
 def play(env: Environment[Any, Any], central: bool) -> list[Episode]:
@@ -63,3 +66,18 @@ def test_an_environment_whose_central_view_fails_fails_its_play() -> None:
     for episode in play(env, central=True):
         assert episode.failure is not None
         assert "the critic is shown" in episode.failure.reason
+
+
+def test_a_critic_of_the_team_is_shown_the_images_of_every_role(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    episodes = play(make_env("visual_relay-v1"), central=True)
+    for episode in episodes:
+        looker, mover = episode.turns
+        (image,) = images_of(looker.messages)
+        assert not images_of(mover.messages)
+        assert looker.central_images == mover.central_images == (image,)
+    write_episodes(tmp_path / "episodes.jsonl", episodes)
+    for one, back in zip(episodes, read_episodes(tmp_path / "episodes.jsonl"), strict=True):
+        assert [t.central_images for t in one.turns] == [t.central_images for t in back.turns]
+    ((item,),) = (joint.items for joint in joints_of([[episodes[0].turns[1]]], central=True))
+    assert item.images == episodes[0].turns[1].central_images

@@ -7,7 +7,7 @@ the looker knows is in the picture and nowhere in its text: a team that does bet
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,9 +18,9 @@ from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import AllSeats
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
 from pettingllms.envs.visual_relay import players
-from pettingllms.envs.visual_relay.picture import COLORS, cell_name, draw_pieces
+from pettingllms.envs.visual_relay.picture import COLORS, Labels, cell_name, draw_pieces
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Rewards, Scored, Task, system, user
+from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 LOOKER, MOVER = "looker", "mover"
 TRIES = 64
@@ -36,12 +36,18 @@ class VisualRelayConfig(EnvConfig):
     """Rows and columns of a board."""
     num_pieces: int = Field(default=3, ge=1, le=6)
     """Pieces on a board, each of a colour of its own. One of them is wanted."""
+    wanted: Literal["any", "red", "blue", "green", "yellow", "black", "purple"] = "any"
+    """The colour that is wanted on every board; `any`: one of the board's, told in words, so that
+    what is read and what is seen must be brought together."""
     max_rounds: int = Field(default=1, ge=1)
     """Times that the looker may speak and the mover may take a cell."""
     illegal_reward: float = -0.1
     """Process reward of a reply that is refused; nothing is said or taken then."""
     cell_pixels: int = Field(default=28, ge=12, le=128)
     """Width and height of a cell of the picture."""
+    labels: Labels = "edge"
+    """Where the picture names cells: by letters and numbers at its edge, or each cell inside it,
+    which is easier to read: a cell is then enough to know its own name."""
     blank: bool = False
     """Show the board without its pieces: what a team reaches that cannot see."""
 
@@ -102,18 +108,17 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         colors = rng.sample(sorted(COLORS), self.config.num_pieces)
         cells = rng.sample(range(self.config.side**2), self.config.num_pieces)
         wanted = rng.choice(colors)
+        if self.config.wanted not in ("any", *colors):
+            colors[colors.index(wanted)] = self.config.wanted
+        if self.config.wanted != "any":
+            wanted = self.config.wanted
         return Scene(tuple(sorted(zip(colors, cells, strict=True))), wanted)
 
     def acting(self, state: Scene) -> tuple[str, ...]:
         return () if state.over else (state.turn,)
 
     def observe(self, state: Scene, role: str) -> Sequence[Message]:
-        pieces = () if self.config.blank else state.pieces
-        images = (
-            [draw_pieces(self.config.side, pieces, self.config.cell_pixels)]
-            if role == LOOKER
-            else []
-        )
+        images = [self._picture(state)] if role == LOOKER else []
         if self.config.terse:
             return [user("\n".join(self._tersely(state, role)), *images)]
         lines = [f"Wanted: the {state.wanted} piece.", *self._situation(state, role)]
@@ -165,6 +170,11 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
 
     def hint(self, state: Scene, role: str) -> str:
         return "what the mover should know" if role == LOOKER else "a cell, such as B2"
+
+    def _picture(self, state: Scene) -> Image:
+        config = self.config
+        pieces = () if config.blank else state.pieces
+        return draw_pieces(config.side, pieces, config.cell_pixels, config.labels)
 
     def _said(self, state: Scene, answer: str) -> Scene:
         return replace(state, words=checked_words(answer), refusal=None)
