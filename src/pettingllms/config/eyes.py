@@ -13,7 +13,7 @@ ADVICE = f"take a model that sees ({', '.join(FAMILIES)})"
 def sees(folder: Path) -> bool:
     """Whether the model of a folder can be shown images."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if config["model_type"] not in FAMILIES:
+    if config.get("model_type") not in FAMILIES:
         return False
     # Of LLaVA's towers one takes images of any size, side by side, which nothing here does.
     return bool(config.get("vision_config", {}).get("model_type") != "pixtral")

@@ -23,8 +23,8 @@ from pettingllms.experiments.spec import find_experiment, load_experiment, slug
         ("[figure]", '[model]\nname = "m"\nnum_layers = 2\n[figure]', "leave out num_layers"),
         (
             "[figure]",
-            '[model]\narchitecture = "qwen2_5_vl"\nsymbols = true\n[figure]',
-            "leave out symbols",
+            '[model]\narchitecture = "qwen2_5_vl"\nhead_dim = 16\n[figure]',
+            "leave out head_dim",
         ),
     ],
 )
