@@ -9,7 +9,9 @@ import pytest
 from pettingllms.collect import collect
 from pettingllms.experiments import plan
 from pettingllms.experiments.plan import Order, Plan, make_plan
+from pettingllms.experiments.report import collect as gather
 from pettingllms.experiments.spec import Experiment, load_experiment
+from pettingllms.experiments.table import make_table
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/experiment.toml"))
@@ -71,6 +73,19 @@ def test_every_experiment_is_on_the_page_of_results() -> None:
     for folder in EXPERIMENTS:
         assert f"pettingllms reproduce {folder.name}" in page
         assert load_experiment(folder).question in page
+
+
+SHIPPED = sorted((ROOT / "docs" / "results").glob("*/results.json"))
+
+
+@pytest.mark.parametrize("numbers", SHIPPED, ids=lambda path: path.parent.name)
+def test_tables_that_ship_come_of_the_numbers_beside_them(numbers: Path, tmp_path: Path) -> None:
+    """And the numbers of configurations as they are now: else they would be left out."""
+    folder = ROOT / "experiments" / numbers.parent.name
+    experiment = load_experiment(folder)
+    order = Order(experiment, folder, tmp_path, "pettingllms reproduce", joined=[numbers])
+    found = gather(order, pytest.fail)
+    assert make_table(experiment, found.results) == (numbers.parent / "table.md").read_text()
 
 
 def test_debate_and_one_alone_have_the_same_cost(tmp_path: Path) -> None:

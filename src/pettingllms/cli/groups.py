@@ -86,12 +86,10 @@ def models_tiny(
     ] = "qwen2_5_vl",
 ) -> None:
     """Make a small model with random weights and a tokenizer for the built-in environments."""
-    from pettingllms.cli.models import tiny, tiny_vision
+    from pettingllms.cli.models import tiny
 
-    if vision:
-        tiny_vision(out, family, hidden_size, layers, vocab_size, seed, config, symbols)
-    else:
-        tiny(out, architecture, hidden_size, layers, vocab_size, seed, config, symbols)
+    kind = family if vision else architecture
+    tiny(out, kind, vision, hidden_size, layers, vocab_size, seed, config, symbols)
 
 
 @models_app.command("list")

@@ -28,7 +28,8 @@ def get(name: str, out: Path | None, source: str) -> None:
 
 def tiny(
     out: Path,
-    architecture: str,
+    kind: str,
+    vision: bool,
     hidden_size: int,
     num_layers: int,
     vocab_size: int,
@@ -36,32 +37,15 @@ def tiny(
     config: Path | None,
     symbols: bool,
 ) -> None:
-    """Make a tiny model and say where it is."""
-    kind = cast("Architecture", architecture)
+    """Make a tiny model, which may see, and say where it is."""
+    sizes = hidden_size, num_layers, vocab_size, seed
     with console.status("making a tiny model"):
-        env = make_env_for(load_config(config).env) if config else None
-        texts = texts_of([env], 20) if env else None
-        folder = make_tiny(out, kind, texts, hidden_size, num_layers, vocab_size, seed, symbols)
-    console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
-
-
-def tiny_vision(
-    out: Path,
-    family: str,
-    hidden_size: int,
-    num_layers: int,
-    vocab_size: int,
-    seed: int,
-    config: Path | None,
-    symbols: bool,
-) -> None:
-    """Make a tiny model that sees and say where it is."""
-    with console.status("making a tiny model that sees"):
         texts = texts_of([make_env_for(load_config(config).env)], 20) if config else None
-        folder = make_tiny_vision(
-            out, texts, hidden_size, num_layers, vocab_size, seed, family, symbols
-        )
-    console.print(f"A tiny {family} is in [bold]{escape(str(folder))}[/]")
+        if vision:
+            folder = make_tiny_vision(out, texts, *sizes, kind, symbols)
+        else:
+            folder = make_tiny(out, cast("Architecture", kind), texts, *sizes, symbols)
+    console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
 
 
 def list_models() -> None:

@@ -78,9 +78,10 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
         raise ConfigError(str(path), [wrong]) from error
+    plans = {seed: make_plan(order, seed) for seed in {result.seed for result in results}}
     for result in results:
         seed, at = result.seed, f"{path}, seed {result.seed}, '{result.arm}'"
-        plan = make_plan(order, seed)
+        plan = plans[seed]
         arm = next((arm for arm in plan.arms if arm.spec.name == result.arm), None)
         if arm is None or found.has(result.arm, seed):
             continue
