@@ -38,13 +38,17 @@ def tiny(
     symbols: bool,
 ) -> None:
     """Make a tiny model, which may see, and say where it is."""
-    sizes = hidden_size, num_layers, vocab_size, seed
     with console.status("making a tiny model"):
         texts = texts_of([make_env_for(load_config(config).env)], 20) if config else None
         if vision:
-            folder = make_tiny_vision(out, texts, *sizes, kind, symbols)
+            folder = make_tiny_vision(
+                out, texts, hidden_size, num_layers, vocab_size, seed, kind, symbols
+            )
         else:
-            folder = make_tiny(out, cast("Architecture", kind), texts, *sizes, symbols)
+            architecture = cast("Architecture", kind)
+            folder = make_tiny(
+                out, architecture, texts, hidden_size, num_layers, vocab_size, seed, symbols
+            )
     console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
 
 

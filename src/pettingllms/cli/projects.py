@@ -32,7 +32,7 @@ def make_project(folder: Path) -> None:
         shutil.copyfile(TEMPLATE / name, folder / name)
     has_engines = find_spec("torch") is not None and find_spec("transformers") is not None
     if has_engines:
-        tiny(folder / MODEL, "qwen3", 64, 2, 512, 0, folder / "config.toml", symbols=True)
+        tiny(folder / MODEL, "qwen3", False, 64, 2, 512, 0, folder / "config.toml", symbols=True)
     console.print(f"A project is in [bold]{escape(str(folder))}[/]. Next:")
     steps = [(f"cd {folder}", ""), *([] if has_engines else _without_engines()), *NEXT]
     width = max(len(command) for command, _ in steps)
