@@ -188,6 +188,11 @@ def _check_tasks(config: RunConfig) -> Iterator[Finding]:
     if counts["test"] <= config.eval.first_task:
         what = f"eval.first_task: is {config.eval.first_task}, and '{env.id}' has {counts['test']}"
         yield Finding("problem", f"{what} tasks to test on", "lower it")
+    elif counts["test"] < config.eval.first_task + config.eval.num_tasks:
+        left = counts["test"] - config.eval.first_task
+        what = f"eval.num_tasks: is {config.eval.num_tasks}, and '{env.id}' has {left} from"
+        what = f"{what} eval.first_task on, so fewer are played"
+        yield Finding("note", what, "lower it, or give the environment more")
     if env.runs_programs:
         found = check_sandbox()
         level = found.level if standing()[0] else "problem"

@@ -111,6 +111,13 @@ def test_everything_is_found_at_once(model: Path, tmp_path: Path, monkeypatch: A
     }
 
 
+def test_fewer_test_tasks_than_asked_for_are_told(model: Path) -> None:
+    told = [found for found in problems(config_of(model, env={"id": "tic_tac_toe-v1", "num_tasks": 30}, eval={"num_tasks": 50}), "note")
+            if "eval.num_tasks" in found]  # fmt: skip
+    assert len(told) == 1
+    assert "fewer are played" in told[0]
+
+
 def test_a_server_that_listens_is_no_problem(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
