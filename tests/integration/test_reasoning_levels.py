@@ -30,7 +30,7 @@ CASES = [
 SMALL: dict[str, dict[str, Any]] = {
     "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 32, "env_seconds": 120},
     "inference": {"max_model_tokens": 1280, "max_num_seqs": 16},
-    "learner": {"max_batch_tokens": 4096},
+    "learner": {"max_batch_tokens": 2048},
     "loss": {"entropy": 0.01},
     "train": {"num_steps": 2, "save_every": 2},
 }
