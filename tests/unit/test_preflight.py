@@ -112,8 +112,9 @@ def test_everything_is_found_at_once(model: Path, tmp_path: Path, monkeypatch: A
 
 
 def test_fewer_test_tasks_than_asked_for_are_told(model: Path) -> None:
-    told = [found for found in problems(config_of(model, env={"id": "tic_tac_toe-v1", "num_tasks": 30}, eval={"num_tasks": 50}), "note")
-            if "eval.num_tasks" in found]  # fmt: skip
+    env = {"id": "tic_tac_toe-v1", "num_tasks": 30}
+    notes = problems(config_of(model, env=env, eval={"num_tasks": 50}), "note")
+    told = [found for found in notes if "eval.num_tasks" in found]
     assert len(told) == 1
     assert "fewer are played" in told[0]
 
