@@ -82,6 +82,10 @@ def write_experiment(folder: Path, text: str = EXPERIMENT, run: str = RUN) -> Pa
     return folder
 
 
+def _num_won(trained: bool, seed: int) -> int:
+    return SKILL[trained, seed]
+
+
 class FakeMachine:
     """Does nothing but leave behind what real work would leave."""
 
@@ -91,7 +95,7 @@ class FakeMachine:
         """Of policy_a, in every run that was trained or evaluated."""
         self.stop_after: int | None = None
         """Step at which somebody presses Ctrl-C."""
-        self._num_won = num_won or (lambda trained, seed: SKILL[trained, seed])
+        self._num_won = num_won or _num_won
 
     def make_model(self, model: Any, envs: Any, seed: int, out: Path) -> None:
         self.calls.append(f"model {seed}, {len(envs)} environments")
@@ -147,9 +151,12 @@ class Lab:
         experiment = experiment.quickened() if quick else experiment
         return Order(experiment, self.source, self.out, "pettingllms reproduce relays", floors)
 
-    def run(self, *seeds: int, quick: bool = False, join: Sequence[Path] = ()) -> list[str]:
+    def run(
+        self, *seeds: int, quick: bool = False, join: Sequence[Path] = (), num_at_once: int = 1
+    ) -> list[str]:
         order = replace(self.order(quick), joined=join)
-        return reproduce(order, seeds or order.experiment.seeds, self.machine, self.said.append)
+        seeds = seeds or tuple(order.experiment.seeds)
+        return reproduce(order, seeds, self.machine, self.said.append, num_at_once)
 
     def new_calls(self) -> list[str]:
         calls, self.machine.calls = self.machine.calls, []

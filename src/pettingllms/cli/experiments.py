@@ -10,6 +10,8 @@ from rich.markdown import Markdown
 from rich.markup import escape
 
 from pettingllms.cli.console import console
+from pettingllms.doctor import find_gpus
+from pettingllms.errors import ConfigError
 from pettingllms.experiments.machine import Engines
 from pettingllms.experiments.plan import Order
 from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
@@ -17,6 +19,10 @@ from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.spec import find_experiment, load_experiment
 
 DOCS = Path("docs/results")
+NO_JOBS = (
+    "is for machines without GPUs: side by side, arms would share the first one; start a command "
+    "for each seed instead, with CUDA_VISIBLE_DEVICES and --seed"
+)
 
 
 def reproduce_experiment(
@@ -27,8 +33,11 @@ def reproduce_experiment(
     out: Path | None,
     docs: bool,
     joined: Sequence[Path] = (),
+    jobs: int = 1,
 ) -> None:
     """Run what is missing of an experiment, print its table, and say where everything is."""
+    if jobs > 1 and find_gpus():
+        raise ConfigError("--jobs", [NO_JOBS])
     source = find_experiment(name, root)
     experiment = load_experiment(source)
     label = source.resolve().name
@@ -37,7 +46,7 @@ def reproduce_experiment(
     floors = experiment.quick.floors if quick else []
     experiment = experiment.quickened() if quick else experiment
     order = Order(experiment, source, folder, command, floors, joined)
-    short = reproduce(order, seeds or experiment.seeds, Engines(), _say)
+    short = reproduce(order, seeds or experiment.seeds, Engines(), _say, jobs)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
     if docs:
         _copy(folder, DOCS / label)

@@ -335,11 +335,14 @@ def reproduce(
         list[Path] | None,
         typer.Option(help="A results.json from elsewhere: its seeds are added to the table."),
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Warm starts and arms side by side, on CPUs.")
+    ] = 1,
 ) -> None:
     """Run an experiment whole, or what is missing of it, and make its table, figure and slides."""
     from pettingllms.cli.experiments import reproduce_experiment
 
-    reproduce_experiment(name, experiments, quick, seed or [], out, docs, join or [])
+    reproduce_experiment(name, experiments, quick, seed or [], out, docs, join or [], jobs)
 
 
 def main() -> None:

@@ -101,6 +101,12 @@ class Plan:
         """The environments that are played, each once."""
         return [config.env for config in self._players()]
 
+    def models_in(self, config: RunConfig) -> list[Path]:
+        """Those of this seed's models that a run begins with."""
+        text = to_toml(config)
+        models = [self.model, *(start.model for start in self.starts)]
+        return [model for model in models if str(model) in text]
+
     def _players(self) -> list[RunConfig]:
         """A configuration for each environment that is played."""
         configs = [*(arm.config for arm in self.arms), *(start.config for start in self.starts)]
@@ -152,10 +158,10 @@ def make_plan(order: Order, seed: int) -> Plan:
 
 def _keep_needed(plan: Plan) -> None:
     """Leave out warm starts that nothing begins with."""
-    readers = [to_toml(arm.config) for arm in plan.arms]
+    readers = [arm.config for arm in plan.arms]
     for start in reversed(plan.starts[:]):
-        if any(str(start.model) in text for text in readers):
-            readers.append(to_toml(start.config))
+        if any(start.model in plan.models_in(config) for config in readers):
+            readers.append(start.config)
         else:
             plan.starts.remove(start)
 

@@ -7,10 +7,12 @@ on with what is missing, and another seed adds to the table of those that are th
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pettingllms.errors import ConfigError, ExperimentError
+from pettingllms.experiments.jobs import Job, Say, run_jobs
 from pettingllms.experiments.machine import Machine
 from pettingllms.experiments.measure import Distances, measure
 from pettingllms.experiments.plan import (
@@ -34,28 +36,29 @@ from pettingllms.experiments.results import (
     this_machine,
     training_of,
 )
-from pettingllms.experiments.spec import Experiment
+from pettingllms.experiments.spec import Experiment, Model
 from pettingllms.models.folder import is_model
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, write_whole
 from pettingllms.types import read_episodes
 
-Say = Callable[[str], None]
 
-
-def reproduce(order: Order, seeds: Sequence[int], machine: Machine, say: Say) -> list[str]:
+def reproduce(
+    order: Order, seeds: Sequence[int], machine: Machine, say: Say, num_at_once: int = 1
+) -> list[str]:
     """Run what is missing, then write table and figure of all that is there.
 
     What fell short of its floor is given back, in words.
     """
     plans = [make_plan(order, seed) for seed in seeds]
-    for plan in plans:
-        _run_seed(order, plan, machine, say)
+    jobs = [job for plan in plans for job in _jobs(order, plan, machine, say)]
+    run_jobs(jobs, num_at_once, say)
     found = collect(order, say)
     write_report(order, found, say)
     return shortfalls(order, found)
 
 
-def _run_seed(order: Order, plan: Plan, machine: Machine, say: Say) -> None:
+def _jobs(order: Order, plan: Plan, machine: Machine, say: Say) -> list[Job]:
+    """What is missing of a seed: models first, then arms."""
     basis = plan.basis(order.experiment.model)
     if not is_based_on(plan, basis):
         raise ConfigError(
@@ -67,16 +70,36 @@ def _run_seed(order: Order, plan: Plan, machine: Machine, say: Say) -> None:
     results = {arm.spec.name: _begun(order, plan, arm) for arm in plan.arms}
     missing = [arm for arm in plan.arms if not _is_done(arm, results[arm.spec.name])]
     say(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
-    if missing:
-        _make_models(order.experiment, plan, machine, say)
+    jobs = _models(order.experiment, plan, machine, say) if missing else []
     for arm in missing:
         where = f"seed {plan.seed}, {arm.spec.name}"
-        result = results[arm.spec.name]
-        if arm.spec.trained and result.training is None:
-            _train(arm, result, machine, Lines(where, arm.config, say))
-        for cell in arm.evaluations:
-            if not result.has(cell):
-                _evaluate(arm, cell, result, machine, where, say)
+        do = partial(_run_arm, arm, results[arm.spec.name], machine, where, say)
+        jobs.append(Job(where, do, plan.models_in(arm.config)))
+    return jobs
+
+
+def _models(experiment: Experiment, plan: Plan, machine: Machine, say: Say) -> list[Job]:
+    """Models that are not there yet."""
+    jobs = []
+    if not is_model(plan.model):
+        where = f"seed {plan.seed}, tiny model"
+        do = partial(_make_model, experiment.model, plan, machine, where, say)
+        jobs.append(Job(where, do))
+    for start in plan.starts:
+        if not is_model(start.model):
+            where = f"seed {plan.seed}, warm start '{start.spec.name}'"
+            do = partial(_warm_start, start, machine, where, say)
+            jobs.append(Job(where, do, plan.models_in(start.config)))
+    return jobs
+
+
+def _run_arm(arm: PlannedArm, result: Result, machine: Machine, where: str, say: Say) -> None:
+    """Train, unless that was done, and fill the cells that are empty."""
+    if arm.spec.trained and result.training is None:
+        _train(arm, result, machine, Lines(where, arm.config, say))
+    for cell in arm.evaluations:
+        if not result.has(cell):
+            _evaluate(arm, cell, result, machine, where, say)
 
 
 def _begun(order: Order, plan: Plan, arm: PlannedArm) -> Result:
@@ -101,26 +124,29 @@ def _is_done(arm: PlannedArm, result: Result) -> bool:
     return trained and all(result.has(cell) for cell in arm.evaluations)
 
 
-def _make_models(experiment: Experiment, plan: Plan, machine: Machine, say: Say) -> None:
-    if not is_model(plan.model):
-        say(f"seed {plan.seed}: making a tiny model")
-        machine.make_model(experiment.model, plan.envs(), plan.seed, plan.model)
-    for start in plan.starts:
-        if not is_model(start.model):
-            _warm_start(start, plan.seed, machine, say)
+def _make_model(model: Model, plan: Plan, machine: Machine, where: str, say: Say) -> None:
+    say(f"{where}: making it")
+    part = _part(plan.model)
+    machine.make_model(model, plan.envs(), plan.seed, part)
+    part.rename(plan.model)
 
 
-def _warm_start(start: PlannedStart, seed: int, machine: Machine, say: Say) -> None:
-    where = f"seed {seed}, warm start '{start.spec.name}'"
+def _warm_start(start: PlannedStart, machine: Machine, where: str, say: Say) -> None:
     say(f"{where}: imitating {start.config.sft.player or 'episodes'}")
     folder = RunFolder(start.folder)
     if not (start.folder / CONFIG_FILE).is_file():
         folder.create(start.config)
-    part = start.model.with_name(f".{start.model.name}")
-    shutil.rmtree(part, ignore_errors=True)
-    part.parent.mkdir(parents=True, exist_ok=True)
+    part = _part(start.model)
     machine.warm_start(start.config, folder, part, Lines(where, start.config, say))
     part.rename(start.model)
+
+
+def _part(model: Path) -> Path:
+    """Where a model is made, so that nobody begins with half of it."""
+    part = model.with_name(f".{model.name}")
+    shutil.rmtree(part, ignore_errors=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    return part
 
 
 def _train(arm: PlannedArm, result: Result, machine: Machine, lines: Lines) -> None:

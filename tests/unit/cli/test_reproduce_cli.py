@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from labs import FakeMachine, write_experiment
 from pettingllms.cli.main import app
+from pettingllms.errors import ConfigError
 
 
 @pytest.fixture
@@ -51,3 +52,11 @@ def test_seeds_that_ship_join_those_that_are_run(machine: FakeMachine) -> None:
     run("relays", "--seed", "1", "--docs", "--out", "there")
     run("relays", "--seed", "2", "--join", "docs/results/relays/results.json", "--out", "here")
     assert "seeds 1, 2" in Path("here/table.md").read_text()
+
+
+def test_arms_do_not_share_a_gpu(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pettingllms.cli.experiments.find_gpus", lambda: ["a GPU"])
+    run("relays", "--seed", "1", "--jobs", "1")
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES and --seed"):
+        run("relays", "--seed", "2", "--jobs", "2")
+    assert not Path("runs/experiments/relays/seed-2").exists()

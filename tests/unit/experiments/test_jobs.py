@@ -1,0 +1,142 @@
+"""Jobs side by side: what comes after what, and what is left of the others when one fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from labs import Lab
+from pettingllms.errors import ExperimentError
+from pettingllms.experiments.jobs import Job, run_jobs
+
+SECONDS = 60.0
+"""By then anything that comes at all has come."""
+
+
+def make_model(path: Path, waits_for: Path | None = None) -> None:
+    """Leave a model behind, once something else is there."""
+    if waits_for is not None:
+        _wait(waits_for)
+    path.mkdir()
+    (path / "config.json").write_text(str(os.getpid()))
+
+
+def fail(because: str) -> None:
+    raise ExperimentError(because)
+
+
+def say_to(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text + "\n")
+
+
+def _wait(path: Path) -> None:
+    end = time.monotonic() + SECONDS
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def say(tmp_path: Path) -> partial[None]:
+    return partial(say_to, tmp_path / "said")
+
+
+def test_two_run_at_once_in_processes_of_their_own(tmp_path: Path, say: partial[None]) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    # The first one in the list can only end after the second one.
+    jobs = [Job("1", partial(make_model, one, two)), Job("2", partial(make_model, two))]
+    run_jobs(jobs, 2, say)
+    processes = {int((path / "config.json").read_text()) for path in (one, two)}
+    assert len(processes - {os.getpid()}) == 2
+
+
+def test_a_job_waits_for_the_models_that_it_begins_with(tmp_path: Path, say: partial[None]) -> None:
+    start, other = tmp_path / "start", tmp_path / "other"
+    # Were the second job begun at once, `start` would never be made: both places are taken.
+    jobs = [
+        Job("other", partial(make_model, other, start)),
+        Job("arm", partial(make_model, tmp_path / "arm", start), needs=[start]),
+        Job("start", partial(make_model, start)),
+    ]
+    run_jobs(jobs, 2, say)
+    assert (tmp_path / "arm" / "config.json").is_file()
+
+
+def test_one_that_fails_is_named_and_leaves_its_neighbour_in_peace(
+    tmp_path: Path, say: partial[None]
+) -> None:
+    said, there, late = tmp_path / "said", tmp_path / "there", tmp_path / "late"
+    # The neighbour ends only after the failure was told; what comes later is not begun.
+    jobs = [
+        Job("bad", partial(fail, "no room")),
+        Job("good", partial(make_model, there, said)),
+        Job("later", partial(make_model, late)),
+    ]
+    with pytest.raises(ExperimentError, match=r"'bad' did not .* same command goes on"):
+        run_jobs(jobs, 2, say)
+    assert said.read_text() == "bad: no room\n"
+    assert there.is_dir()
+    assert not late.exists()
+
+
+def test_a_process_that_is_killed_has_failed(tmp_path: Path, say: partial[None]) -> None:
+    with pytest.raises(ExperimentError, match="'killed'"):
+        run_jobs([Job("killed", partial(os.abort))], 2, say)
+
+
+def test_models_that_nothing_makes_are_not_waited_for(tmp_path: Path, say: partial[None]) -> None:
+    with pytest.raises(ExperimentError, match="'arm'"):
+        run_jobs([Job("arm", partial(fail, "begun"), needs=[tmp_path / "gone"])], 2, say)
+    assert "nothing made the models" in (tmp_path / "said").read_text()
+
+
+def test_nothing_outlives_the_command(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib, test_jobs, functools\n"
+        "from pettingllms.experiments.jobs import Job, run_jobs\n"
+        "if __name__ == '__main__':\n"
+        "    one, never = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
+        "    jobs = [Job('1', functools.partial(test_jobs.make_model, one)),\n"
+        "            Job('2', functools.partial(test_jobs.note_and_wait, one, never))]\n"
+        "    run_jobs(jobs, 2, print)\n"
+    )
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    command = [sys.executable, str(path), str(tmp_path / "one"), str(tmp_path / "never")]
+    parent = subprocess.Popen(command, env=env)
+    note = tmp_path / "one" / "waiting"
+    _wait(note)
+    child = int(note.read_text())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    end = time.monotonic() + SECONDS
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < end, "a job outlived its command"
+        time.sleep(0.01)
+
+
+def note_and_wait(folder: Path, never: Path) -> None:
+    """Say which process this is, and wait for what never comes."""
+    _wait(folder / "config.json")
+    part = folder / "part"
+    part.write_text(str(os.getpid()))
+    part.rename(folder / "waiting")
+    _wait(never)
+
+
+def test_side_by_side_an_experiment_comes_to_the_same_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pettingllms.experiments.figure.draw", lambda picture, path: path.touch())
+    one_by_one, at_once = Lab(tmp_path / "one"), Lab(tmp_path / "two")
+    one_by_one.run(1, 2)
+    at_once.run(1, 2, num_at_once=3)
+    assert at_once.new_calls() == [], "all was done elsewhere"
+    assert at_once.table == one_by_one.table
