@@ -26,8 +26,17 @@ def make_model(path: Path, waits_for: Path | None = None) -> None:
     (path / "config.json").write_text(str(os.getpid()))
 
 
-def fail(because: str) -> None:
+def fail(because: str, note: Path) -> None:
+    """Fail, after a note of which process it was."""
+    _note(note)
     raise ExperimentError(because)
+
+
+def make_model_after(note: Path, path: Path) -> None:
+    """Leave a model behind, once the process of the note was seen to end by the one above it."""
+    _wait(note)
+    _wait_for_end(int(note.read_text()))
+    make_model(path)
 
 
 def say_to(path: Path, text: str) -> None:
@@ -40,6 +49,19 @@ def _wait(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < end, f"{path} never came"
         time.sleep(0.01)
+
+
+def _wait_for_end(process: int) -> None:
+    end = time.monotonic() + SECONDS
+    while Path(f"/proc/{process}").exists():
+        assert time.monotonic() < end, "a job outlived its command"
+        time.sleep(0.01)
+
+
+def _note(path: Path) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(str(os.getpid()))
+    part.rename(path)
 
 
 @pytest.fixture
@@ -71,16 +93,16 @@ def test_a_job_waits_for_the_models_that_it_begins_with(tmp_path: Path, say: par
 def test_one_that_fails_is_named_and_leaves_its_neighbour_in_peace(
     tmp_path: Path, say: partial[None]
 ) -> None:
-    said, there, late = tmp_path / "said", tmp_path / "there", tmp_path / "late"
-    # The neighbour ends only after the failure was told; what comes later is not begun.
+    note, there, late = tmp_path / "note", tmp_path / "there", tmp_path / "late"
+    # The neighbour ends after the failure is known; what comes later is not begun.
     jobs = [
-        Job("bad", partial(fail, "no room")),
-        Job("good", partial(make_model, there, said)),
+        Job("bad", partial(fail, "no room", note)),
+        Job("good", partial(make_model_after, note, there)),
         Job("later", partial(make_model, late)),
     ]
     with pytest.raises(ExperimentError, match=r"'bad' did not .* same command goes on"):
         run_jobs(jobs, 2, say)
-    assert said.read_text() == "bad: no room\n"
+    assert (tmp_path / "said").read_text() == "bad: no room\n"
     assert there.is_dir()
     assert not late.exists()
 
@@ -92,7 +114,11 @@ def test_a_process_that_is_killed_has_failed(tmp_path: Path, say: partial[None])
 
 def test_models_that_nothing_makes_are_not_waited_for(tmp_path: Path, say: partial[None]) -> None:
     with pytest.raises(ExperimentError, match="'arm'"):
-        run_jobs([Job("arm", partial(fail, "begun"), needs=[tmp_path / "gone"])], 2, say)
+        run_jobs(
+            [Job("arm", partial(fail, "begun", tmp_path / "note"), needs=[tmp_path / "gone"])],
+            2,
+            say,
+        )
     assert "nothing made the models" in (tmp_path / "said").read_text()
 
 
@@ -116,18 +142,13 @@ def test_nothing_outlives_the_command(tmp_path: Path) -> None:
     child = int(note.read_text())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    end = time.monotonic() + SECONDS
-    while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < end, "a job outlived its command"
-        time.sleep(0.01)
+    _wait_for_end(child)
 
 
 def note_and_wait(folder: Path, never: Path) -> None:
     """Say which process this is, and wait for what never comes."""
     _wait(folder / "config.json")
-    part = folder / "part"
-    part.write_text(str(os.getpid()))
-    part.rename(folder / "waiting")
+    _note(folder / "waiting")
     _wait(never)
 
 
@@ -136,7 +157,7 @@ def test_side_by_side_an_experiment_comes_to_the_same_table(
 ) -> None:
     monkeypatch.setattr("pettingllms.experiments.figure.draw", lambda picture, path: path.touch())
     one_by_one, at_once = Lab(tmp_path / "one"), Lab(tmp_path / "two")
-    one_by_one.run(1, 2)
-    at_once.run(1, 2, num_at_once=3)
+    one_by_one.run(1)
+    at_once.run(1, num_at_once=2)
     assert at_once.new_calls() == [], "all was done elsewhere"
     assert at_once.table == one_by_one.table
