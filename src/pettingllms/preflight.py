@@ -18,9 +18,14 @@ from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.doctor import GIB, Finding, check_sandbox, find_gpus, memory
 from pettingllms.envs import make_env_for
-from pettingllms.errors import ModelError, PettingError
+from pettingllms.errors import ClusterError, ModelError, PettingError
 from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
-from pettingllms.policies import ModelGroup, plan_critics, plan_models
+from pettingllms.policies import (
+    ModelGroup,
+    plan_critics,
+    plan_models,
+    refuse_what_does_not_fit,
+)
 from pettingllms.runs.folder import RunFolder
 from pettingllms.sandbox.opening import standing
 
@@ -132,6 +137,12 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
     if engine == "torch" and gpus and device != "cpu":
         what = 'inference.engine: "torch" runs on CPU alone, and there are GPUs'
         yield Finding("problem", what, 'set cluster.device = "cpu", or leave inference.engine out')
+    elif gpus and device != "cpu":
+        try:
+            refuse_what_does_not_fit(config, plan_models(config), len(gpus))
+        except ClusterError as error:
+            what, _, advice = str(error).partition("; ")
+            yield Finding("problem", f"cluster: {what}", advice)
 
 
 def _check_room(
@@ -236,8 +247,8 @@ def _reached(key: str, address: str) -> Finding:
 def _check_trackers(config: RunConfig) -> Iterator[Finding]:
     for name in TRACKERS:
         if getattr(config.log, name) and find_spec(name) is None:
-            what = f"log.{name}: is not installed, so nothing would be written there"
-            yield Finding("note", what, f"pip install 'pettingllms[{name}]'")
+            what = f"log.{name}: is asked for and not installed, so the run would be refused"
+            yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")
 
 
 def _gib(size: float) -> str:

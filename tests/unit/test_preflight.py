@@ -189,3 +189,22 @@ def test_a_model_known_by_its_name_is_looked_at_for_eyes(
     assert found("tests/sees", "torch") == []
     (problem,) = found("tests/sees", "vllm")
     assert "policies.p.model: vLLM needs torchvision" in problem
+
+
+def test_gpus_are_counted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "find_gpus", lambda: ["a GPU"])
+    (problem,) = problems(config_of(model))
+    assert problem.startswith("cluster: the run needs 2 GPUs (1 engines of 1 and 1 learner ranks)")
+    assert problems(config_of(model, cluster={"placement": "colocated"})) == []
+    assert problems(config_of(model, cluster={"device": "cpu"})) == []
+    monkeypatch.setattr(preflight, "find_gpus", lambda: ["a GPU", "another"])
+    assert problems(config_of(model)) == []
+
+
+def test_a_tracker_that_is_not_there_is_a_problem(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "wandb" else True)
+    assert problems(config_of(model, log={"tensorboard": True})) == []
+    (problem,) = problems(config_of(model, log={"wandb": "games"}))
+    assert problem.startswith("log.wandb: is asked for and not installed")

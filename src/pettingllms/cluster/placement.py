@@ -8,11 +8,11 @@ from typing import Any
 from pettingllms.config import RunConfig
 from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.envs import Environment
-from pettingllms.errors import ClusterError, ModelError
+from pettingllms.errors import ModelError
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.spec import LearnerSpec
-from pettingllms.policies import CriticPlan, ModelGroup, plan_critics
+from pettingllms.policies import CriticPlan, ModelGroup
 
 SHARED_GPU = 0.5
 """What an engine and a learner that share a device each ask Ray for."""
@@ -42,35 +42,6 @@ def refuse_blind(
                     f"'{env.id}' shows images to '{role}', and '{group.model}' of "
                     f"policies.{policy} only reads; {ADVICE}"
                 )
-
-
-def refuse_what_does_not_fit(
-    config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float
-) -> None:
-    """Say so if there are too few GPUs: Ray would wait for more without a word."""
-    if config.inference.engine == "torch":
-        raise ClusterError(
-            'inference.engine = "torch" runs on CPU alone; set cluster.device = "cpu", or leave '
-            "inference.engine out"
-        )
-    engines = len(groups) * config.inference.num_replicas
-    models = sum(bool(group.trained) for group in groups) + len(plan_critics(config))
-    ranks = models * config.learner.num_ranks
-    if config.cluster.placement == "colocated":
-        if engines > 1 or ranks > 1 or config.inference.tensor_parallel > 1:
-            raise ClusterError(
-                'cluster.placement = "colocated" is for one model with one engine on one GPU; this '
-                f"run has {engines} engines of {config.inference.tensor_parallel} GPUs and {ranks} "
-                'ranks. Set cluster.placement = "apart"'
-            )
-        return
-    needed = engines * config.inference.tensor_parallel + ranks
-    if needed > num_gpus:
-        raise ClusterError(
-            f"the run needs {needed} GPUs ({engines} engines of {config.inference.tensor_parallel} "
-            f"and {ranks} learner ranks) and Ray has {num_gpus:g}; lower inference.num_replicas or "
-            'learner.num_ranks, or with one of each set cluster.placement = "colocated"'
-        )
 
 
 def engine_specs(

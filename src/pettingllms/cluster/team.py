@@ -18,7 +18,6 @@ from pettingllms.cluster.placement import (
     gpu_shares,
     learner_spec,
     refuse_blind,
-    refuse_what_does_not_fit,
     usable_cores,
 )
 from pettingllms.cluster.programs import Programs
@@ -37,7 +36,7 @@ from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_o
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
-from pettingllms.policies import ModelGroup, plan_models
+from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, LogProbs, Task, Turn
 

@@ -7,6 +7,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Task
 
 Split = Literal["train", "test"]
+NUM_MADE = 1024
+"""Tasks of a split that are made if nobody says how many."""
 
 
 def task_seed(split: Split, index: int) -> int:

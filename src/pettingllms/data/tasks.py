@@ -16,7 +16,7 @@ from pettingllms.data import arithmetic, statements
 from pettingllms.data.gym import gym_problem
 from pettingllms.data.overlap import check_overlap, divided
 from pettingllms.data.problems import Problem
-from pettingllms.data.seeded import SeededTasks, Split, halved_seed
+from pettingllms.data.seeded import NUM_MADE, SeededTasks, Split, halved_seed
 from pettingllms.data.sets import load
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
@@ -33,7 +33,7 @@ class ProblemTasks:
     """The tasks of both splits, and the problem of each."""
 
     def __init__(
-        self, data: str, test_data: str, num_tasks: int, num_steps: int, test_share: float
+        self, data: str, test_data: str, num_tasks: int | None, num_steps: int, test_share: float
     ) -> None:
         self._data, self._num_tasks, self._num_steps = data, num_tasks, num_steps
         made = data in MADE or data.startswith(GYM)
@@ -46,7 +46,7 @@ class ProblemTasks:
     def tasks(self, part: Split) -> Sequence[Task]:
         """The tasks of a split."""
         if self._split is None:
-            return SeededTasks(part, self._num_tasks, halved_seed)
+            return SeededTasks(part, self._num_tasks or NUM_MADE, halved_seed)
         problems = self._split[part == "test"][: self._num_tasks]
         return [Task(f"{part}-{problem.id}", problem.to_data()) for problem in problems]
 

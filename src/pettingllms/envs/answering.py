@@ -36,8 +36,8 @@ class ProblemConfig(EnvConfig):
     """The same to test on; it must share no problem with `data`. Empty: a part of `data`."""
     test_share: float = Field(default=0.1, gt=0, lt=1)
     """The part of one file that is kept to test on, chosen by what is asked."""
-    num_tasks: int = Field(default=1024, ge=1)
-    """Problems in a split, at most."""
+    num_tasks: int | None = Field(default=None, ge=1)
+    """Problems in a split, at most. Left out: all of a file, or 1024 that are made."""
     num_steps: int = Field(default=2, ge=1, le=6)
     """Steps that a made problem takes to solve."""
     illegal_reward: float = -0.1

@@ -8,11 +8,10 @@ from pettingllms.cluster.placement import (
     cores_of,
     critic_spec,
     learner_spec,
-    refuse_what_does_not_fit,
 )
 from pettingllms.config import parse_config
 from pettingllms.errors import ClusterError
-from pettingllms.policies import plan_critics, plan_models
+from pettingllms.policies import plan_critics, plan_models, refuse_what_does_not_fit
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Mathematics by a tool and a reasoner: who sees what, what is paid, and when it ends."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,13 @@ def test_a_test_file_that_meets_the_training_file_is_refused() -> None:
     file = f"gsm8k:{SAMPLES / 'gsm8k.jsonl'}"
     with pytest.raises(DataError, match="also trained on"):
         make_env("math-v1", data=file, test_data=file)
+
+
+def test_a_file_is_taken_whole_unless_a_number_is_given(tmp_path: Path) -> None:
+    rows = (json.dumps({"question": f"{n} and 1?", "answer": f"#### {n + 1}"}) for n in range(3000))
+    (tmp_path / "many.jsonl").write_text("\n".join(rows))
+    file = f"gsm8k:{tmp_path / 'many.jsonl'}"
+    whole, cut = make_env("math-v1", data=file), make_env("math-v1", data=file, num_tasks=100)
+    assert len(whole.tasks("train")) + len(whole.tasks("test")) == 3000
+    assert [len(cut.tasks(split)) for split in ("train", "test")] == [100, 100]
+    assert len(make_env("math-v1").tasks("train")) == 1024, "what is made has no end"

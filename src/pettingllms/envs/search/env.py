@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pettingllms.data.seeded import SeededTasks
+from pettingllms.data.seeded import NUM_MADE, SeededTasks
 from pettingllms.data.short_answers import read_short_answers
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
@@ -34,8 +34,9 @@ MAX_PARTS = 4
 class SearchConfig(ToolConfig):
     """Options of questions that take several searches."""
 
-    num_tasks: int = Field(default=1024, ge=1)
-    """Questions in a split, each made from its task's seed; at most so many of a file."""
+    num_tasks: int | None = Field(default=None, ge=1)
+    """Questions in a split, at most. Left out: all of a file, or 1024 that are made, each from its
+    task's seed."""
     max_hops: int = Field(default=3, ge=2, le=4)
     """Articles that a question needs at most; the fewest are two."""
     world: int = 0
@@ -99,7 +100,7 @@ class Search(Environment[Quest, SearchConfig]):
         if not self.config.service:
             require_bm25s()
         if not self.config.data:
-            return SeededTasks(split, self.config.num_tasks)
+            return SeededTasks(split, self.config.num_tasks or NUM_MADE)
         found = read_short_answers(self.config.data)
         own = [at for at, row in enumerate(found) if _split(row.question) == split]
         return [Task(f"{split}-{at}", {"row": at}) for at in own[: self.config.num_tasks]]

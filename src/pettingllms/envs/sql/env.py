@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pettingllms.data.seeded import SeededTasks, halved_seed
+from pettingllms.data.seeded import NUM_MADE, SeededTasks, halved_seed
 from pettingllms.data.text_to_sql import read_questions
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
@@ -46,8 +46,9 @@ TOOLS = (
 class SqlConfig(ToolConfig):
     """Options of questions about a database."""
 
-    num_tasks: int = Field(default=1024, ge=1)
-    """Questions in a split, each made from its task's seed; at most so many of a file."""
+    num_tasks: int | None = Field(default=None, ge=1)
+    """Questions in a split, at most. Left out: all of a file, or 1024 that are made, each from its
+    task's seed."""
     max_level: int = Field(default=3, ge=1, le=3)
     """1: one table. 2: also joins and groups. 3: also both together, and what is missing."""
     data: str = ""
@@ -103,7 +104,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
 
     def tasks(self, split: Split) -> Sequence[Task]:
         if not self.config.data:
-            return SeededTasks(split, self.config.num_tasks, halved_seed)
+            return SeededTasks(split, self.config.num_tasks or NUM_MADE, halved_seed)
         found = read_questions(self.config.data)
         own = [at for at, row in enumerate(found) if _split(row.question) == split]
         return [Task(f"{split}-{at}", {"row": at}) for at in own[: self.config.num_tasks]]
