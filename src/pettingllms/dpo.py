@@ -118,8 +118,8 @@ async def referenced(team: "Team", policy: str, pairs: Sequence[Pair]) -> list[P
 
 Paid = list[tuple[Turn, float]]
 """Replies to one prompt with what each was paid."""
-Prompt = tuple[tuple[Hashable, ...], str, bytes]
-"""A problem, a role in it, and the ids that the role was shown."""
+Prompt = tuple[tuple[Hashable, ...], str, Hashable]
+"""A problem, a role in it, and what the role was shown."""
 
 
 def _by_prompt(episodes: Sequence[Episode], mix: RewardConfig) -> dict[Prompt, Paid]:
@@ -127,7 +127,7 @@ def _by_prompt(episodes: Sequence[Episode], mix: RewardConfig) -> dict[Prompt, P
     for number, episode in enumerate(episodes):
         for where, turn, reward in _rewards(episode, number, mix):
             if isinstance(reward, Scored) and len(turn.response_ids):
-                key = ((*problem(episode), *where), turn.role, turn.prompt_ids.tobytes())
+                key = ((*problem(episode), *where), turn.role, turn.shown())
                 found.setdefault(key, []).append((turn, reward.value))
     return found
 

@@ -173,16 +173,26 @@ def refuse_longer(config: RunConfig, items: Mapping[str, Sequence[Item]], source
 
 
 def item_of(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
-    """The ids that were sampled, if this policy's model wrote them: one of the same name may have
-    had another tokenizer, which its prompt shows."""
-    prompt_ids, response_ids = renderer.render(turn.messages), turn.response_ids
-    own = turn.logprobs is not None and turn.policy == policy
-    if not own or not np.array_equal(prompt_ids, turn.prompt_ids):
-        response_ids = renderer.encode(turn.text)
+    """The ids that were shown and sampled, if this policy's model wrote them: one of the same name
+    may have had another tokenizer, which its prompt shows."""
+    prompt_ids, response_ids = turn.prompt_ids, turn.response_ids
+    if turn.logprobs is None or turn.policy != policy or not _are_of(renderer, turn):
+        prompt_ids, response_ids = renderer.render(turn.messages), renderer.encode(turn.text)
         if turn.finish == "length":
             response_ids = response_ids[:-1]  # it was cut, and nobody wrote an end
     nothing = np.zeros(len(response_ids), np.float32)
     return Item(prompt_ids, response_ids, nothing, 1.0, images=images_of(turn.messages))
+
+
+def _are_of(renderer: ChatRenderer, turn: Turn) -> bool:
+    """Whether a turn's ids are this tokenizer's. What a program of somebody else's showed has more
+    in it than its messages, such as tools; then it must read as they do."""
+    if np.array_equal(renderer.render(turn.messages), turn.prompt_ids):
+        return True
+    prompt = renderer.decode(turn.prompt_ids)
+    return renderer.decode(turn.response_ids) == turn.text and all(
+        message.content.strip() in prompt for message in turn.messages
+    )
 
 
 def batches_of(

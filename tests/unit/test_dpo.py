@@ -24,7 +24,7 @@ from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.models.texts import texts_of
 from pettingllms.runs.folder import RunFolder
-from pettingllms.types import Episode, Failed, Rewards, Scored, Step, Task, Turn, user
+from pettingllms.types import Episode, Failed, Image, Rewards, Scored, Step, Task, Turn, user
 
 MIX = RewardConfig()
 
@@ -83,6 +83,16 @@ def test_pairs_never_cross_roles_tasks_prompts_or_chance() -> None:
     ]  # fmt: skip
     assert found(good, *others, pairs="all") == []
     assert found(good, *others, episode("t", ("a", "q", "z", 0.0))) == [("a", "x", "z")]
+
+
+def test_pairs_never_cross_images() -> None:
+    """The text of a board that is shown as a picture is the same for all boards."""
+    one, same, other = (
+        episode("t", ("a", "q", *end)) for end in (("x", 1.0), ("y", 0.0), ("z", 0.0))
+    )
+    for made, data in ((one, b"board"), (same, b"board"), (other, b"another")):
+        made.turns[0].messages = (user("q", Image(data)),)
+    assert found(one, same, other, pairs="all") == [("a", "x", "y")]
 
 
 def test_what_failed_is_in_no_pair() -> None:

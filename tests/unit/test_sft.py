@@ -73,6 +73,23 @@ def test_what_a_policy_sampled_is_never_tokenised_again(model: Path) -> None:
     assert item.prompt_ids.tolist() == turn.prompt_ids.tolist()
 
 
+def test_what_a_program_showed_beside_its_messages_is_taught_too(model: Path) -> None:
+    """Its tools are in the prompt and not among the messages."""
+    run, renderer = config(model), ChatRenderer(model)
+    episodes = source_episodes(run)
+    turn = episodes[0].trunk_turns()[0]
+    plain = renderer.render(turn.messages)
+    turn.prompt_ids = np.concatenate([renderer.encode(turn.messages[0].content)[:3], plain])
+    turn.response_ids = renderer.encode(turn.text)
+    turn.logprobs = np.zeros(len(turn.response_ids), np.float32)
+    item = items_by_policy(run, episodes)[turn.role][0]
+    assert item.prompt_ids.tolist() == turn.prompt_ids.tolist() != plain.tolist()
+    assert item.response_ids.tolist() == turn.response_ids.tolist()
+    turn.prompt_ids = turn.prompt_ids[:4]  # nothing of its messages: another tokenizer's
+    item = items_by_policy(run, episodes)[turn.role][0]
+    assert item.prompt_ids.tolist() == plain.tolist()
+
+
 def test_ids_of_another_tokenizer_are_not_this_policys_whatever_it_is_called(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)

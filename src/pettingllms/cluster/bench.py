@@ -32,16 +32,20 @@ class Bench:
     def __init__(
         self,
         config: RunConfig,
-        rule: Callable[[Exhibit, str], Reward],
+        env: Callable[[], Environment[Any, Any]],
         voice: Callable[[str], Voice],
         play: Play,
     ) -> None:
+        """`env` says what is trained on now: a curriculum changes it, and its rule with it."""
         self._config = config
+        self._env = env
+        self._judged = env()
         self._play = play
-        self._judges = make_judges(config.judge, Hall(rule, voice, seed=config.seed))
+        self._judges = make_judges(config.judge, Hall(self._rule, voice, seed=config.seed))
 
     async def judge(self, episodes: Sequence[Episode], played: Played, by_score: bool) -> Verdicts:
         """Pay for what was laid before the judge."""
+        self._judged = played.env or self._env()
         config = self._config.judge
         if by_score and config.against == "group":
             config = config.model_copy(update={"against": "score"})
@@ -55,6 +59,9 @@ class Bench:
         """Let the judges go."""
         for judge in self._judges.values():
             await judge.close()
+
+    def _rule(self, exhibit: Exhibit, part: str) -> Reward:
+        return self._judged.rule(exhibit, part)
 
     async def _references(self, played: Played) -> list[Episode]:
         """The same tasks, with the reference in the place of all that learn."""

@@ -96,7 +96,7 @@ class Team:
                 trained = config.trained_policies()
                 seats = {r: team.seat(team.env, p, None, trained) for r, p in config.roles.items()}
                 team._programs = await Programs.start(seats, say)
-            team._bench = Bench(config, team.env.rule, team.voice, team.play)
+            team._bench = Bench(config, lambda: team.env, team.voice, team.play)
         return team
 
     async def stop(self) -> None:
@@ -216,7 +216,7 @@ class Team:
     async def value(self, joints: Sequence[Sequence[Turn]]) -> None:
         """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
         await self.critics.value(joints)
-        if self.config.critic is None or self.critics.plans:
+        if not self._has_heads:
             return
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         for policy, group in self._trained():
@@ -234,7 +234,7 @@ class Team:
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         measured: dict[str, dict[str, float]] = {}
         for policy, group in self._trained():
-            turns = turns_of(episodes, policy, self.config.learner.skip_zero)
+            turns = turns_of(episodes, policy, self.config.learner.skip_zero, self._has_heads)
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
                 items = Units(item_of(turn) for turn in turns)
@@ -262,7 +262,7 @@ class Team:
     async def skipped(self, policy: str) -> list[Item]:
         """What a policy could not learn from, as its gradients were not finite; given once."""
         learners = self._learners[self._group(policy).name]
-        taken: list[Item] = await learners.call("take_skipped")
+        taken: list[Item] = await learners.call("take_skipped", policy)
         return taken
 
     async def publish(self, policies: Sequence[str]) -> dict[str, float]:
@@ -292,6 +292,11 @@ class Team:
         weights, _ = await learners.files(policy)
         state: dict[str, bytes] = await learners.call("state", policy)
         return {**await weights, **state}
+
+    @property
+    def _has_heads(self) -> bool:
+        """Whether what policies learn from also trains what is expected of them."""
+        return self.config.critic is not None and not self.critics.plans
 
     def _all_learners(self) -> list[Learners]:
         return [*self._learners.values(), *self.critics.learners.values()]

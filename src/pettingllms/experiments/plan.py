@@ -105,7 +105,7 @@ class Plan:
         """Those of this seed's models that a run begins with."""
         text = to_toml(config)
         models = [self.model, *(start.model for start in self.starts)]
-        return [model for model in models if str(model) in text]
+        return [model for model in models if re.search(rf"{re.escape(str(model))}(?![\w-])", text)]
 
     def _players(self) -> list[RunConfig]:
         """A configuration for each environment that is played."""

@@ -170,7 +170,7 @@ class Engine:
             logprobs = _chosen(reply.logprobs or [], ids)
             finish: Finish = "stop" if reply.finish_reason == "stop" else "length"
             samples.append(Sample(ids, logprobs, version, finish))
-        return samples
+        return uncut(request, samples, self._spec.config.max_model_tokens)
 
     async def score(self, policy: str, given: Given) -> LogProbs:
         """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
@@ -213,9 +213,10 @@ class Engine:
             await self._drop_cache()
 
     async def drop(self, policy: str) -> None:
-        """Forget a frozen adapter."""
+        """Forget a frozen adapter; an engine that was started anew may not know it."""
+        if self._versions.pop(policy, None) is None:
+            return
         old = self._adapters.pop(policy)
-        del self._versions[policy]
         with self._alive():
             await self._vllm.remove_lora(old.lora_int_id)
         shutil.rmtree(old.lora_path, ignore_errors=True)
@@ -334,6 +335,22 @@ def too_long(request: SampleRequest, limit: int) -> Failed:
         f"(inference.max_model_tokens = {limit})",
         "limit",
     )
+
+
+def uncut(
+    request: SampleRequest, samples: Sequence[Sample | Failed], limit: int
+) -> Sequence[Sample | Failed]:
+    """The samples without those that the end of the model cut short of what was asked for: such a
+    reply is no word of the policy's."""
+    room = limit - len(request.prompt_ids)
+    if request.max_tokens <= room:
+        return samples
+    cut = Failed(
+        f"the reply was cut after {room} of {request.max_tokens} tokens: its prompt has "
+        f"{len(request.prompt_ids)} (inference.max_model_tokens = {limit})",
+        "limit",
+    )
+    return [cut if isinstance(s, Sample) and s.finish == "length" else s for s in samples]
 
 
 def not_seen(eyes: Eyes | None, request: SampleRequest) -> Failed | None:

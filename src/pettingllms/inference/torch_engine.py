@@ -16,7 +16,7 @@ from typing import Any
 
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.engine import UNGUIDED, EngineSpec, not_seen, too_long
+from pettingllms.inference.engine import UNGUIDED, EngineSpec, not_seen, too_long, uncut
 from pettingllms.policies.eyes import eyes_of
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 
@@ -80,7 +80,7 @@ class TorchEngine:
             for part in _parts(requests, places, self._spec.config.max_num_seqs):
                 asked = [_fitting(requests[at], limit) for at in part]
                 for at, samples in zip(part, self._generate(policy, asked), strict=True):
-                    found[at] = samples
+                    found[at] = uncut(requests[at], samples, limit)
         return found
 
     async def score(self, policy: str, given: Given) -> LogProbs:
@@ -135,8 +135,9 @@ class TorchEngine:
         self._versions[policy] = version
 
     async def drop(self, policy: str) -> None:
-        """Forget a frozen policy."""
-        del self._versions[policy]
+        """Forget a frozen policy; an engine that was started anew may not know it."""
+        if self._versions.pop(policy, None) is None:
+            return
         if self._copies.pop(policy, None) is None:
             old = self._adapters.pop(policy)
             self._peft.set_adapter(next(iter(self._adapters.values())))  # not the one that goes

@@ -101,7 +101,8 @@ async def _meet_references(
 async def _meet_each_other(court: Court, entries: Sequence[Entry]) -> None:
     groups: dict[Key, list[Entry]] = {}
     for entry in entries:
-        key = (id(entry.step),) if court.config.against == "rival" else entry.key
+        rivals = id(entry.step), entry.exhibit.question  # of one step, asked the same
+        key = rivals if court.config.against == "rival" else entry.key
         groups.setdefault(key, []).append(entry)
     await asyncio.gather(*(_tournament(court, group) for group in groups.values()))
 

@@ -154,9 +154,11 @@ class Company:
         if self.phase + 1 >= len(self.config.phases):
             return False
         phase = self.config.phases[self.phase]
+        if phase.until_step is not None and step >= phase.until_step:
+            return True  # or past it: the phase began late, or nobody was paid in that step
         if phase.until_reward is None or len(self.recent) < self.config.window:
-            return step == phase.until_step
-        return step == phase.until_step or fmean(self.recent) >= phase.until_reward
+            return False
+        return fmean(self.recent) >= phase.until_reward
 
     def _recover(self, switch: Switch, reward: float) -> None:
         if switch.recovered_after is not None:

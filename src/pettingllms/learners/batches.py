@@ -70,18 +70,22 @@ def replies_of(units: Sequence[Unit]) -> list[Item]:
     ]
 
 
-def turns_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Turn]:
+def turns_of(
+    episodes: Sequence[Episode], policy: str, skip_zero: bool = False, has_head: bool = False
+) -> list[Turn]:
     """What one policy learns from, in the order of episodes and turns.
 
     A reply without a token is left out: there is nothing in it that could be made more likely. With
-    `skip_zero` so is one whose advantage is 0, unless a critic learns from it.
+    `skip_zero` so is one whose advantage is 0, unless the policy has a value head that learns from
+    it.
     """
     turns: list[Turn] = []
     for episode in episodes:
         for turn in episode.turns:
             if turn.policy != policy or turn.advantage is None or not turn.num_tokens:
                 continue
-            if skip_zero and not turn.advantage and turn.returns is None:
+            valued = has_head and turn.returns is not None
+            if skip_zero and not turn.advantage and not valued:
                 continue
             if turn.logprobs is None:
                 raise LearnerError(
@@ -109,9 +113,11 @@ def item_of(turn: Turn) -> Item:
     )
 
 
-def items_of(episodes: Sequence[Episode], policy: str, skip_zero: bool = False) -> list[Item]:
+def items_of(
+    episodes: Sequence[Episode], policy: str, skip_zero: bool = False, has_head: bool = False
+) -> list[Item]:
     """What one policy learns from, as a learner reads it."""
-    return [item_of(turn) for turn in turns_of(episodes, policy, skip_zero)]
+    return [item_of(turn) for turn in turns_of(episodes, policy, skip_zero, has_head)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

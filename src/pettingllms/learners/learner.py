@@ -97,7 +97,7 @@ class Learner:
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
         torch.manual_seed(derive_seed(spec.seed, "learner"))
-        self._skipped: list[Item] = []
+        self._skipped: dict[str, list[Item]] = {}
         self._before: Before | None = None
 
     def train(
@@ -129,7 +129,7 @@ class Learner:
                 loss += part_loss
             else:
                 num_skipped += 1
-                self._skipped += replies_of(part)
+                self._skipped.setdefault(policy, []).extend(replies_of(part))
             self._optimizers[policy].zero_grad(set_to_none=True)
         valued = self._value_metrics(items, sums.pop("value_errors", 0.0) / config.num_epochs)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
@@ -149,10 +149,9 @@ class Learner:
             }
         )
 
-    def take_skipped(self) -> list[Item]:
+    def take_skipped(self, policy: str) -> list[Item]:
         """The minibatches whose steps were skipped because they were not finite."""
-        taken, self._skipped = self._skipped, []
-        return taken
+        return self._skipped.pop(policy, [])
 
     def take_logprobs(self) -> list[LogProbs]:
         """Those of the batch that was just learnt from, in its order, as they were before."""

@@ -34,6 +34,7 @@ def place(
         fully_shard(module, mp_policy=exact if isinstance(module, ValueHead) else low)
         assert isinstance(module, FSDPModule)  # noqa: S101 - what fully_shard makes of it
         module.set_gradient_divide_factor(1.0)  # gradients of ranks add up
+        module.set_reduce_scatter_unused_params(True)  # one rank may read images, another none
         module.set_force_sum_reduction_for_comms(True)  # gloo knows no other way to do so
 
 

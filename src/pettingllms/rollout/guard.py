@@ -137,7 +137,7 @@ class Guard:
     def _end_calls(self, before: float) -> None:
         """Raise inside every call whose deadline has passed; again later, if it goes on."""
         with self._lock:
-            for thread, call in self._calls.items():
+            for thread, call in list(self._calls.items()):  # others add to it meanwhile
                 if call.deadline < before:
                     call.ended, call.deadline = True, time.monotonic() + AGAIN_SECONDS
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(

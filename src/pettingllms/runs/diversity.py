@@ -8,7 +8,7 @@ Nine cells in use are about nine, however many boards there were; one reply for 
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from pettingllms.algos.credit import mean
 from pettingllms.types import Ids, Turn
@@ -34,9 +34,9 @@ def diversity(turns: Iterable[Turn]) -> dict[str, float]:
 
 def reply_shares(turns: Sequence[Turn]) -> tuple[dict[str, float], int]:
     """The share of each reply, every different prompt counting alike; and how many those are."""
-    replies: dict[bytes, Counter[str]] = defaultdict(Counter)
+    replies: dict[Hashable, Counter[str]] = defaultdict(Counter)
     for turn in turns:
-        replies[turn.prompt_ids.tobytes()][turn.text.strip()] += 1
+        replies[turn.shown()][turn.text.strip()] += 1
     shares: dict[str, float] = defaultdict(float)
     for of_prompt in replies.values():
         for text, count in of_prompt.items():

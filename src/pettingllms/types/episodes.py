@@ -7,7 +7,7 @@ it behind the place where they went another way; their steps name the trunk's ow
 role said what it had said.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pettingllms.types.exhibits import Exhibit
-from pettingllms.types.messages import Message
+from pettingllms.types.messages import Message, images_of
 from pettingllms.types.parts import Image
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
 
@@ -110,6 +110,11 @@ class Turn:
     def num_prompt_tokens(self) -> int:
         """Tokens that the policy was shown for this turn."""
         return len(self.prompt_ids) if self.usage is None else self.usage.prompt
+
+    def shown(self) -> Hashable:
+        """The same for turns that saw the same ids and, in their places, the same images."""
+        images = tuple(image.digest for image in images_of(self.messages))
+        return self.prompt_ids.tobytes(), images
 
 
 @dataclass(slots=True, eq=False)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from labs import Lab
+from labs import EXPERIMENT, Lab
 from pettingllms.errors import ExperimentError
 from pettingllms.experiments.jobs import Job, run_jobs
+from pettingllms.experiments.plan import make_plan
 
 SECONDS = 60.0
 """By then anything that comes at all has come."""
@@ -150,6 +151,21 @@ def note_and_wait(folder: Path, never: Path) -> None:
     _wait(folder / "config.json")
     _note(folder / "waiting")
     _wait(never)
+
+
+def test_a_warm_start_does_not_wait_for_one_whose_name_begins_alike(tmp_path: Path) -> None:
+    longer = """
+[[warm_starts]]
+name = "start_long"
+config = "run.toml"
+set = ["policies.policy_a.model={model}", "sft.player=random"]
+"""
+    first, rest = EXPERIMENT.split("[[warm_starts]]", 1)
+    rest = rest.replace("{model}", "{start_long}", 1)
+    plan = make_plan(Lab(tmp_path, f"{first}{longer}\n[[warm_starts]]{rest}").order(), 1)
+    needs = [[path.name for path in plan.models_in(start.config)] for start in plan.starts]
+    assert needs == [["model"], ["start-long"]]
+    assert [path.name for path in plan.models_in(plan.arms[0].config)] == ["start"]
 
 
 def test_side_by_side_an_experiment_comes_to_the_same_table(

@@ -113,10 +113,16 @@ def test_a_reply_ends_with_the_token_that_ends_replies(model: Path) -> None:
         assert len(sample.ids) == 40 or sample.finish == "stop"
 
 
-def test_a_prompt_without_room_fails_and_one_with_little_room_is_cut(model: Path) -> None:
-    full, tight = run(engine(model).sample_many([ask(1, 64), ask(1, 62, temperature=0.01)]))
+def test_what_the_end_of_the_model_cuts_is_no_reply(model: Path) -> None:
+    asked = [ask(1, 64), ask(1, 62, num_samples=200), ask(1, 62, max_tokens=2)]
+    full, tight, short = run(engine(model).sample_many(asked))
     assert all(isinstance(s, Failed) and s.owner == "limit" for s in full)
-    assert all(isinstance(s, Sample) and len(s.ids) <= 2 for s in tight)
+    cut = [s for s in tight if isinstance(s, Failed)]
+    assert {s.owner for s in cut} == {"limit"}
+    assert "was cut after 2 of 6 tokens: its prompt has 62" in cut[0].reason
+    ended = [s for s in tight if isinstance(s, Sample)]
+    assert all(s.finish == "stop" for s in ended), "those that ended before are whole"
+    assert any(s.finish == "length" for s in short), "these had what was asked for"
 
 
 def test_a_policy_that_is_not_served_is_refused(model: Path) -> None:

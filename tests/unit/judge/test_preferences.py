@@ -120,6 +120,14 @@ def test_rivals_are_compared_within_their_step() -> None:
     assert paid(episodes[1], "a") == paid(episodes[1], "b") == Scored(0.5)
 
 
+def test_rivals_that_were_asked_different_things_are_not_compared() -> None:
+    (episode,) = episodes = [play(0, "fig", "fig", roles=("a", "b"))]
+    episode.steps[0].exhibits["b"] = Exhibit("another Q", "fig")
+    judged(episodes, against="rival")
+    for role in ("a", "b"):
+        assert paid(episode, role) == Failed("nobody to compare it with", "judge")
+
+
 def test_the_same_answer_is_a_tie_that_nobody_is_asked_about() -> None:
     model = Model(counting())
     episodes = [play(0, "fig"), play(1, "fig")]

@@ -64,6 +64,21 @@ def test_it_switches_after_a_step() -> None:
     assert set(met(company, 3)) == {"strong"}
 
 
+def test_a_phase_whose_end_was_missed_ends_at_the_next_chance() -> None:
+    company = company_of({"members": {"weak": 1.0}, "until_step": 2})
+    for step, reward in ((1, 0.5), (2, None)):
+        assert "switched" not in company.record(step, reward)
+    assert company.record(3, 0.5)["switched"] == 1
+    late = company_of(
+        {"members": {"weak": 1.0}, "until_reward": 0.8},
+        {"members": {"script:minimax": 1.0}, "until_step": 2},
+        window=1,
+    )
+    assert [("switched" in late.record(step, 0.1)) for step in (1, 2, 3)] == [False] * 3
+    assert late.record(4, 0.9)["switched"] == 1
+    assert late.record(5, 0.1)["switched"] == 1, "it should have ended after step 2"
+
+
 def test_it_switches_when_the_learner_is_too_good_over_a_whole_window() -> None:
     company = company_of({"members": {"weak": 1.0}, "until_reward": 0.8}, window=3)
     for step, reward in enumerate((0.9, 0.9, 0.1, 0.9, 0.9), start=1):

@@ -72,13 +72,16 @@ def test_an_advantage_of_zero_is_an_advantage() -> None:
     assert len(items_of([played(0, "a")], "policy_a")) == 1
 
 
-def test_an_advantage_of_zero_can_be_skipped_unless_a_critic_learns_from_it() -> None:
+def test_an_advantage_of_zero_can_be_skipped_unless_a_head_learns_from_it() -> None:
     episode = played(0, "a", "a", "a")
     for turn, advantage in zip(episode.turns, (0.0, 0.0, -1.0), strict=True):
         turn.advantage = advantage
     assert [found.advantage for found in items_of([episode], "policy_a", skip_zero=True)] == [-1.0]
     episode.turns[1].values = episode.turns[1].returns = np.ones(3, dtype=np.float32)
-    assert len(items_of([episode], "policy_a", skip_zero=True)) == 2
+    assert len(items_of([episode], "policy_a", skip_zero=True, has_head=True)) == 2
+    assert len(items_of([episode], "policy_a", skip_zero=True)) == 1, (
+        "its critic reads it elsewhere"
+    )
     assert len(items_of([episode], "policy_a")) == 3
 
 

@@ -139,8 +139,11 @@ def test_a_step_that_is_not_finite_is_skipped_counted_and_kept(model: Path) -> N
     numbers = made.train("a", bad, 1)
     assert numbers["skipped_updates"] == 1
     assert marks(made, LORA) == before
-    assert {id(item) for item in made.take_skipped()} == {id(item) for item in bad}
-    assert made.take_skipped() == []
+    other = "b"
+    assert made.train(other, [replace(items[0], advantage=float("inf"))], 1)["skipped_updates"] == 1
+    assert {id(item) for item in made.take_skipped("a")} == {id(item) for item in bad}
+    assert made.take_skipped("a") == []
+    assert len(made.take_skipped(other)) == 1, "of another policy on the same base"
     assert made.train("a", items, 2)["skipped_updates"] == 0
     assert np.isfinite(np.concatenate(made.logprobs("a", items))).all()
 
