@@ -1,7 +1,5 @@
 """Two ranks of a critic, or of a learner with heads, do what one does, and load what one saved."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import torch.multiprocessing as mp
 from test_critic import KINDS, alone, critic, learner, replies, rounds, with_logprobs
 
 from pettingllms.models import make_tiny
+from ranks import note, noted, rank_of
 
 SIZE = {"max_batch_tokens": 24}
 
@@ -56,19 +55,12 @@ def train_heads(model: Path, kind: str) -> list[float]:
 
 
 def train_all(rank: int, num_ranks: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    if num_ranks > 1:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        store = f"file://{folder / 'store'}"
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks)
-    model = folder / "tiny"
-    found = {f"critic {mixer}": train_critic(model, mixer) for mixer in (None, "sum", "monotonic")}
-    found |= {f"heads {kind}": train_heads(model, kind) for kind in KINDS}
-    if rank == 0:
-        (folder / f"{num_ranks}.json").write_text(json.dumps(found))
-    if num_ranks > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    with rank_of(rank, num_ranks, folder):
+        model = folder / "tiny"
+        mixers = None, "sum", "monotonic"
+        found = {f"critic {mixer}": train_critic(model, mixer) for mixer in mixers}
+        found |= {f"heads {kind}": train_heads(model, kind) for kind in KINDS}
+        note(found, rank, num_ranks, folder)
 
 
 @pytest.mark.slow
@@ -76,6 +68,6 @@ def test_two_ranks_do_what_one_does(tmp_path: Path) -> None:
     make_tiny(tmp_path / "tiny", texts=[f"count {n}" for n in range(50)], hidden_size=64)
     train_all(0, 1, tmp_path)
     mp.spawn(train_all, args=(2, tmp_path), nprocs=2)
-    one, two = (json.loads((tmp_path / f"{n}.json").read_text()) for n in (1, 2))
+    one, two = noted(1, tmp_path), noted(2, tmp_path)
     for name, numbers in one.items():
         np.testing.assert_allclose(two[name], numbers, atol=1e-3, err_msg=name)
