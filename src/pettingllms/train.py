@@ -201,8 +201,9 @@ class Run:
     async def learn(self, episodes: list[Episode]) -> list[str]:
         """Let policies learn; the names of those that did."""
         with self._phase("learning"):
-            measured = await self._team.learn(episodes, self._step)
-            critics = await self._team.critics.learn(self._algorithm.joints(episodes), self._step)
+            measured, critics = await self._team.learn_all(
+                episodes, self._algorithm.joints(episodes), self._step
+            )
         if critics:
             self._metrics["critics"] = critics
         for policy, numbers in measured.items():

@@ -100,6 +100,22 @@ def stopped(config: RunConfig, root: Path) -> None:
     asyncio.run(loop._train(cut.config(), cut, Quiet()))
 
 
+def at_once(config: RunConfig, folder: RunFolder) -> None:
+    """The same run with learners that work at the same time, as they do on GPUs."""
+
+    class AtOnce(loop.Run):
+        async def start(self) -> None:
+            await super().start()
+            self._team.at_once = self._team.critics._at_once = True
+
+    plain, loop.Run = loop.Run, AtOnce
+    folder.create(config)
+    try:
+        asyncio.run(loop._train(config, folder, Quiet()))
+    finally:
+        loop.Run = plain
+
+
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     names = ("train", "ppo", "mappo", "judged")
@@ -110,6 +126,7 @@ if __name__ == "__main__":
         begun = configs["train"].model_copy(update={"train": start})
         found = trained(begun, RunFolder(root / "run"))
         (root / "result.json").write_text(json.dumps(found))
+        at_once(begun, RunFolder(root / "at_once"))
         for name in ("ppo", "mappo"):
             stopped(configs[name], root / name)
         RunFolder(root / "judged").create(configs["judged"])

@@ -95,6 +95,11 @@ def test_every_policy_moves_with_every_step_in_learner_and_sampler(found: Any, r
         assert all(line[f"policies/{policy}/gap"] < 1e-4 for line in lines)
 
 
+def test_models_that_learn_at_once_learn_the_same(root: Path) -> None:
+    for one, other in zip(numbers(root / "run"), numbers(root / "at_once"), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
+
+
 def test_old_weights_under_a_new_version_are_noticed(found: Any) -> None:
     assert set(found["forged"]) == {"adapted", "whole"}
     for said in found["forged"].values():

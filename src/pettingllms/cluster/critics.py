@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from pettingllms.cluster.each import each
 from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.placement import critic_spec
 from pettingllms.config import RunConfig
@@ -22,6 +24,7 @@ class Critics:
         self.plans = plan_critics(config)
         self.learners: dict[str, Learners] = {}
         self._config = config
+        self._at_once = False
 
     @property
     def central(self) -> bool:
@@ -31,15 +34,17 @@ class Critics:
     def start(
         self, models: Mapping[str, Path], device: str, num_gpus: float, num_threads: int
     ) -> None:
-        """Make their processes."""
+        """Make their processes. With GPUs of their own they work at once."""
+        self._at_once = num_gpus > 0
         for plan in self.plans:
             spec = critic_spec(self._config, plan, models[plan.name], device)
             self.learners[plan.name] = Learners(spec, num_gpus, num_threads)
 
     async def value(self, joints: Joints) -> None:
         """Write on every turn what is expected of it."""
-        for plan, own in self._shares(joints):
-            found = await self.learners[plan.name].call("values", joints_of(own, plan.central))
+        shares = self._shares(joints)
+        every = await each((self._ask("values", *share) for share in shares), self._at_once)
+        for (_, own), found in zip(shares, every, strict=True):
             turns = [turn for joint in own for turn in joint]
             for turn, (values, mixed) in zip(turns, found, strict=True):
                 turn.values, turn.mixed = values, mixed
@@ -47,12 +52,9 @@ class Critics:
     async def learn(self, joints: Joints, step: int) -> dict[str, dict[str, float]]:
         """Train on the targets of turns that have any; what each critic measured, by name."""
         credited = [joint for joint in joints if all(turn.returns is not None for turn in joint)]
-        return {
-            plan.name: await self.learners[plan.name].call(
-                "train", joints_of(own, plan.central), step
-            )
-            for plan, own in self._shares(credited)
-        }
+        shares = self._shares(credited)
+        every = await each((self._ask("train", *share, step) for share in shares), self._at_once)
+        return {plan.name: found for (plan, _), found in zip(shares, every, strict=True)}
 
     async def saved(self, name: str) -> dict[str, bytes]:
         """A critic's weights and moments, as files."""
@@ -77,6 +79,9 @@ class Critics:
                     f"model of {', '.join(read)}, so it cannot read what they write; take models "
                     "of one family, or set critic.model"
                 )
+
+    async def _ask(self, method: str, plan: CriticPlan, own: Joints, *args: int) -> Any:
+        return await self.learners[plan.name].call(method, joints_of(own, plan.central), *args)
 
     def _shares(self, joints: Joints) -> list[tuple[CriticPlan, list[list[Turn]]]]:
         """For each critic that has any: the turns that it reads."""

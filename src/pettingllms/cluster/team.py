@@ -10,6 +10,7 @@ from typing import Any
 from pettingllms.cluster.bench import Bench, Played
 from pettingllms.cluster.canary import make_canary
 from pettingllms.cluster.critics import Critics
+from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.opponents import Opponents
@@ -57,6 +58,8 @@ class Team:
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
         """Hash of each such policy's weights."""
+        self.at_once = False
+        """Whether learners work at the same time, as each has GPUs of its own."""
         self._say = say
         self._groups = plan_models(config)
         self.critics = Critics(config)
@@ -228,12 +231,29 @@ class Team:
                     turn.values = values
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
 
+    async def learn_all(
+        self, episodes: Sequence[Episode], joints: Sequence[Sequence[Turn]], step: int
+    ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+        """Let policies and critics learn; what was measured, by policy and by critic."""
+        learners = (partial(self.learn, episodes), partial(self.critics.learn, joints))
+        policies, critics = await each((learn(step) for learn in learners), self.at_once)
+        return policies, critics
+
     async def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, dict[str, float]]:
         """Let each policy learn from its own turns; what each learner measured, by policy."""
         self._refuse_stale(episodes)
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
+        learning = (self._learn(group, episodes, step) for group in self._groups)
+        every = await each(learning, self.at_once)
+        await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
+        return {policy: found for measured in every for policy, found in measured.items()}
+
+    async def _learn(
+        self, group: ModelGroup, episodes: Sequence[Episode], step: int
+    ) -> dict[str, dict[str, float]]:
+        """Let the policies of one model learn, one after another."""
         measured: dict[str, dict[str, float]] = {}
-        for policy, group in self._trained():
+        for policy in group.trained:
             turns = turns_of(episodes, policy, self.config.learner.skip_zero, self._has_heads)
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
@@ -244,7 +264,6 @@ class Team:
                     found = await learners.call("take_logprobs")
                     for turn, logprobs in zip(turns, found, strict=True):
                         turn.learner_logprobs = logprobs
-        await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
         return measured
 
     async def teach(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:
@@ -319,6 +338,7 @@ class Team:
         if device != "cpu":
             refuse_what_does_not_fit(config, self._groups, num_gpus)
         engine_gpus, learner_gpus = gpu_shares(config, device)
+        self.at_once = learner_gpus > 0
         num_threads = max(1, usable_cores() // config.learner.num_ranks)
         for at, group in enumerate(self._groups):
             model = models[group.name]

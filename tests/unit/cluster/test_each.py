@@ -1,0 +1,90 @@
+"""Learners work in turn on a machine that they share, and at once on GPUs of their own."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+
+from pettingllms.cluster.each import each
+from pettingllms.cluster.team import Team
+from pettingllms.config import parse_config
+from plays import linear, rewards
+
+
+class Room:
+    """Counts who is in it."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def work(self) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.01)
+        self.now -= 1
+
+
+class Slow:
+    """A learner or critic whose work takes a while."""
+
+    def __init__(self, room: Room, number: int) -> None:
+        self._room, self._number = room, number
+
+    async def call(self, method: str, *args: Any) -> Any:
+        await self._room.work()
+        return {"gap": 0.0, "number": float(self._number)}
+
+
+def team_of_four(room: Room) -> Team:
+    """Two policies on models of their own, each with a critic that is a model."""
+    policies = {name: {"kind": "full", "model": name} for name in ("policy_a", "policy_b")}
+    config = parse_config(
+        {
+            "env": {"id": "plan_path-v1"},
+            "algo": {"type": "ppo"},
+            "critic": {"kind": "model"},
+            "policies": policies,
+            "roles": {"planner": "policy_a", "checker": "policy_b"},
+            "log": {"episodes": False},
+        }
+    )
+    team = Team(config, print)
+    team.versions = dict.fromkeys(policies, 0)
+    for number, group in enumerate(team._groups):
+        team._learners[group.name] = Slow(room, number)  # type: ignore[assignment]
+    for number, plan in enumerate(team.critics.plans):
+        team.critics.learners[plan.name] = Slow(room, number)  # type: ignore[assignment]
+    return team
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(False, 1), (True, 4)])
+def test_models_and_critics_learn_at_once_where_each_has_gpus(at_once: bool, most: int) -> None:
+    room = Room()
+    team = team_of_four(room)
+    team.at_once = team.critics._at_once = at_once
+    episode = linear("t", 0, *((role, rewards(team=1.0)) for role in "ab"))
+    for turn in episode.turns:
+        turn.advantage = 1.0
+        turn.logprobs = turn.values = turn.returns = np.ones(turn.num_tokens, np.float32)
+    measured = asyncio.run(team.learn_all([episode], [episode.turns], 1))
+    assert room.most == most
+    numbers = [[found["number"] for found in kind.values()] for kind in measured]
+    assert numbers == [[0, 1], [0, 1]], "what one measured went to another"
+
+
+def test_in_turn_nothing_is_begun_after_what_failed() -> None:
+    begun: list[int] = []
+
+    async def work(number: int) -> int:
+        begun.append(number)
+        if number == 1:
+            raise ValueError("broken")
+        return number
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(each((work(number) for number in range(4)), at_once=False))
+    assert begun == [0, 1]
