@@ -1,12 +1,15 @@
 """Tasks that are nothing but a seed: the environment makes the problem from it."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Task
 
 Split = Literal["train", "test"]
+Made = TypeVar("Made")
+TRIES = 64
+"""Things to make before one of the other split's half is taken."""
 NUM_MADE = 1024
 """Tasks of a split that are made if nobody says how many."""
 
@@ -19,6 +22,16 @@ def task_seed(split: Split, index: int) -> int:
 def halved_seed(split: Split, index: int) -> int:
     """Even to train and odd to test: the half of all puzzles that a task's puzzle must be of."""
     return task_seed(split, index) // 2 * 2 + (split == "test")
+
+
+def of_half(half: int, make: Callable[[int], Made], show: Callable[[Made], str]) -> Made:
+    """What the first attempt makes that is of this half of all there is, by what is shown of it:
+    small puzzles would come up in both splits otherwise."""
+    for attempt in range(TRIES):
+        made = make(attempt)
+        if derive_seed(show(made)) % 2 == half:
+            break
+    return made
 
 
 class SeededTasks(Sequence[Task]):

@@ -16,7 +16,7 @@ from pettingllms.data import arithmetic, statements
 from pettingllms.data.gym import gym_problem
 from pettingllms.data.overlap import check_overlap, divided
 from pettingllms.data.problems import Problem
-from pettingllms.data.seeded import NUM_MADE, SeededTasks, Split, halved_seed
+from pettingllms.data.seeded import NUM_MADE, SeededTasks, Split, halved_seed, of_half
 from pettingllms.data.sets import load
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
@@ -25,8 +25,6 @@ from pettingllms.types import Task
 Make = Callable[[int, int], Problem]
 MADE: dict[str, Make] = {"": arithmetic.make, "statements": statements.make}
 GYM = "reasoning_gym:"
-TRIES = 64
-"""Problems to make before one of the other split's half is taken."""
 
 
 class ProblemTasks:
@@ -51,15 +49,15 @@ class ProblemTasks:
         return [Task(f"{part}-{problem.id}", problem.to_data()) for problem in problems]
 
     def problem(self, task: Task) -> Problem:
-        """The problem of a task. A made one is of its split's half of all problems: short ones
-        would come up in both otherwise."""
+        """The problem of a task. Made ones that are alike in a few signs are of one split, as those
+        may be all that a role is shown."""
         if task.data:
             return Problem.from_data(task.id, task.data)
-        for attempt in range(TRIES):
-            problem = self._make(derive_seed("problem", task.seed, attempt))
-            if derive_seed(problem.key()) % 2 == task.seed % 2:
-                break
-        return problem
+        return of_half(
+            task.seed % 2,
+            lambda attempt: self._make(derive_seed("problem", task.seed, attempt)),
+            lambda problem: problem.short or problem.key(),
+        )
 
     def _make(self, seed: int) -> Problem:
         if self._data.startswith(GYM):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
-from pettingllms.data.seeded import SeededTasks, halved_seed
+from pettingllms.data.seeded import SeededTasks, halved_seed, of_half
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.careless import careless
@@ -28,7 +28,6 @@ ACCEPT = "accept"
 CAREFUL = 0.15
 """How often the careless player takes care. Replies add up: a team of two that never errs when it
 takes care solves twice as many puzzles."""
-TRIES = 64
 """Puzzles to make before one of the other split's half is taken."""
 
 
@@ -135,13 +134,10 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return SeededTasks(split, self.config.num_tasks, halved_seed)
 
     def puzzle(self, task: Task) -> PuzzleT:
-        """The puzzle of a task, from its half of all puzzles: small ones would come up in both
-        splits otherwise."""
-        for attempt in range(TRIES):
-            puzzle = self.make(derive_seed(task.seed, attempt))
-            if derive_seed(self.show(puzzle)) % 2 == task.seed % 2:
-                break
-        return puzzle
+        """The puzzle of a task."""
+        return of_half(
+            task.seed % 2, lambda attempt: self.make(derive_seed(task.seed, attempt)), self.show
+        )
 
     def reset(self, task: Task, seed: int) -> Draft[PuzzleT]:
         return Draft(self.puzzle(task), self.roles[0])
@@ -220,7 +216,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     def _plan_in(self, state: Draft[PuzzleT], reply: str) -> str:
         """The plan in force after a reply, if it is not refused."""
         answer = answer_in(reply, self.config.terse)
-        if answer != ACCEPT:
+        if answer.lower().rstrip(".") != ACCEPT:
             return self.read(state.puzzle, answer)
         if state.turn == PLANNER:
             raise BadReply("the planner cannot accept; give a whole plan")

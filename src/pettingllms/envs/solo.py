@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from pettingllms.config import EnvConfig
@@ -12,6 +13,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Task, total
 
 SOLO = "solo"
+NUM_DEALS = 16
+"""Deals to look at before a seat is given up in which the role has no turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +111,26 @@ class OneSeat(AllSeats):
         self._other = env.player(player)
 
     def reset(self, task: Task, seed: int) -> SeatState:
-        seat = self.env.roles[derive_seed("seat", task.id) % len(self.env.roles)]
-        state = SeatState(self.env.reset(task, seed), seat, derive_seed("solo", seed))
-        return self._play_others(state)[0]
+        """A play in which the role has a turn: dealt anew, or else with another seat, if it would
+        have none."""
+        first, roles = derive_seed("seat", task.id), self.env.roles
+        for at, deal in product(range(len(roles)), range(NUM_DEALS)):
+            dealt = derive_seed("deal", seed, deal) if deal else seed
+            seat = roles[(first + at) % len(roles)]
+            state = SeatState(self.env.reset(task, dealt), seat, derive_seed("solo", dealt))
+            state, _ = self._play_others(state)
+            if self.env.acting(state.inner):
+                break
+        return state
 
     def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
         state, own = self._step_once(state, {state.seat: replies[SOLO]})
         state, after = self._play_others(state)
         results = [own, *after]
-        shown = _shown(state.seat, results)
-        return StepResult(state, _as_solo(state.seat, results), own.metrics, shown)
+        metrics = {name: value for one in reversed(results) for name, value in one.metrics.items()}
+        return StepResult(
+            state, _as_solo(state.seat, results), metrics, _shown(state.seat, results)
+        )
 
     def _play_others(self, state: SeatState) -> tuple[SeatState, list[StepResult[Any]]]:
         results = []

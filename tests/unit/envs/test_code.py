@@ -138,9 +138,11 @@ def test_it_goes_on_while_a_test_of_the_tester_fails():
     assert "count_vowels('OU') == 2\nThe program gives: 0" in shown_to_coder
     assert SMALL in env.observe(state, "tester")[-1].content
     state = say(env, state, "count_vowels('ou') == 2").state
-    state = say(env, state, "keep").state
-    assert state.over
-    assert not state.solved
+    for word in ("keep", "Keep", " KEEP. "):
+        kept = say(env, state, word).state
+        assert kept.over
+        assert not kept.solved
+        assert kept.program == SMALL
 
 
 def test_tests_are_paid_by_how_well_they_tell_right_from_wrong():

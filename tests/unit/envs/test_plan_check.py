@@ -206,13 +206,13 @@ def test_acceptance_out_of_place_is_refused(name, answers, reason):
 
 
 @each_env
-@pytest.mark.parametrize("how", ["accept", "repeat"])
+@pytest.mark.parametrize("how", ["accept", "Accept", "ACCEPT.", "repeat"])
 def test_acceptance_ends_the_play(name, how):
     env, state = start(name)
     for plan, value in ((solution(env, state), 1.0), (wrong_plans(env, state)[0], 0.0)):
         proposed = say(env, state, plan)
         assert proposed.rewards.team is None
-        result = say(env, proposed.state, "accept" if how == "accept" else plan)
+        result = say(env, proposed.state, plan if how == "repeat" else how)
         assert env.acting(result.state) == ()
         assert result.rewards.team == Scored(value)
         assert result.rewards.process == {"checker": Scored(0.0)}

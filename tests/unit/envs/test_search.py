@@ -191,3 +191,9 @@ def test_a_file_of_questions_is_played(tmp_path: Any) -> None:
     assert len(env.tasks("train")) + len(env.tasks("test")) == 30
     state, _ = play(env, "librarian", 0)
     assert env.success(state, "searcher")
+
+
+def test_no_question_names_its_answer() -> None:
+    for seed in range(300):
+        question = make_question(seed % 3, seed, 4)
+        assert not any(name in question.text for name in question.answers), question.text

@@ -138,7 +138,8 @@ def write(path, *levels):
 
 def test_levels_of_a_file_are_the_tasks(tmp_path):
     longer = LEVEL.replace("\n#@$.#", "\n#@$.#\n#   #")
-    path = write(tmp_path / "levels.txt", *[LEVEL, longer] * 12)
+    wider = [f"{'#' * at}\n#@$.{'-' * (at - 5)}#\n{'#' * at}\n" for at in range(6, 28)]
+    path = write(tmp_path / "levels.txt", LEVEL, longer, *wider)
     env = make_env("sokoban-v1", levels=path)
     ids = {split: [task.id for task in env.tasks(split)] for split in ("train", "test")}
     assert ids["test"] == ["level-0", "level-10", "level-20"]
@@ -147,6 +148,14 @@ def test_levels_of_a_file_are_the_tasks(tmp_path):
     assert env.reset(env.tasks("train")[0], 3).puzzle.text == "#####\n#@$.#\n#---#\n#####"
     assert len(make_env("sokoban-v1", levels=path, num_tasks=2).tasks("test")) == 2
     check_env(env)
+
+
+def test_a_level_that_stands_twice_in_a_file_is_in_one_split(tmp_path):
+    longer = LEVEL.replace("\n#@$.#", "\n#@$.#\n#   #")
+    env = make_env("sokoban-v1", levels=write(tmp_path / "levels.txt", *[LEVEL, longer] * 12))
+    texts = {s: {task.data["level"] for task in env.tasks(s)} for s in ("train", "test")}
+    assert [len(found) for found in texts.values()] == [1, 1]
+    assert not texts["train"] & texts["test"]
 
 
 @pytest.mark.parametrize(

@@ -247,3 +247,39 @@ def test_sound_villagers_win_more_often_than_random_ones() -> None:
 def test_two_wolves_among_five_are_refused_with_a_reason() -> None:
     with pytest.raises(ValueError, match="set num_players = 7 or 8"):
         make_env("werewolf-v1", num_players=5, num_wolves=2)
+
+
+def test_no_premise_is_in_both_splits() -> None:
+    env = make_env("story-v1")
+    premises = {s: {env.reset(t, 0).premise for t in env.tasks(s)} for s in ("train", "test")}
+    assert all(len(found) > 500 for found in premises.values())
+    assert not premises["train"] & premises["test"]
+
+
+@pytest.mark.parametrize("max_turns", [2, 3, 4])
+def test_conceders_go_to_their_limit_with_however_few_turns(max_turns: int) -> None:
+    env = make_env("negotiation-v1", max_turns=max_turns)
+    ends = [play(env, lambda _: "conceder", seed)[0] for seed in range(40)]
+    assert all(any(env.success(state, role) for role in env.roles) for state in ends)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "options"),
+    [
+        ("negotiation-v1", "deal", {}),
+        ("kuhn_poker-v1", "pot", {}),
+        ("werewolf-v1", "village_won", {}),
+        ("tic_tac_toe-v1", "illegal", {"max_opening": 8}),
+    ],
+)
+def test_alone_every_play_has_a_turn_and_says_how_it_ended(
+    name: str, metric: str, options: dict[str, int]
+) -> None:
+    env = make_env(name, solo=True, **options)
+    for number, task in enumerate(env.tasks("train")[:60]):
+        state, rng, metrics = env.reset(task, number), random.Random(number), {}
+        assert env.acting(state) == ("solo",)
+        while env.acting(state):
+            result = env.step(state, {"solo": env.players["random"](env, state, "solo", rng)})
+            state, metrics = result.state, metrics | result.metrics
+        assert metric in metrics, task.id

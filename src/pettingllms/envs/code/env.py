@@ -174,7 +174,7 @@ class Code(Environment[Work, CodeConfig]):
         return Clock(self.config.case_seconds, self.config.total_seconds)
 
     def _coded(self, state: Work, text: str) -> Work:
-        if text.strip() == KEEP:
+        if text.strip().lower().rstrip(".") == KEEP:
             if state.program is None:
                 raise BadReply("there is no program to keep; give a whole one")
             text = state.program

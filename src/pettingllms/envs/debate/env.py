@@ -205,7 +205,7 @@ class Debate(Environment[Floor, DebateConfig]):
                 lines.append(f"Your last reply was refused: {said.refusal}.")
             if said.answer is not None:
                 whose = "Your answer" if own else f"Answer of {name}"
-                lines.append(f"{whose}: {said.answer}{_remarks(said)}")
+                lines.append(f"{whose}{_mark(said)}: {said.answer}{_why(said)}")
             elif state.round > 1 and not own:
                 lines.append(f"{name} has no answer yet.")
         return "\n".join(lines)
@@ -237,9 +237,13 @@ def _tersely(said: Said) -> str:
     return f"{said.answer or '?'}{mark}"
 
 
-def _remarks(said: Said) -> str:
-    held = {True: " (the verifier: right)", False: " (the verifier: wrong)", None: ""}[said.score]
-    return f"{held} ({said.reason})" if said.reason else held
+def _mark(said: Said) -> str:
+    """The verifier's word, ahead of all that a debater wrote, so that nobody can write it."""
+    return {True: " (the verifier: right)", False: " (the verifier: wrong)", None: ""}[said.score]
+
+
+def _why(said: Said) -> str:
+    return f" ({said.reason})" if said.reason else ""
 
 
 def _reason_in(reply: str) -> str:

@@ -25,7 +25,8 @@ def _concede(bend: float, env: Any, state: Any, role: str, rng: random.Random) -
     as the next offer would be. The larger the bend, the later."""
     limit, best = (state.cost, env.config.max_price) if role == SELLER else (state.value, 0)
     own_turns = range(len(state.said) % 2, env.config.max_turns, 2)
-    passed = own_turns.index(len(state.said)) / max(1, len(own_turns) - 1)
+    ahead = len(own_turns) - 1
+    passed = own_turns.index(len(state.said)) / ahead if ahead else 1.0
     price = round(best + (limit - best) * passed**bend)
     offered = price_on_the_table(state)
     if offered is not None and (offered >= price if role == SELLER else offered <= price):

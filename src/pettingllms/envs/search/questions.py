@@ -56,4 +56,6 @@ def _walk(
         hops.append((thing, f"What is {relation.phrase.format(x=thing)}?"))
         phrase, kind = relation.phrase.format(x=phrase), relation.end
         thing = world.facts[thing, name]
+    if thing in [name for name, _ in hops]:
+        return None
     return f"What is {phrase}?", (thing,), tuple(hops)

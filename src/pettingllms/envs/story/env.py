@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
-from pettingllms.data.seeded import SeededTasks
+from pettingllms.data.seeded import SeededTasks, halved_seed, of_half
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.rules import told
@@ -96,10 +96,14 @@ class Story(Environment[Draft, StoryConfig]):
         return AllSeats(self)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        return SeededTasks(split, self.config.num_tasks)
+        return SeededTasks(split, self.config.num_tasks, halved_seed)
 
     def reset(self, task: Task, seed: int) -> Draft:
-        premise = make_premise(random.Random(derive_seed("story", task.seed)))
+        premise = of_half(
+            task.seed % 2,
+            lambda attempt: make_premise(random.Random(derive_seed("story", task.seed, attempt))),
+            repr,
+        )
         return (Rivals if self.config.rivals else Draft)(premise)
 
     def acting(self, state: Draft) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pettingllms.config import EnvConfig
-from pettingllms.data.seeded import SeededTasks
+from pettingllms.data.seeded import SeededTasks, of_half
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import AllSeats
@@ -23,7 +23,6 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 LOOKER, MOVER = "looker", "mover"
-TRIES = 64
 """Boards to make before one of the other split's half is taken."""
 
 
@@ -96,13 +95,11 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         return SeededTasks(split, self.config.num_tasks)
 
     def reset(self, task: Task, seed: int) -> Scene:
-        """The board of a task, from the half of all boards that its split has."""
-        test = task.id.startswith("test")
-        for attempt in range(TRIES):
-            scene = self._make(random.Random(derive_seed("scene", task.seed, attempt)))
-            if derive_seed(repr(scene)) % 2 == test:
-                break
-        return scene
+        return of_half(
+            task.id.startswith("test"),
+            lambda attempt: self._make(random.Random(derive_seed("scene", task.seed, attempt))),
+            repr,
+        )
 
     def _make(self, rng: random.Random) -> Scene:
         colors = rng.sample(sorted(COLORS), self.config.num_pieces)
