@@ -72,6 +72,7 @@ def served(
     roles: Sequence[str] = ("planner", "worker"),
     rules: Sequence[RoleRule] = (),
     trained: bool = True,
+    rests: bool = False,
     bounds: Bounds | None = None,
     limits: Limits | None = None,
     renderer: Any = None,
@@ -82,7 +83,7 @@ def served(
         sampler = AnsweringSampler(answer)
         gateway = await Gateway.start(lambda _: None, bounds)
         seats = {
-            role: Seat(f"{role}_policy", sampler, renderer or ByteRenderer(), trained=trained)
+            role: Seat(f"{role}_policy", sampler, renderer or ByteRenderer(), trained, rests)
             for role in roles
         }
         episode = Episode("t/0", "program-v1", Task("t"), 0)

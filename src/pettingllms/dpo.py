@@ -13,10 +13,11 @@ taken once, before the first step, and no second model is kept.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,15 @@ from pettingllms.config.sft import DpoConfig
 from pettingllms.errors import ConfigError
 from pettingllms.learners.batches import Pair, replies_of
 from pettingllms.runs.folder import RunFolder
-from pettingllms.sft import batches_of, item_of, refuse_longer, renderers_of, taught_config, teach
+from pettingllms.sft import (
+    batches_of,
+    item_of,
+    pupil,
+    refuse_longer,
+    renderers_of,
+    taught_config,
+    teach,
+)
 from pettingllms.types import Episode, Reward, Scored, Turn, read_episodes
 from pettingllms.watching import Watcher
 
@@ -38,11 +47,17 @@ if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 
 
+PupilOf = Callable[[Episode, Turn], str | None]
+"""Who learns from a reply, if anybody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Preferred:
     """Two replies of one role to one prompt, of which one was paid more."""
 
     role: str
+    policy: str
+    """Who learns from it."""
     chosen: Turn
     rejected: Turn
     margin: float
@@ -55,7 +70,7 @@ def dpo(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
     if not config.dpo.episodes:
         raise ConfigError("dpo", ["no episodes are named, so there is nothing to compare"])
     episodes = [e for path in config.dpo.episodes for e in read_episodes(Path(path))]
-    found = preferred(episodes, config.reward, config.dpo)
+    found = preferred(episodes, config.reward, config.dpo, partial(pupil, config))
     counts = Counter(one.role for one in found)
     watcher.say("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
     pairs = pairs_by_policy(config, found)
@@ -78,11 +93,13 @@ async def _dpo(
     await teach(config, prepare, config.dpo.num_steps, folder, watcher)
 
 
-def preferred(episodes: Sequence[Episode], mix: RewardConfig, config: DpoConfig) -> list[Preferred]:
+def preferred(
+    episodes: Sequence[Episode], mix: RewardConfig, config: DpoConfig, pupil_of: PupilOf
+) -> list[Preferred]:
     """The pairs of all prompts, in the order in which prompts come."""
     return [
-        Preferred(prompt[1], chosen, rejected, margin)
-        for prompt, paid in _by_prompt(episodes, mix).items()
+        Preferred(prompt.role, prompt.policy, chosen, rejected, margin)
+        for prompt, paid in _by_prompt(episodes, mix, pupil_of).items()
         for chosen, rejected, margin in _pairs(paid, config)
     ]
 
@@ -92,11 +109,11 @@ def pairs_by_policy(config: RunConfig, found: Sequence[Preferred]) -> dict[str, 
     renderers = renderers_of(config)
     pairs: dict[str, list[Pair]] = {name: [] for name in renderers}
     for one in found:
-        policy = config.roles.get(one.role)
-        if policy in renderers:
-            chosen = item_of(one.chosen, policy, renderers[policy])
-            rejected = item_of(one.rejected, policy, renderers[policy])
-            pairs[policy].append(Pair(chosen, replace(rejected, advantage=-1.0)))
+        if one.policy in renderers:
+            renderer = renderers[one.policy]
+            chosen = item_of(one.chosen, one.policy, renderer)
+            rejected = item_of(one.rejected, one.policy, renderer)
+            pairs[one.policy].append(Pair(chosen, replace(rejected, advantage=-1.0)))
     for policy, some in pairs.items():
         if not some:
             reason = (
@@ -118,16 +135,28 @@ async def referenced(team: "Team", policy: str, pairs: Sequence[Pair]) -> list[P
 
 Paid = list[tuple[Turn, float]]
 """Replies to one prompt with what each was paid."""
-Prompt = tuple[tuple[Hashable, ...], str, Hashable]
-"""A problem, a role in it, and what the role was shown."""
 
 
-def _by_prompt(episodes: Sequence[Episode], mix: RewardConfig) -> dict[Prompt, Paid]:
+class Prompt(NamedTuple):
+    """What replies share that are compared."""
+
+    problem: tuple[Hashable, ...]
+    where: tuple[Hashable, ...]
+    role: str
+    policy: str
+    """Who learns from them."""
+    shown: Hashable
+
+
+def _by_prompt(
+    episodes: Sequence[Episode], mix: RewardConfig, pupil_of: PupilOf
+) -> dict[Prompt, Paid]:
     found: dict[Prompt, Paid] = {}
     for number, episode in enumerate(episodes):
         for where, turn, reward in _rewards(episode, number, mix):
-            if isinstance(reward, Scored) and len(turn.response_ids):
-                key = ((*problem(episode), *where), turn.role, turn.shown())
+            policy = pupil_of(episode, turn)
+            if isinstance(reward, Scored) and len(turn.response_ids) and policy is not None:
+                key = Prompt(problem(episode), where, turn.role, policy, turn.shown())
                 found.setdefault(key, []).append((turn, reward.value))
     return found
 
@@ -138,8 +167,8 @@ def _rewards(
     """Every reply that was judged, and where others are to be found that it is compared with.
 
     Siblings of a tree are compared within their decision alone: of a branch that was left nobody
-    knows more. Other replies are compared wherever their prompt is met again, by what their role
-    was paid from there on.
+    knows more. Other replies are compared wherever their prompt is met again and their role has
+    spoken as often, by what it was paid from there on: sooner in a play there is more to come.
     """
     decisions: dict[tuple[Hashable, ...], list[Turn]] = {}
     for turn in episode.turns:
@@ -149,9 +178,12 @@ def _rewards(
     for where, turns in decisions.items():
         for turn, reward in zip(turns, sibling_rewards(episode, turns, mix), strict=True):
             yield where, turn, reward
+    spoken: Counter[str] = Counter()
     for turn in episode.trunk_turns():
         if turn.branch is None:
-            yield (), turn, episode.failure or turn_reward(episode, turn, mix)
+            where = (spoken[turn.role],)
+            yield where, turn, episode.failure or turn_reward(episode, turn, mix)
+        spoken[turn.role] += 1
 
 
 def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:

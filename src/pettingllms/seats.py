@@ -34,6 +34,8 @@ class Seat:
     renderer: Renderer
     trained: bool = True
     """Whether its turns are compared with siblings; a seat that does not learn answers once."""
+    rests: bool = False
+    """Whether it learns in other steps of the run, and plays as it does then."""
     sees_state: bool = False
     """Whether it is a script that reads the state instead of the prompt. Its ids are bytes too."""
     in_bytes: bool = False
@@ -42,6 +44,11 @@ class Seat:
     """Of sampling."""
     central: bool = False
     """Whether a critic reads what the whole team sees when this seat is asked."""
+
+    @property
+    def has_own_settings(self) -> bool:
+        """Whether it is sampled as its policy says, whatever a program asks for."""
+        return self.trained or self.rests
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
     items: dict[str, list[Item]] = {name: [] for name in renderers}
     for episode in episodes:
         for turn in episode.trunk_turns():
-            policy = config.roles.get(turn.role)
+            policy = pupil(config, episode, turn)
             if policy not in renderers or turn.failure is not None or not turn.text:
                 continue
             if config.sft.only_success and not episode.success.get(turn.role):
@@ -148,6 +148,16 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
             items[policy].append(item_of(turn, policy, renderers[policy]))
     refuse_longer(config, items, "sft")
     return items
+
+
+def pupil(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
+    """Who is taught a reply: the policy that wrote it, if one of this configuration that learns had
+    a part in the play; so nobody is taught what its opponents or its company said. Else the play is
+    a teacher's, and each role is for whoever has it."""
+    learners = config.trained_policies()
+    if any(other.policy in learners for other in episode.turns):
+        return turn.policy if turn.policy in learners else None
+    return config.roles.get(turn.role)
 
 
 def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:

@@ -1,6 +1,7 @@
 """Which replies make pairs, which never do, and that policies learn from those of their roles."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.models.texts import texts_of
 from pettingllms.runs.folder import RunFolder
+from pettingllms.sft import pupil
 from pettingllms.types import Episode, Failed, Image, Rewards, Scored, Step, Task, Turn, user
 
 MIX = RewardConfig()
@@ -54,7 +56,7 @@ def episode(
 
 
 def found(*episodes: Episode, **options: Any) -> list[tuple[str, str, str]]:
-    pairs = preferred(episodes, MIX, DpoConfig(**options))
+    pairs = preferred(episodes, MIX, DpoConfig(**options), lambda _, turn: turn.policy)
     return [(pair.role, pair.chosen.text, pair.rejected.text) for pair in pairs]
 
 
@@ -142,7 +144,7 @@ def config(model: Path, shared: bool = False, **options: Any) -> RunConfig:
 ROLES = ("planner", "checker")
 
 
-def sampled(model: Path, roles: tuple[str, ...] = ROLES) -> list[Preferred]:
+def sampled(model: Path, roles: tuple[str, ...] = ROLES, shared: bool = False) -> list[Preferred]:
     """A pair of each role, ids as a policy of the role's name would have sampled them."""
     renderer, pairs = ChatRenderer(model), []
     for role in roles:
@@ -154,7 +156,8 @@ def sampled(model: Path, roles: tuple[str, ...] = ROLES) -> list[Preferred]:
             turn.response_ids = renderer.encode(text)
             turn.logprobs = np.full(len(turn.response_ids), -1, np.float32)
             plays.append(play)
-        pairs += preferred(plays, MIX, DpoConfig())
+        whose = partial(pupil, config(model, shared=shared))
+        pairs += preferred(plays, MIX, DpoConfig(), whose)
     return pairs
 
 
@@ -166,9 +169,28 @@ def test_policies_get_the_pairs_of_their_roles_by_the_ids_that_were_sampled(mode
         assert pair.chosen.response_ids is one.chosen.response_ids
         assert pair.rejected.response_ids is one.rejected.response_ids
         assert pair.chosen.prompt_ids.tolist() == one.chosen.prompt_ids.tolist()
-    assert [len(some) for some in pairs_by_policy(config(model, shared=True), found).values()] == [
-        2
-    ]
+    one = pairs_by_policy(config(model, shared=True), sampled(model, shared=True))
+    assert [len(some) for some in one.values()] == [2]
+
+
+def test_replies_of_opponents_and_of_other_learners_are_nobodys_pairs(model: Path) -> None:
+    plays = []
+    for text, paid, by in (("R", 1.0, "planner"), ("D", 0.0, "planner"), ("U", 2.0, "script:bfs")):
+        play = episode("t", ("planner", "where?", text, paid), ("checker", "and?", "A", paid))
+        play.turns[0].policy, play.turns[1].policy = by, "checker"
+        plays.append(play)
+    whose = partial(pupil, config(model))
+    (pair,) = preferred(plays, MIX, DpoConfig(), whose)
+    assert (pair.policy, pair.chosen.text, pair.rejected.text) == ("planner", "R", "D")
+    plays[1].turns[0].policy = "checker"  # rotated: whose reply it was is compared with no other
+    assert preferred(plays, MIX, DpoConfig(), whose) == []
+
+
+def test_replies_to_one_prompt_at_different_depths_are_no_pairs() -> None:
+    play = episode("t", *(("a", "q", text, 1.0) for text in "wxyz"))
+    assert found(play, pairs="all") == []
+    other = episode("t", ("a", "q", "v", 0.0), *(("a", "q", text, 1.0) for text in "xyz"))
+    assert found(play, other, pairs="all") == [("a", "w", "v")]
 
 
 def test_a_policy_without_a_pair_is_refused_and_so_is_dpo_as_the_loss_of_a_run(model: Path) -> None:

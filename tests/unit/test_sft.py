@@ -220,6 +220,21 @@ def test_only_roles_that_reached_their_aim_teach_if_asked(model: Path) -> None:
     assert (len(items["planner"]), len(items["checker"])) == (5, 6)
 
 
+def test_nobody_is_taught_what_others_wrote_in_plays_of_its_own(model: Path) -> None:
+    run = config(model)
+    episodes = source_episodes(run)
+    for episode, author in zip(episodes, ("script:bfs", "planner@100", "checker"), strict=False):
+        first = next(turn for turn in episode.trunk_turns() if turn.role == "planner")
+        first.policy = author
+    items = items_by_policy(run, episodes)
+    assert (len(items["planner"]), len(items["checker"])) == (3, 7), "rotated: the checker's own"
+    for episode in episodes:
+        for turn in episode.turns:
+            turn.policy = "teacher"
+    items = items_by_policy(run, episodes)
+    assert (len(items["planner"]), len(items["checker"])) == (6, 6), "a teacher's plays, by role"
+
+
 def test_a_run_without_a_teacher_or_with_two_is_refused(model: Path) -> None:
     with pytest.raises(ConfigError, match="no teacher"):
         source_episodes(config(model, player=""))

@@ -64,7 +64,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
             losses.append(measured["value_loss"])
             progress.update(bar, completed=step, description=f"loss {losses[-1]:.3f}")
 
-        files = train_verifier(run, known, done)
+        files = train_verifier(run, known, done, lambda text: console.print(escape(text)))
     write_verifier(out, make_of(run), files[CRITIC_FILE])
     (out / LOSSES_FILE).write_text(json.dumps(losses), encoding="utf-8")
     console.print(f"{len(known)} answers; loss {losses[0]:.3f} to {losses[-1]:.3f}")

@@ -66,6 +66,7 @@ class Voices:
             self._samplers[source],
             self.renderers[source],
             trained=trained,
+            rests=not trained and source in self._config.trained_policies(),
             in_bytes=isinstance(policy, ApiPolicy),
             temperature=policy.temperature if temperature is None else temperature,
             central=central,

@@ -57,7 +57,9 @@ class LearnerConfig(Section):
     """Tokens, with padding, of one pass forward and back; gradients add up over passes."""
     skip_zero: bool = False
     """Leave out replies whose advantage is 0, such as siblings that were all paid alike. They teach
-    nothing but entropy and KL, which are then taken over the others alone, and cost as much."""
+    nothing but entropy and KL, and cost as much. Means of the loss are then over the others alone,
+    as in DAPO's dynamic sampling: where three of four are left out, gradients are four times as
+    large."""
     num_minibatches: int = Field(default=1, ge=1)
     """Optimizer steps over each batch."""
     num_epochs: int = Field(default=1, ge=1)

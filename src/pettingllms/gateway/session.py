@@ -192,13 +192,14 @@ class Session:
         left = limits.max_episode_tokens - self.episode.num_tokens
         if left < 1:
             self._cut(f"cut after {limits.max_episode_tokens} tokens (rollout.max_episode_tokens)")
-        narrows = limits.guided or not seat.trained
+        narrows = limits.guided or not seat.has_own_settings
         guide = (call.schema or call_schema(call)) if narrows else None
         schema = None if narrows else call.schema
         prompt_ids, extends = self._prompt(call, role, schema)
         given = {"temperature": call.temperature, "seed": call.seed}
-        aside = [name for name, value in given.items() if value is not None and seat.trained]
-        own = None if call.seed is None or seat.trained else call.seed
+        asked = [name for name, value in given.items() if value is not None]
+        aside = asked if seat.has_own_settings else []
+        own = None if seat.has_own_settings else call.seed
         question = Question(
             role=role,
             messages=self._view(call),
@@ -211,7 +212,7 @@ class Session:
             ),
             seconds=limits.sampler_seconds,
             prompt_ids=prompt_ids,
-            temperature=None if seat.trained else call.temperature,
+            temperature=None if seat.has_own_settings else call.temperature,
             guide=guide,
         )
         return Asked(call, role, question, schema, extends, tuple(aside))

@@ -85,7 +85,8 @@ def turns_of(
             if turn.policy != policy or turn.advantage is None or not turn.num_tokens:
                 continue
             valued = has_head and turn.returns is not None
-            if skip_zero and not turn.advantage and not valued:
+            flat = not turn.advantage and turn.advantages is None
+            if skip_zero and flat and not valued:
                 continue
             if turn.logprobs is None:
                 raise LearnerError(

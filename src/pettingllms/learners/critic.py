@@ -114,7 +114,11 @@ class Critic:
                 parameters,
                 lr,
                 torch.optim.AdamW(
-                    parameters.values(), lr=lr, weight_decay=spec.config.weight_decay, fused=True
+                    parameters.values(),
+                    lr=lr,
+                    betas=(spec.config.momentum, 0.999),
+                    weight_decay=spec.config.weight_decay,
+                    fused=True,
                 ),
             )
             for parameters, lr in rates

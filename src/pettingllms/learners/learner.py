@@ -53,6 +53,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
 
 MAXIMA = ("max_gap",)
+BY_REPLY = ("margin", "preferred")
+"""Metrics that are means over replies; all others are over tokens."""
 SHARES = {
     "clipped": "clip_share",
     "dual_clipped": "dual_clip_share",
@@ -114,7 +116,7 @@ class Learner:
             split(units, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
             for epoch in range(config.num_epochs)
         ]
-        old = self._old_logprobs(policy, items) if sum(map(len, parts)) > 1 else None
+        old = self._old_logprobs(policy, parts[0]) if sum(map(len, parts)) > 1 else None
         sums: dict[str, float] = {}
         grad_norms, num_skipped, loss = [], 0, 0.0
         for part in (part for epoch in parts for part in epoch):
@@ -133,7 +135,8 @@ class Learner:
             self._optimizers[policy].zero_grad(set_to_none=True)
         valued = self._value_metrics(items, sums.pop("value_errors", 0.0) / config.num_epochs)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
-        means = {SHARES.get(n, n): v if n in MAXIMA else v / num_tokens for n, v in sums.items()}
+        counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(BY_REPLY, sums.pop("replies", 1.0))
+        means = {SHARES.get(n, n): v / counts.get(n, num_tokens) for n, v in sums.items()}
         seconds = time.perf_counter() - start
         give_back(self._device)
         return (
@@ -286,9 +289,15 @@ class Learner:
         may_share = self._ranks == 1 and self._model.can_share
         return Padded(items, self._device, may_share, self._eyes)
 
-    def _old_logprobs(self, policy: str, items: Sequence[Item]) -> dict[int, LogProbs]:
-        """Needed only where weights change within a batch; else the current ones are the old."""
-        return dict(zip(map(id, items), self.logprobs(policy, items), strict=True))
+    def _old_logprobs(self, policy: str, parts: Sequence[Sequence[Unit]]) -> dict[int, LogProbs]:
+        """Needed only where weights change within a batch; else the current ones are the old.
+
+        Read by minibatches, as they will be read to learn: replies that share a prompt in another
+        way differ in bfloat16 by more than GSPO's bounds."""
+        old: dict[int, LogProbs] = {}
+        for items in map(replies_of, parts):
+            old |= zip(map(id, items), self.logprobs(policy, items), strict=True)
+        return old
 
     def _accumulate(
         self,

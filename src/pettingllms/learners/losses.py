@@ -61,7 +61,8 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """This micro-batch's part of the loss, and its metrics as sums over tokens.
 
-    Of the metrics only `max_gap` is no sum: it is the largest of its kind.
+    Of the metrics only `max_gap` is no sum: it is the largest of its kind. Those of `dpo` are sums
+    over replies, and `replies` is how many they are.
     """
     assert config.kl == 0 or inputs.ref_logp_BT is not None  # noqa: S101 - the learner's part
     assert config.entropy == 0 or inputs.entropy_BT is not None  # noqa: S101 - as above
@@ -146,7 +147,9 @@ def dpo_terms(inputs: LossInputs, config: LossConfig) -> Terms:
     margin_B = torch.cat([margin_P.repeat_interleave(2), worth_B[paired:]])
     margin_BT = margin_B[:, None].expand_as(inputs.mask_BT)
     term_BT = torch.where(inputs.mask_BT, torch.nn.functional.logsigmoid(margin_BT), 0)
-    return term_BT, {"margin": margin_BT, "preferred": margin_BT > 0}
+    share_BT = inputs.mask_BT / inputs.mask_BT.sum(1, keepdim=True).clamp(min=1)  # of its reply
+    measured = {"margin": margin_BT * share_BT, "preferred": (margin_BT > 0) * share_BT}
+    return term_BT, measured | {"replies": share_BT}
 
 
 LOSSES: dict[str, Callable[[LossInputs, LossConfig], Terms]] = {

@@ -3,11 +3,12 @@
 How often a question is answered right says much about an answer to it, so a verifier that is shown
 answers as they come learns how hard questions are, and says so: right answers to hard questions get
 low scores. It looks good wherever difficulty comes along, and misleads whoever compares answers to
-different questions or sets a bar. With as many right as wrong answers of each question there is
-nothing to be learnt from the question.
+different questions or sets a bar. With as many right as wrong answers of each question, and of each
+turn in which it was answered, there is nothing to be learnt from the question.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +29,15 @@ class Answer:
     """One reply to one question."""
 
     question: str
-    """Answers of one name are balanced with each other, and kept on one side of the split."""
+    """Answers of one name are kept on one side of the split."""
     messages: tuple[Message, ...]
     """What the role was shown."""
     text: str
     """What it said."""
     right: bool
+    turn: int = 0
+    """How often the role had spoken before. Later answers are of plays that went badly until then,
+    so answers are balanced with those of their own turn."""
 
 
 def label(episodes: Iterable[Episode], config: VerifierConfig) -> list[Answer]:
@@ -45,37 +49,44 @@ def label(episodes: Iterable[Episode], config: VerifierConfig) -> list[Answer]:
     for episode in episodes:
         if episode.failure is not None:
             continue
-        for turn in _answers(episode, config):
+        for number, turn in _answers(episode, config):
             right = episode.success.get(turn.role)
             if right is not None:
                 question = json.dumps([episode.env, episode.task.id, turn.role])
-                found.append(Answer(question, turn.messages, turn.text, right))
+                found.append(Answer(question, turn.messages, turn.text, right, number))
     return found
 
 
-def _answers(episode: Episode, config: VerifierConfig) -> Iterator[Turn]:
-    last: dict[str, Turn] = {}
+def _answers(episode: Episode, config: VerifierConfig) -> Iterator[tuple[int, Turn]]:
+    """Turns with how often their role had spoken before."""
+    last: dict[str, tuple[int, Turn]] = {}
+    spoken: Counter[str] = Counter()
     for turn in episode.trunk_turns():
+        number = spoken[turn.role]
+        spoken[turn.role] += 1
         if turn.failure is not None or (config.roles and turn.role not in config.roles):
             continue
-        last[turn.role] = turn
+        last[turn.role] = number, turn
         if config.turns == "all":
-            yield turn
+            yield number, turn
     if config.turns == "last":
         yield from last.values()
 
 
 def balanced(answers: Sequence[Answer], max_each: int, seed: int) -> list[Answer]:
-    """Of each question as many right as wrong answers, drawn by the seed, in their order.
+    """Of each question and turn as many right as wrong answers, drawn by the seed, in their order.
 
     An answer that was given several times counts once: copies would be balanced with answers that
     differ, and teach how often something is said.
     """
     kept: list[Answer] = []
-    for question, some in by_question(dict.fromkeys(answers)).items():
+    asked: dict[tuple[str, int], list[Answer]] = {}
+    for answer in dict.fromkeys(answers):
+        asked.setdefault((answer.question, answer.turn), []).append(answer)
+    for question, some in asked.items():
         sides = [[a for a in some if a.right is right] for right in (True, False)]
         count = min(max_each, *map(len, sides))
-        rng = np.random.default_rng(derive_seed(seed, "balance", question))
+        rng = np.random.default_rng(derive_seed(seed, "balance", *question))
         for side in sides:
             kept += [side[at] for at in sorted(rng.permutation(len(side))[:count])]
     return kept
@@ -112,6 +123,7 @@ def write_answers(path: Path, answers: Iterable[Answer]) -> None:
                 "messages": [{"role": m.speaker, "content": m.content} for m in answer.messages],
                 "answer": answer.text,
                 "right": answer.right,
+                "turn": answer.turn,
             }
         )
         for answer in answers
@@ -139,4 +151,5 @@ def _answer(data: dict[str, object]) -> Answer:
     if data["format"] != FORMAT or not isinstance(messages, list) or not isinstance(right, bool):
         raise ValueError("another format, or no list of messages, or no label")
     shown = tuple(Message(m["role"], m["content"]) for m in messages)
-    return Answer(str(data["question"]), shown, str(data["answer"]), right)
+    turn = int(str(data.get("turn", 0)))
+    return Answer(str(data["question"]), shown, str(data["answer"]), right, turn)

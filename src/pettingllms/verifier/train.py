@@ -15,7 +15,7 @@ from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.batches import Joint, split
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.seeds import derive_seed
-from pettingllms.verifier.answers import Answer
+from pettingllms.verifier.answers import Answer, balanced
 from pettingllms.verifier.model import Make, Reader
 
 Call = Callable[..., Awaitable[Any]]
@@ -36,11 +36,11 @@ def make_of(config: RunConfig) -> Make:
 
 
 def train_verifier(
-    config: RunConfig, answers: Sequence[Answer], progress: Progress
+    config: RunConfig, answers: Sequence[Answer], progress: Progress, say: Callable[[str], None]
 ) -> dict[str, bytes]:
     """Train on answers, with Ray as every learner; the critic's files."""
     make = make_of(config)
-    joints = readable(answers, make)
+    joints = readable(answers, make, config.verifier.balance, say)
     with ray_running(config.cluster):
         return asyncio.run(_train(config, make, joints, progress))
 
@@ -79,18 +79,39 @@ async def fit(
     return {CRITIC_FILE: files[CRITIC_FILE]}
 
 
-def readable(answers: Sequence[Answer], make: Make) -> list[Joint]:
-    """The answers that a verifier can learn from, as ids; some right and some wrong."""
+def readable(
+    answers: Sequence[Answer],
+    make: Make,
+    balance: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Joint]:
+    """The answers that a verifier can learn from, as ids; some right and some wrong.
+
+    If wrong answers are the longer ones, more of them are too long; balanced again, length says
+    nothing about a question.
+    """
     sides = {answer.right for answer in answers}
     if len(sides) < 2:
         kinds = {True: "right", False: "wrong"}
         held = f"only {kinds[sides.pop()]} ones" if sides else "none"
         raise DataError(f"a verifier learns from right and wrong answers, and there are {held}")
     reader = Reader(make)
-    read = (reader.read(answer.messages, answer.text, answer.right) for answer in answers)
-    joints = [joint for joint in read if joint is not None]
+    read = [(a, reader.read(a.messages, a.text, a.right)) for a in answers]
+    short = [(answer, joint) for answer, joint in read if joint is not None]
+    if len(short) == len(read):
+        return [joint for _, joint in short]
+    kept = {answer for answer, _ in short}
+    if balance:
+        kept = set(balanced(list(kept), len(kept), 0))
+    joints = [joint for answer, joint in short if answer in kept]
     if not joints:
         raise DataError(
-            f"every answer is longer than {make.max_tokens} tokens; raise verifier.max_tokens"
+            f"no answers are left: those of {make.max_tokens} tokens and less are not both right "
+            "and wrong; raise verifier.max_tokens"
         )
+    say(
+        f"{len(read) - len(short)} answers are longer than {make.max_tokens} tokens "
+        f"(verifier.max_tokens) and are left out, and {len(short) - len(joints)} more to keep the "
+        "rest balanced"
+    )
     return joints

@@ -243,6 +243,8 @@ def test_settings_of_a_policy_that_learns_are_its_own() -> None:
     assert aside == "temperature, seed"
     assert request.temperature == 1.0
     assert request.seed != 5
+    resting, same = served(work, trained=False, rests=True)
+    assert (resting, same.temperature, same.seed) == (aside, request.temperature, request.seed)
     aside, request = served(work, trained=False)
     assert aside is None
     assert (request.temperature, request.seed) == (0.2, 5)

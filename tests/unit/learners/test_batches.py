@@ -85,6 +85,12 @@ def test_an_advantage_of_zero_can_be_skipped_unless_a_head_learns_from_it() -> N
     assert len(items_of([episode], "policy_a")) == 3
 
 
+def test_tokens_that_cancel_out_are_not_skipped() -> None:
+    episode = played(0, "a")
+    episode.turns[0].advantages = np.array([0.7, -0.7, 0.0], dtype=np.float32)
+    assert len(items_of([episode], "policy_a", skip_zero=True)) == 1
+
+
 def test_a_reply_without_a_token_is_left_out() -> None:
     episode = played(0, "a", "a")
     episode.turns[0].response_ids = EMPTY

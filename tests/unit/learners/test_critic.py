@@ -344,3 +344,10 @@ def test_a_critic_of_the_team_reads_what_the_team_saw() -> None:
     turn.returns = np.zeros(3, dtype=np.float32)
     with pytest.raises(LearnerError, match="never asked"):
         joints_of([[turn]], False)
+
+
+def test_a_critic_follows_the_learners_settings(model: Path) -> None:
+    made = critic(model, mixer="qmix", momentum=0.3, weight_decay=0.1)
+    for part in made._parts:
+        assert part.optimizer.defaults["betas"] == (0.3, 0.999)
+        assert part.optimizer.defaults["weight_decay"] == 0.1

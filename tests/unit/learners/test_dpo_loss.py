@@ -48,8 +48,26 @@ def test_loss_and_gradient_of_a_pair_by_hand() -> None:
     assert given.logp_BT.grad is not None
     wanted = [[-pull, -pull], [pull, 0.0]]
     assert given.logp_BT.grad.tolist() == [pytest.approx(row) for row in wanted]
-    assert float(metrics["margin"]) / 3 == pytest.approx(odds)
-    assert float(metrics["preferred"]) == 3
+    assert float(metrics["margin"]) / 2 == pytest.approx(odds)
+    assert float(metrics["preferred"]) == float(metrics["replies"]) == 2
+
+
+def test_a_long_pair_counts_as_one_pair(model: Path) -> None:
+    """One pair of nine tokens a reply got it wrong, three of one token right."""
+    made = learner(model, LORA)
+    pairs = []
+    for length, margin in ((9, -1.0), (1, 1.0), (1, 1.0), (1, 1.0)):
+        both = [np.arange(5 + at, 5 + at + length, dtype=np.int32) for at in range(2)]
+        items = [
+            Item(np.arange(5, 9, dtype=np.int32), r, np.zeros(length, np.float32), 1.0)
+            for r in both
+        ]
+        known = made.logprobs("a", items)
+        refs = [known[0] - margin / length, known[1]]
+        pairs.append(Pair(*(replace(i, reference=r) for i, r in zip(items, refs, strict=True))))
+    numbers = made.train("a", pairs, 1)
+    assert numbers["preferred"] == pytest.approx(0.75)
+    assert numbers["margin"] == pytest.approx(made._spec.loss.beta * 0.5, abs=1e-3)
 
 
 def published(logp: torch.Tensor, ref: torch.Tensor, mask: torch.Tensor, beta: float):

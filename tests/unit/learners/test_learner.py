@@ -113,6 +113,22 @@ def test_how_a_batch_is_cut_changes_nothing(model: Path, kind: str, loss: dict) 
     np.testing.assert_allclose(logp1, logp2, atol=2e-3)
 
 
+def test_weights_that_have_not_moved_clip_nothing_in_bfloat16(model: Path) -> None:
+    """Siblings that share a prompt are read in another shape by minibatches than all at once."""
+    rng, items = np.random.default_rng(0), []
+    for _ in range(8):
+        prompt = rng.integers(5, 60, 40).astype(np.int32)
+        for _ in range(4):
+            reply = rng.integers(5, 60, rng.integers(3, 12)).astype(np.int32)
+            logprobs = np.full(len(reply), -4.0, np.float32)
+            items.append(Item(prompt, reply, logprobs, float(rng.normal())))
+    still = {"a": LoraPolicy(model="m", rank=4, lr=1e-12)}
+    made = learner(model, still, {"type": "gspo"}, dtype="bfloat16", num_minibatches=8)
+    numbers = made.train("a", items, 1)
+    assert numbers["clip_share"] == 0
+    assert numbers["kl"] == 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_learner_that_was_saved_goes_on_bit_for_bit(model: Path, kind: str) -> None:
     policies = KINDS[kind]

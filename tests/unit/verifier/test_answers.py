@@ -115,3 +115,13 @@ def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path, line:
         file.write(line + "\n")
     with pytest.raises(DataError, match=r"a\.jsonl, line 2"):
         read_answers(tmp_path / "a.jsonl")
+
+
+def test_the_turn_of_an_answer_says_nothing_about_it() -> None:
+    early = [play("t", {"a": right}, ("a", f"{at}")) for at, right in enumerate([True] * 3)]
+    late = [play("t", {"a": False}, ("a", "first"), ("a", f"late {at}")) for at in range(3)]
+    mixed = [play("t", {"a": True}, ("a", "first"), ("a", "saved"))]
+    answers = label([*early, *late, *mixed], VerifierConfig())
+    assert [answer.turn for answer in answers] == [0, 0, 0, 1, 1, 1, 1]
+    kept = balanced(answers, 8, seed=1)
+    assert [(answer.turn, answer.right) for answer in kept] == [(1, True), (1, False)]

@@ -132,6 +132,22 @@ def test_what_is_too_long_has_no_score_and_the_others_keep_their_places(model: P
     assert [type(reward) for reward in found] == [Scored, Failed, Scored]
 
 
+def test_answers_that_are_too_long_leave_the_others_balanced(model: Path) -> None:
+    answers = [
+        Answer(word, (user(word),), "a" * (40 if at and not right else 1 + at), right, turn=0)
+        for word in ("abc", "cab")
+        for right in (True, False)
+        for at in range(4)
+    ]
+    said: list[str] = []
+    joints = readable(answers, Make(str(model), max_tokens=32), True, said.append)
+    labels = [joint.items[0].targets[-1] for joint in joints]  # type: ignore[index]
+    assert labels == [1, 0, 1, 0]
+    assert "6 answers are longer than 32 tokens" in said[0]
+    assert "6 more" in said[0]
+    assert len(readable(answers, Make(str(model), max_tokens=32))) == 10
+
+
 def test_it_cannot_learn_from_one_kind_of_answer_alone(model: Path) -> None:
     with pytest.raises(DataError, match="only right ones"):
         readable([answer for answer in SOME if answer.right], Make(str(model)))
