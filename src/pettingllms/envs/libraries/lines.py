@@ -82,6 +82,12 @@ class LineGame(LibraryGame[Line, ConfigT]):
 
     best: float | None = None
     """The most that a role can be paid, where it is known."""
+    least: float = -1.0
+    """The least that a role can be paid, which is what a forfeit leaves it with."""
+    together: bool = False
+    """Whether roles win together: then nobody wins by another's forfeit."""
+    gives_up: str | None = None
+    """The answer that an unreadable reply counts as, where the game itself prices giving up."""
 
     @abstractmethod
     def start(self, seed: int) -> Any:
@@ -110,10 +116,13 @@ class LineGame(LibraryGame[Line, ConfigT]):
 
     def step(self, state: Line, replies: Mapping[str, str]) -> StepResult[Line]:
         (mover,) = self.acting(state)
+        illegal = False
         try:
             move = self.read(state, answer_in(replies[mover], self.config.terse))
         except BadReply as refusal:
-            return self._forfeited(state, mover, str(refusal))
+            if self.gives_up is None:
+                return self._forfeited(state, mover, str(refusal))
+            illegal, move = True, self.read(state, self.gives_up)
         live = self.live(state)
         try:
             with asked_of_library(BROKE_OFF):
@@ -122,13 +131,13 @@ class LineGame(LibraryGame[Line, ConfigT]):
             return self._forfeited(state, mover, str(error))
         after = Line(state.seed, (*state.moves, move), view, baton=Baton(live))
         agent = self._paid(state.view, view)
-        illegal = view.refused is not None
+        illegal = illegal or view.refused is not None
         process = {mover: Scored(self.config.illegal_reward)} if illegal else {}
         return StepResult(after, Rewards(process, agent), {"illegal": float(illegal)})
 
     def success(self, state: Line, role: str) -> bool:
         if state.forfeit is not None:
-            return len(self.roles) > 1 and role != state.forfeit[0]
+            return not self.together and role != state.forfeit[0]
         returns = dict(zip(self.roles, state.view.returns, strict=True))
         paid = {seat: value for seat, value in returns.items() if value is not None}
         return role in paid and won(paid, role, self.best)
@@ -170,10 +179,13 @@ class LineGame(LibraryGame[Line, ConfigT]):
         return paid
 
     def _forfeited(self, state: Line, role: str, reason: str) -> StepResult[Line]:
-        """The end: -1 for the role, and what it lost shared by the others."""
-        others = [seat for seat in self.roles if seat != role]
-        agent: dict[str, Reward] = {seat: Scored(1 / len(others)) for seat in others}
-        agent[role] = Scored(-1.0)
+        """The end: least for the role, and what it lost shared by its rivals, if it has any."""
+        others = self.least if self.together else -self.least / max(1, len(self.roles) - 1)
+        returns = {seat: self.least if seat == role else others for seat in self.roles}
+        agent: dict[str, Reward] = {
+            seat: Scored(returns[seat] - (had or 0.0))
+            for seat, had in zip(self.roles, state.view.returns, strict=True)
+        }
         lost = Line(state.seed, state.moves, state.view, (role, reason))
         process = {role: Scored(self.config.illegal_reward)}
         return StepResult(lost, Rewards(process, agent), {"illegal": 1.0})

@@ -9,7 +9,7 @@ share one source of chance.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
@@ -44,11 +44,11 @@ class Position:
     history: tuple[int, ...]
     live: Any = field(compare=False, repr=False)
     num_draws: int = 0
-    forfeit: tuple[str, str] | None = None
-    """Whose reply was refused, and why, if the game ended so."""
+    forfeits: tuple[tuple[str, str], ...] = ()
+    """Whose replies were refused, and why, if the game ended so."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.game, self.seed, self.history, self.num_draws, self.forfeit)
+        return _restored, (self.game, self.seed, self.history, self.num_draws, self.forfeits)
 
 
 class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
@@ -104,7 +104,7 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
 
     def acting(self, state: Position) -> tuple[str, ...]:
         live = state.live
-        if state.forfeit or live.is_terminal():
+        if state.forfeits or live.is_terminal():
             return ()
         if not live.is_simultaneous_node():
             return (self._roles[live.current_player()],)
@@ -128,23 +128,25 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         return [system(self._rules(role)), user("\n\n".join(parts))]
 
     def step(self, state: Position, replies: Mapping[str, str]) -> StepResult[Position]:
-        acting = self.acting(state)
         chosen: dict[str, int] = {}
-        for role in acting:
+        refused: dict[str, str] = {}
+        for role in self.acting(state):
             moves = self.moves(state, role)
             try:
                 answer = answer_in(replies[role], self.config.terse)
                 chosen[role] = moves[list(moves)[read_move(answer, list(moves))]]
             except BadReply as refusal:
-                return self._forfeited(state, role, str(refusal))
+                refused[role] = str(refusal)
+        if refused:
+            return self._forfeited(state, refused)
         after = self._after(state, chosen)
         over = after.live.is_terminal()
         paid = self._paid(state, after.live.returns()) if over or self._each_step else Rewards()
         return StepResult(after, paid, {"illegal": 0.0})
 
     def success(self, state: Position, role: str) -> bool:
-        if state.forfeit is not None:
-            return not self._shared and role != state.forfeit[0]
+        if state.forfeits:
+            return not self._shared and role not in dict(state.forfeits)
         returns = dict(zip(self._roles, state.live.returns(), strict=True))
         return won(returns, role, self.game.max_utility())
 
@@ -195,21 +197,21 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
             agent={role: Scored(gain) for role, gain in zip(self._roles, gained, strict=True)}
         )
 
-    def _forfeited(self, state: Position, role: str, reason: str) -> StepResult[Position]:
-        """The end: least for the role, and the rest for the others where the sum is fixed."""
-        least, others = self.game.min_utility(), len(self._roles) - 1
+    def _forfeited(self, state: Position, refused: Mapping[str, str]) -> StepResult[Position]:
+        """The end: least for those refused, the rest for the others where the sum is fixed."""
+        least, others = self.game.min_utility(), len(self._roles) - len(refused)
         returns = list(state.live.returns()) if self._each_step else [0.0] * len(self._roles)
         if self._shared:
             returns = [least] * len(returns)
         elif others and (fixed := self.game.utility_sum()) is not None:
-            returns = [(fixed - least) / others] * len(returns)
-        returns[self._roles.index(role)] = least
-        lost = Position(
-            state.game, state.seed, state.history, state.live, state.num_draws, (role, reason)
-        )
+            returns = [(fixed - least * len(refused)) / others] * len(returns)
+        for role in refused:
+            returns[self._roles.index(role)] = least
+        lost = replace(state, forfeits=tuple(refused.items()))
         paid = self._paid(state, returns)
-        process = {role: Scored(self.config.illegal_reward)}
-        return StepResult(lost, Rewards(process, paid.agent, paid.team), {"illegal": 1.0})
+        process = {role: Scored(self.config.illegal_reward) for role in refused}
+        rewards = Rewards(process, paid.agent, paid.team)
+        return StepResult(lost, rewards, {"illegal": float(len(refused))})
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -260,6 +262,6 @@ def _restored(
     seed: int,
     history: tuple[int, ...],
     num_draws: int,
-    forfeit: tuple[str, str] | None,
+    forfeits: tuple[tuple[str, str], ...],
 ) -> Position:
-    return Position(game, seed, history, _replayed(game, history), num_draws, forfeit)
+    return Position(game, seed, history, _replayed(game, history), num_draws, forfeits)

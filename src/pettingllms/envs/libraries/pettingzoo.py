@@ -37,7 +37,10 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         place = _registry()[f"classic/{self.name}"].entry_point.partition(":")[0]
         self._module = import_library(place, self.extra)
         with asked_of_library(f"PettingZoo cannot make '{self.id}'"):
-            self._roles = tuple(self._made().possible_agents)
+            made = self._made()
+        self._roles = tuple(made.possible_agents)
+        self.least = self._texts.least * getattr(made, "max_cycles", 1)
+        self.together, self.gives_up = self._texts.together, self._texts.gives_up
 
     @classmethod
     def games(cls) -> list[str]:

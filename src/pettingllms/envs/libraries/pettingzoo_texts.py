@@ -20,6 +20,12 @@ class Texts:
     """Object and agent in, text out."""
     name: Callable[[Any, int], str]
     """Object and action of the agent to move in, the action's name out."""
+    least: float = -1.0
+    """The least that an agent can be paid, in each round if there are several."""
+    together: bool = False
+    """Whether all agents are paid alike."""
+    gives_up: str | None = None
+    """The legal move of one who gives up, where what that costs depends on the stakes."""
 
 
 def _see_tictactoe(live: Any, agent: str) -> str:
@@ -117,10 +123,12 @@ TEXTS = {
     "chess": Texts("chess", _see_chess, _name_chess),
     "connect_four": Texts("connect four", _see_connect_four, _number),
     "go": Texts("Go", _see_go, _name_go),
-    "hanabi": Texts("Hanabi", _see_hanabi, _name_hanabi),
-    "leduc_holdem": Texts("Leduc hold'em", _see_cards, _name_cards),
+    "hanabi": Texts("Hanabi", _see_hanabi, _name_hanabi, least=0.0, together=True),
+    "leduc_holdem": Texts("Leduc hold'em", _see_cards, _name_cards, gives_up="fold"),
     "rps": Texts("rock, paper, scissors", _see_rps, _name_rps),
-    "texas_holdem": Texts("limit Texas hold'em", _see_cards, _name_cards),
-    "texas_holdem_no_limit": Texts("no-limit Texas hold'em", _see_cards, _name_cards),
+    "texas_holdem": Texts("limit Texas hold'em", _see_cards, _name_cards, gives_up="fold"),
+    "texas_holdem_no_limit": Texts(
+        "no-limit Texas hold'em", _see_cards, _name_cards, gives_up="fold"
+    ),
     "tictactoe": Texts("tic-tac-toe", _see_tictactoe, _number),
 }

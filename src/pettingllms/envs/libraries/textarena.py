@@ -37,6 +37,8 @@ SEATS: tuple[int, ...] = (2, 1, *range(3, 16))
 """Numbers of players, in the order in which a game is asked whether it can be played by so many."""
 VARIANTS = ("-raw", "-train")
 """Endings of names that differ only in how the library shows a game; this adapter shows its own."""
+NOTHING = "..."
+"""An answer that means nothing: it is harmless in talk, and elsewhere the game prices it."""
 
 
 class TextArenaConfig(LibraryConfig):
@@ -66,6 +68,8 @@ class TextArenaGame(LineGame[TextArenaConfig]):
                 self._started_with(config.num_players, 0)
         self._num_players = config.num_players or self._fewest()
         self._roles = tuple(f"player_{seat}" for seat in range(self._num_players))
+        if type(self.start(0).env.state).__name__ == "TeamMultiPlayerState":
+            self.together, self.gives_up = True, NOTHING
 
     @classmethod
     def games(cls) -> list[str]:
@@ -108,13 +112,12 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         prompt, *said = state.view.texts[self._roles.index(role)]
         seen = "\n\n".join(said) or "The game begins."
         if self.config.terse:
-            return [user(seen)]
+            return [user(f"{prompt}\n\n{seen}")]  # its rules and a role's secrets are one text
         rules = f"{prompt}\n\n{HOW_TO_ANSWER} Between the tags stands what the game is to read."
         return [system(rules), user(seen)]
 
     def silence(self, state: Line, role: str) -> str:
-        """A word that means nothing: it is harmless in talk, and elsewhere the game prices it."""
-        return self.reply_of("...")
+        return self.reply_of(NOTHING)
 
     def hint(self, state: Line, role: str) -> str:
         return "a move as the game asks for it; ? shows its prompt"

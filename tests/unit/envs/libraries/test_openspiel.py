@@ -1,5 +1,6 @@
 """OpenSpiel's games keep the environment contract and play as OpenSpiel does."""
 
+import pickle
 import random
 from typing import Any
 
@@ -148,6 +149,30 @@ def test_a_reply_that_is_no_legal_move_loses(reply: str) -> None:
     assert result.rewards.agent == {"player_0": Scored(-1.0), "player_1": Scored(1.0)}
     assert env.success(result.state, "player_1")
     assert not env.success(result.state, "player_0")
+
+
+@pytest.mark.parametrize("name", ["matrix_rps", "goofspiel", "matrix_coordination"])
+def test_all_who_are_refused_at_once_lose(name: str) -> None:
+    env = make_env(f"openspiel:{name}")
+    state = env.reset(env.tasks("train")[0], 0)
+    result = env.step(state, dict.fromkeys(env.roles, ""))
+    least, rewards = Scored(env.game.min_utility()), result.rewards
+    assert rewards.process == dict.fromkeys(env.roles, Scored(-0.5))
+    assert rewards.team == least or rewards.agent == dict.fromkeys(env.roles, least)
+    assert result.metrics == {"illegal": 2.0}
+    assert pickle.loads(pickle.dumps(result.state)) == result.state  # noqa: S301 - our own
+    assert not env.acting(result.state)
+    assert not any(env.success(result.state, role) for role in env.roles)
+
+
+def test_only_those_who_were_not_refused_share_what_the_refused_lost() -> None:
+    env = make_env("openspiel:goofspiel", parameters={"num_cards": 3, "players": 3})
+    state = env.reset(env.tasks("train")[0], 0)
+    said = {"player_0": "", "player_1": "<answer>[P1]Bid: 1</answer>", "player_2": "?"}
+    result = env.step(state, said)
+    paid = [result.rewards.agent[role].value for role in env.roles]
+    assert paid == [-1.0, 2.0, -1.0]
+    assert [env.success(result.state, role) for role in env.roles] == [False, True, False]
 
 
 def test_parameters_are_the_librarys_own() -> None:

@@ -106,6 +106,66 @@ def test_an_illegal_reply_loses() -> None:
     assert result.rewards.process == {"player_0": Scored(-0.5)}
 
 
+@pytest.mark.parametrize(
+    ("name", "moves"),
+    [
+        ("leduc_holdem-v4", ["raise", "raise"]),
+        ("texas_holdem-v4", ["raise", "raise", "raise"]),
+        ("texas_holdem_no_limit-v6", ["raise pot", "raise pot"]),
+        ("texas_holdem_no_limit-v6", ["all in"]),
+    ],
+)
+def test_nonsense_costs_a_fold_and_the_fine(name: str, moves: list[str]) -> None:
+    """Whatever the stakes: otherwise nonsense would be the way out of a lost hand."""
+    env = make_env(f"pettingzoo:{name}")
+    state = env.reset(env.tasks("train")[0], 0)
+    for move in moves:
+        state = env.step(state, {env.acting(state)[0]: reply(move)}).state
+    (mover,) = env.acting(state)
+    folded, refused = (env.step(state, {mover: text}) for text in (reply("fold"), "nonsense"))
+    assert folded.rewards.agent[mover].value <= -1.0
+    assert refused.rewards.agent == folded.rewards.agent
+    assert refused.rewards.process == {mover: Scored(-0.5)}
+    assert refused.metrics == {"illegal": 1.0}
+    assert refused.state == folded.state
+    assert [env.success(refused.state, role) for role in env.roles] == [
+        role != mover for role in env.roles
+    ]
+
+
+def test_others_play_on_when_one_of_three_is_refused() -> None:
+    env = make_env("pettingzoo:texas_holdem-v4", parameters={"num_players": 3})
+    state = env.reset(env.tasks("train")[0], 0)
+    (mover,) = env.acting(state)
+    after = env.step(state, {mover: "nonsense"}).state
+    assert env.acting(after) != ()
+    assert mover not in env.acting(after)
+
+
+def test_nonsense_costs_all_rounds_that_are_left_to_lose() -> None:
+    env = make_env("pettingzoo:rps-v2", parameters={"max_cycles": 4})
+    state = env.reset(env.tasks("train")[0], 0)
+    for move in ("ROCK", "PAPER"):
+        state = env.step(state, {env.acting(state)[0]: reply(move)}).state
+    result = env.step(state, {"player_0": "nonsense"})
+    assert state.view.returns == (-1.0, 1.0)
+    assert result.rewards.agent == {"player_0": Scored(-3.0), "player_1": Scored(3.0)}
+
+
+def test_nonsense_of_a_partner_loses_for_all() -> None:
+    """What was scored in Hanabi is lost, as with the last life, and nobody has a success."""
+    env = make_env("pettingzoo:hanabi-v5")
+    line = play(env)
+    scored = next(result.state for _, result in line if max(result.state.view.returns) > 0)
+    for state in (env.reset(env.tasks("train")[0], 0), scored):
+        (mover,) = env.acting(state)
+        result = env.step(state, {mover: "nonsense"})
+        paid = [result.rewards.agent[role].value for role in env.roles]
+        assert paid == [-had for had in state.view.returns]
+        assert not any(env.success(result.state, role) for role in env.roles)
+        assert result.rewards.process == {mover: Scored(-0.5)}
+
+
 def test_a_wrong_parameter_is_named() -> None:
     with pytest.raises(LibraryError, match="cannot make 'pettingzoo:go-v5': .*'size'"):
         make_env("pettingzoo:go-v5", parameters={"size": 5})

@@ -13,7 +13,7 @@ from pettingllms.envs.libraries import lines
 from pettingllms.envs.libraries.chance import seeded
 from pettingllms.envs.libraries.library import BROKE_OFF
 from pettingllms.errors import ForkError, LibraryError
-from pettingllms.types import Failed, Scored
+from pettingllms.types import Failed, Rewards, Scored
 
 pytest.importorskip("textarena", reason="needs the games extra")
 
@@ -116,6 +116,40 @@ def test_a_reply_that_breaks_the_game_ends_it_for_the_one_who_gave_it() -> None:
     assert result.state.forfeit[1].startswith(BROKE_OFF)
     assert result.rewards.agent["player_0"] == Scored(-1.0)
     assert say(env, state, "4").metrics["illegal"] == 0
+
+
+@pytest.mark.parametrize("name", ["SecretMafia-v0", "Taboo-v0"])
+def test_an_unreadable_reply_in_a_game_of_teams_is_fined_and_says_nothing(name: str) -> None:
+    """Nobody is paid for it: a teammate would be, and who is one is not known here."""
+    env, state = start(name)
+    (mover,) = env.acting(state)
+    result = env.step(state, {mover: "no tags"})
+    assert result.rewards == Rewards({mover: Scored(-0.5)})
+    assert result.state == say(env, state, "...").state
+
+
+def test_nobody_wins_when_a_reply_breaks_a_game_of_teams() -> None:
+    env, state = start("SecretMafia-v0")
+    result = say(env, state, f"[{'9' * 5000}]")
+    assert result.state.forfeit[1].startswith(BROKE_OFF)
+    assert result.rewards.agent == dict.fromkeys(env.roles, Scored(-1.0))
+    assert not any(env.success(result.state, role) for role in env.roles)
+
+
+@pytest.mark.parametrize(
+    "name", ["SimpleNegotiation-v0", "SimpleNegotiation-v0-short", "SimpleBlindAuction-v0"]
+)
+def test_a_terse_view_tells_a_role_what_it_alone_knows(name: str) -> None:
+    """These say what things are worth to a role in their prompt and nowhere else."""
+    env, state = start(name, terse=True)
+    first = [env.observe(state, role) for role in env.roles]
+    later = [env.observe(env.step(state, {"player_0": "Hello."}).state, role) for role in env.roles]
+    for views in (first, later):
+        assert len({tuple(view) for view in views}) == 2
+        assert all("value" in view[-1].content.lower() for view in views)
+        assert not any("<answer>" in message.content for view in views for message in view)
+    other = env.reset(env.tasks("train")[0], 1)
+    assert env.observe(other, "player_0") != first[0]
 
 
 def test_who_was_not_paid_fails_and_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
