@@ -1,0 +1,38 @@
+"""How a policy is seated in the steps in which it learns, and in those in which it rests."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+
+from pettingllms.cluster.team import Team
+from pettingllms.config import parse_config
+
+
+def test_a_policy_that_rests_plays_as_when_it_learns() -> None:
+    learner = {"kind": "lora", "model": "m"}
+    config = parse_config(
+        {
+            "env": {"id": "plan_path-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"policy_a": learner, "policy_b": learner},
+            "roles": {"planner": "policy_a", "checker": "policy_b"},
+            "train": {"alternate": ["policy_a", "policy_b"]},
+        }
+    )
+    team = Team(config, print)
+    nobody: Any = object()
+    for names in (team._voices._samplers, team._voices.renderers):
+        names.update(policy_a=nobody, policy_b=nobody)
+    seats = {p: team.seat(team.env, p, None, config.learning(1)) for p in config.policies}
+    assert {p: (seat.trained, seat.rests) for p, seat in seats.items()} == {
+        "policy_a": (True, False),
+        "policy_b": (False, True),
+    }
+    assert [seat.has_own_settings for seat in seats.values()] == [True, True]
+    script = team._voices.seat(team.env, "script:bfs", "script:bfs", None, False, False)
+    assert not script.has_own_settings
+    snapshot = team._voices.seat(team.env, "policy_a@3", "policy_a", None, False, False)
+    assert snapshot.has_own_settings
