@@ -78,8 +78,10 @@ def judged(problem: Problem, answer: str) -> Verdict:
 
 
 def spelt(answer: str) -> str:
-    """An answer in the form that others of the same spelling have; nothing is worked out."""
-    return "".join(written(answer).text.split())
+    """An answer in the form that others of the same spelling have, whether or not they name its
+    unit; nothing is worked out."""
+    taken_apart = written(answer)
+    return "".join(taken_apart.text.split()) + "%" * taken_apart.percent
 
 
 def other_answer(problem: Problem, rng: random.Random) -> str:

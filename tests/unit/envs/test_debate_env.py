@@ -1,6 +1,7 @@
 """Debate: who sees what, what is paid in a round, how the team's answer is found."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,23 @@ def test_the_verifier_is_right_as_often_as_it_should_be() -> None:
     state = exact.reset(exact.tasks("train")[0], 0)
     after = exact.step(state, said(exact, state.problem.answer, -1)).state
     assert [one.score for one in after.said] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("answers", "truth"),
+    [
+        (("0.5%", "0.5", "0.5"), "0.5"),
+        (("5\\text{ kg}", "5\\text{ cm}", "5\\text{ cm}"), "5\\text{ cm}"),
+        (("7", "8", "7\\text{ cm}"), "7"),
+    ],
+)
+def test_answers_that_the_grader_tells_apart_are_not_taken_for_each_other(
+    answers: tuple[str, ...], truth: str
+) -> None:
+    env, state = start(num_rounds=1)
+    state = replace(state, problem=replace(state.problem, answer=truth))
+    result = env.step(state, said(env, *answers))
+    assert result.rewards.team == Scored(1.0)
 
 
 def test_nobody_can_write_the_verifiers_word() -> None:

@@ -29,6 +29,7 @@ from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.debate import players
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
 from pettingllms.grading import NO_VERDICT, Verdict, check_installed, start_grader
+from pettingllms.grading.forms import written
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
@@ -184,9 +185,14 @@ class Debate(Environment[Floor, DebateConfig]):
         return Counter(_vote(said) for said in state.said if said.answer is not None)
 
     def _chosen(self, state: Floor) -> Said | None:
-        """One of those who say what most say."""
-        most = self._votes(state).most_common(1)
-        return next((said for said in state.said if most and _vote(said) == most[0][0]), None)
+        """One of those who say what most say, with the unit that most of them give."""
+        votes = self._votes(state)
+        if not votes:
+            return None
+        answer = votes.most_common(1)[0][0]
+        agreed = [s for s in state.said if s.answer is not None and _vote(s) == answer]
+        unit = Counter(map(_unit, agreed)).most_common(1)[0][0]
+        return next(said for said in agreed if _unit(said) == unit)
 
     def _team(self, state: Floor) -> Reward:
         chosen = self._chosen(state)
@@ -230,6 +236,10 @@ class Debate(Environment[Floor, DebateConfig]):
 def _vote(said: Said) -> str:
     """What an answer is counted as: its spelling. Who counts does not know which is right."""
     return spelt(said.answer or "")
+
+
+def _unit(said: Said) -> str:
+    return written(said.answer or "").unit
 
 
 def _tersely(said: Said) -> str:
