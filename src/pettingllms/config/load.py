@@ -37,7 +37,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 def read_toml(path: Path) -> dict[str, Any]:
     """The plain data of a TOML file, its environment's file at a path that holds anywhere."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(
             str(path), [f"cannot be read: {error.strerror}; give a TOML file"]

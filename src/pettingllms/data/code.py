@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from pettingllms.data.wire import decode
 
+MAX_CASE_MB, MAX_TESTS_MB = 8, 64
+"""What one test may expect, and all tests of a problem together: answers are held in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -50,3 +53,13 @@ class CodeProblem:
     """Solutions that are known to be right."""
     bad: tuple[str, ...] = ()
     """Solutions that are known to be wrong."""
+
+    def check_sizes(self) -> None:
+        """Raise ValueError if the tests expect more than a program is given room to say."""
+        tests = (*self.visible, *self.hidden)
+        sizes = [len(f"{case.expected}{case.also}".encode(errors="replace")) for case in tests]
+        if max(sizes, default=0) > MAX_CASE_MB << 20 or sum(sizes) > MAX_TESTS_MB << 20:
+            raise ValueError(
+                f"a test expects {max(sizes):,} bytes and all of them {sum(sizes):,}; a problem "
+                f"may have {MAX_CASE_MB} MB in a test and {MAX_TESTS_MB} MB in all"
+            )

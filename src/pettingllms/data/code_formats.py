@@ -49,6 +49,8 @@ def read_problems(path: str) -> tuple[CodeProblem, ...]:
             raise row.wrong(f"none of {known} among its fields {sorted(map(str, row.values))}")
         try:
             problem = read(_Fields(row.values))
+            if problem is not None:
+                problem.check_sizes()
         except (ValueError, SyntaxError, RecursionError) as error:
             raise row.wrong(str(error)) from None
         if problem is None:

@@ -5,12 +5,19 @@ the authors' files and those of the hub, and nothing else does.
 """
 
 import re
+from collections import deque
 
 from pettingllms.data.problems import Problem
 from pettingllms.data.rows import Row
 
 HASHES = "####"
-BOXES = ("\\boxed", "\\fbox")
+BARE = r"-?\(?(?:\.?\d|[A-Za-z](?![A-Za-z])|\\[A-Za-z]+(?![A-Za-z\s]))(?:(?!\\[)\]])[^\s$])*"
+"""A box without braces holds what stands together behind it, if that is no word of the text."""
+BOXES = tuple(
+    re.compile(rf"\\{box}(?![A-Za-z])\s*(?:\{{|(?P<bare>{BARE}))") for box in ("boxed", "fbox")
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+"""A backslash takes the next sign with it, and may itself be what was taken."""
 NUMBER = re.compile(r"-?[\d,]*\.?\d+")
 DAPO_HEAD = "Solve the following math problem step by step."
 DAPO_TAIL = "Remember to put your answer on its own line"
@@ -98,12 +105,19 @@ def svamp(row: Row) -> Problem:
 def last_boxed(text: str) -> str | None:
     """What stands in the last box of a text, by its braces; None if there is none that closes."""
     for box in BOXES:
-        start = text.rfind(f"{box}{{")
-        if start < 0:
-            continue
-        depth, opened = 0, start + len(box) + 1
-        for at in range(opened - 1, len(text)):
-            depth += {"{": 1, "}": -1}.get(text[at], 0) if text[at - 1] != "\\" else 0
-            if depth == 0:
-                return text[opened:at].strip()
+        for found in deque(box.finditer(text), maxlen=1):
+            if found["bare"]:
+                return found["bare"].rstrip(".,;:")
+            if (inner := _braced(text, found.end())) is not None:
+                return inner.strip()
+    return None
+
+
+def _braced(text: str, start: int) -> str | None:
+    """From behind a brace to the one that closes it."""
+    depth = 1
+    for brace in BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0:
+            return text[start : brace.start()]
     return None

@@ -1,7 +1,8 @@
 """Train and test must not meet: a problem in both makes a figure worthless.
 
-Two problems are the same if they ask the same, whatever their ids, spaces, signs and capitals.
-Answers are not looked at: a question with another answer in each file is worse, not better.
+Two problems are the same if they ask the same, whatever their ids, spaces, punctuation and
+capitals. Answers are not looked at: a question with another answer in each file is worse, not
+better.
 """
 
 from collections.abc import Iterable, Sequence

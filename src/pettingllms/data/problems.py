@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+KEPT = re.compile(r"\w+|[-+*/^=<>.%()\[\]{}|!×÷·−±√≤≥≠∪∩]")
+"""Of a question, what another must share to ask the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -20,9 +23,9 @@ class Problem:
     """The question in a few signs, for tiny models; empty where there is no such form."""
 
     def key(self) -> str:
-        """What two problems share that ask the same, written with other spaces or signs."""
-        words = re.findall(r"\w+|[-+*/^=<>.%]", self.question.casefold())
-        return " ".join(words)
+        """What two problems share that ask the same, written with other spaces, capitals or
+        punctuation. Signs that mean something stay: `(2+3)*4` is not `2+(3*4)`, and `5!` not 5."""
+        return " ".join(KEPT.findall(self.question.casefold()))
 
     def to_data(self) -> dict[str, Any]:
         """As the data of a task, which JSON can write."""

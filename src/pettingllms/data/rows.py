@@ -10,7 +10,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,16 @@ class Row:
     number: int
     """From 1. In JSON lines it is the number of the line; the head of a CSV file is not counted."""
     values: Mapping[str, Any]
+    folder: str = ""
+    """That was given, if the file was found in one."""
 
     @property
     def name(self) -> str:
-        """The file's name and the row's number: what a message about the problem can say."""
-        return f"{Path(self.file).name}:{self.number}"
+        """The file's name and the row's number: what a message about the problem can say. In a
+        folder it is the path from there: sets have one file of a name in each of many folders."""
+        file = Path(self.file)
+        shown = file.relative_to(self.folder).as_posix() if self.folder else file.name
+        return f"{shown}:{self.number}"
 
     def wrong(self, what: str) -> DataError:
         """The error for something that is wrong with this row."""
@@ -68,7 +73,7 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     """Every row of a file, or of all files of a folder; its name says how one is written."""
     if Path(path).is_dir():
         for file in sorted(part for part in Path(path).rglob("*") if part.is_file()):
-            yield from _rows_of(file)
+            yield from (replace(row, folder=str(path)) for row in _rows_of(file))
     else:
         yield from _rows_of(Path(path))
 
@@ -102,14 +107,25 @@ def _text_of(file: Path, packed: bool) -> str:
 
 def _json(file: Path, text: str) -> Iterator[Row]:
     """One list of objects, one object, or JSON lines under another name."""
-    whole = None
-    if text.lstrip().startswith("[") or len(text.split("\n", 1)[0].strip()) == 1:
+    try:
         whole = _json_value(str(file), 1, text)
-    if whole is None:
+    except DataError:
+        if not _begins_with_a_line(text):
+            raise
         yield from _json_lines(file, text)
         return
     for number, value in enumerate(whole if isinstance(whole, list) else [whole], start=1):
         yield _row_of(str(file), number, value)
+
+
+def _begins_with_a_line(text: str) -> bool:
+    """Whether a text that is not JSON as a whole is JSON lines: its first line is JSON by itself,
+    or there is none."""
+    try:
+        json.loads(text.lstrip().split("\n", 1)[0] or "{}")
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _json_lines(file: Path, text: str) -> Iterator[Row]:

@@ -25,7 +25,7 @@ def read_short_answers(file: str) -> tuple[ShortAnswer, ...]:
     """Every question of a file. DataError names the file and the row that cannot be read."""
     path = Path(file)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -46,7 +46,8 @@ def _row(path: Path, at: int, line: str) -> ShortAnswer:
     question = row.get("question")
     if not isinstance(question, str) or not question.strip():
         raise DataError(f"{path}, row {at}: 'question' must be a text, got {question!r:.40}")
-    given = row.get("golden_answers", row.get("answer"))
+    golden = row.get("golden_answers")
+    given = row.get("answer") if golden is None else golden
     answers: list[Any] = given if isinstance(given, list) else [given]
     if not answers or not all(isinstance(one, str) and one.strip() for one in answers):
         raise DataError(f"{path}, row {at}: 'answer' must be a text or several, got {given!r:.40}")

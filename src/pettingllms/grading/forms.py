@@ -1,11 +1,13 @@
 """The ways in which people write one answer, brought to the one that math-verify reads best.
 
-Rules about writing only: nothing here knows what a number is worth. A unit is told apart from the
-number before it, because `12 cm` is a length to people and a product of three letters to algebra.
+Rules about writing only: nothing here knows what a number is worth, but for one that is half in
+words (`2 million`). A unit is told apart from the number before it, because `12 cm` is a length to
+people and a product of three letters to algebra.
 """
 
 import re
 from dataclasses import dataclass
+from decimal import Context, Decimal
 
 SIGNS = str.maketrans(
     {
@@ -13,6 +15,7 @@ SIGNS = str.maketrans(
         "∞": "\\infty ", "°": "^\\circ ", "≤": "\\le ", "≥": "\\ge ", "∪": "\\cup ",
         "∅": "\\emptyset ", "±": "\\pm ", "√": "\\sqrt ", "\u00a0": " ", "\u202f": " ",
         "％": "%", "½": "\\frac{1}{2}", "⅓": "\\frac{1}{3}", "¼": "\\frac{1}{4}",
+        "²": "^2", "³": "^3",
     }
 )  # fmt: skip
 WRAPPERS = (("\\boxed{", "}"), ("\\[", "\\]"), ("\\(", "\\)"), ("$$", "$$"), ("$", "$"))
@@ -22,30 +25,51 @@ GAP = re.compile(r"(?<=\d)(?:\\[,;:! ]|\{,\}|,\\!)\s*(?=\d{3}(?!\d))")
 GROUPS = re.compile(r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?![\d])")
 POWER_OF_TEN = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,4})")
 MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)")
-CURRENCY = re.compile(r"(?:\\?\$|€|£|¥|₹|USD|EUR|GBP)\s*(?=[-\d.(\\])")
+CURRENCY = re.compile(r"(?:\\?(\$)|([€£¥₹]|USD|EUR|GBP))\s*(?=[-\d.(\\])")
+POWER = r"(?:\^\{?(?P<power>[2-9])\}?)?"
 UNIT_IN_TEXT = re.compile(
-    rf"(?P<number>.*[\d}})]){SPACE}{TEXT}\{{(?P<unit>[^{{}}]*)\}}(?:\^\{{?\d\}}?)?"
+    rf"(?P<number>.*[\d}})]){SPACE}{TEXT}\{{(?P<unit>[^{{}}]*)\}}{SPACE}{POWER}"
 )
 UNIT = re.compile(
-    rf"(?P<number>.*[\d}})]){SPACE}(?P<unit>[A-Za-z]{{2,}}(?:[ /]+[A-Za-z]+)*)(?:\^\{{?[23]\}}?)?"
+    rf"(?P<number>.*[\d}})]){SPACE}(?P<unit>[A-Za-z]{{2,}}(?:\.?[ /]+[A-Za-z]+)*|[€£¥₹]){POWER}"
 )
+PLAIN = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?")
 PERCENT = re.compile(rf"(.*[\d}})]){SPACE}(?:\\?%|percent|percentage)")
 BASE = re.compile(r"([0-9A-Z]+)_\{?(\d+)\}?")
 WORDS = re.compile(r"[A-Za-z][A-Za-z '-]*")
 NOT_UNITS = frozenset({
     "pi", "sin", "cos", "tan", "cot", "sec", "csc", "ln", "log", "exp", "sqrt", "and", "or",
-    "percent", "infinity", "inf", "oo", "choose", "mod",
+    "percent", "infinity", "inf", "oo", "choose", "mod", "plus", "minus", "over", "divided",
+    "multiplied", "factorial", "negative", "not", "no", "nor", "none", "undefined",
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
 })  # fmt: skip
+TIMES = re.compile(r"\btimes (?!(?:a|an|as|each|more|per|the)\b)")
+"""A product, where `3 times` and `3 times a day` are counts."""
+SCALES = {
+    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "dozen": 12,
+}  # fmt: skip
+PARTS = {
+    "half": 2, "halve": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
+    "eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000,
+}  # fmt: skip
+"""Not quarters, which are coins and three months as well."""
+EXACT = Context(prec=4000)
+"""More digits than an answer has letters, and its words can add."""
+POWERS = {"square": 2, "squared": 2, "sq": 2, "cubic": 3, "cubed": 3, "cu": 3}
 SHORT_UNITS = frozenset({
     "cm", "mm", "km", "kg", "mg", "ml", "ft", "in", "yd", "mi", "lb", "oz", "hr", "hrs", "min",
-    "mph", "kmh", "sq", "usd", "eur",
+    "mph", "kmh", "sq", "cu", "usd", "eur", "gbp", "€", "£", "¥", "₹",
 })  # fmt: skip
 SAME_UNITS = {
     "centimeter": "cm", "centimetre": "cm", "millimeter": "mm", "kilometer": "km",
     "kilometre": "km", "meter": "m", "metre": "m", "kilogram": "kg", "gram": "g", "feet": "ft",
-    "foot": "ft", "inche": "in", "inch": "in", "yard": "yd", "mile": "mi", "pound": "lb",
+    "foot": "ft", "inche": "in", "inch": "in", "yard": "yd", "mile": "mi", "lb": "pound",
     "ounce": "oz", "hr": "hour", "h": "hour", "min": "minute", "sec": "second", "s": "second",
-    "usd": "dollar", "degree": "", "unit": "",
+    "usd": "dollar", "$": "dollar", "eur": "euro", "€": "euro", "gbp": "pound", "£": "pound",
+    "¥": "yen", "₹": "rupee", "degree": "", "unit": "",
 }  # fmt: skip
 
 
@@ -64,13 +88,16 @@ def written(text: str) -> Written:
     whole = unwrapped(text.translate(SIGNS))
     if found := PERCENT.fullmatch(whole):
         return Written(rewritten(found.group(1)), percent=True)
-    number, currency = CURRENCY.subn("", whole, count=1)
+    paid = CURRENCY.search(whole)
+    currency = unit_name((paid.group(1) or paid.group(2)).casefold()) if paid else ""
+    number = CURRENCY.sub("", whole, count=1)
     if found := UNIT_IN_TEXT.fullmatch(number) or UNIT.fullmatch(number):
-        unit = found["unit"].strip(" ~.").casefold()
         spaced = not number[: found.start("unit")].endswith(found["number"])
-        if found.re is UNIT_IN_TEXT or _is_unit(unit, spaced):
-            return Written(rewritten(found["number"]), unit_name(unit))
-    return Written(rewritten(number), "dollar" if currency else "")
+        scale, unit = _scaled(found["unit"].replace(".", "").strip(" ~").casefold())
+        if not unit or _is_unit(unit, spaced, in_text=found.re is UNIT_IN_TEXT):
+            worth = multiplied(found["number"].strip(), *scale)
+            return Written(rewritten(worth), unit_name(unit, found["power"]) or currency)
+    return Written(rewritten(number), currency)
 
 
 def unwrapped(text: str) -> str:
@@ -116,19 +143,51 @@ def base_in(text: str) -> tuple[str, str] | None:
     return (found.group(1), found.group(2)) if found else None
 
 
-def unit_name(unit: str) -> str:
-    """One name for one unit."""
-    bare = unit.replace("square", "").replace("cubic", "").strip()
-    single = bare[:-1] if len(bare) > 3 and bare.endswith("s") else bare
-    return SAME_UNITS.get(single, single)
+def unit_name(unit: str, power: str | None = None) -> str:
+    """One name for one unit: `square cm`, `cm squared` and `cm^2` are one, and `cm` another."""
+    words = unit.split()
+    for at in (0, -1):
+        if words and words[at] in POWERS:
+            power = str(POWERS[words.pop(at)])
+    name = SAME_UNITS.get(_single(" ".join(words)), _single(" ".join(words)))
+    return f"{name}^{power}" if name and power else name
 
 
-def _is_unit(words: str, spaced: bool) -> bool:
-    """Whether letters behind a number are a unit: a known one, or a word that stands apart."""
-    parts = re.split(r"[ /]+", words)
-    if NOT_UNITS & set(parts):
+def multiplied(number: str, times: int, parts: int) -> str:
+    """So many times a number, of which so many make a whole; digits where digits can say it."""
+    if times == parts == 1:
+        return number
+    if PLAIN.fullmatch(number) and parts == 1:
+        return f"{EXACT.multiply(Decimal(number.replace(',', '')), Decimal(times)):f}"
+    number = number if times == 1 else f"({rewritten(number)})\\times {times}"
+    return number if parts == 1 else f"\\frac{{{number}}}{{{parts}}}"
+
+
+def _scaled(words: str) -> tuple[tuple[int, int], str]:
+    """How many a number in front of words counts (`million`), how many of it make a whole
+    (`thirds`), and the words that are left."""
+    times, parts, left = 1, 1, words.split()
+    while left and _single(left[0]) in SCALES:
+        times *= SCALES[_single(left.pop(0))]
+    if left and _single(left[0]) in PARTS and (left[0].endswith("s") or len(left) == 1):
+        parts = PARTS[_single(left.pop(0))]
+    if left and (times, parts) != (1, 1) and left[0] == "of":
+        left = [word for word in left[1:] if word not in ("a", "an", "the")]
+    return (times, parts), " ".join(left)
+
+
+def _single(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") else word
+
+
+def _is_unit(words: str, spaced: bool, in_text: bool) -> bool:
+    """Whether words behind a number are a unit: set as text, a known one, or one that stands
+    apart. Words that say another number never are."""
+    parts = [word for word in re.split(r"[ /]+", words) if word not in ("squared", "cubed")]
+    numbers = NOT_UNITS | SCALES.keys()
+    if not parts or TIMES.search(words) or any(p in numbers or _single(p) in SCALES for p in parts):
         return False
-    return parts[0] in SHORT_UNITS or (spaced and len(parts[0]) > 2)
+    return in_text or parts[0] in SHORT_UNITS or (spaced and len(parts[0]) > 2)
 
 
 def _closes_early(inner: str, right: str) -> bool:

@@ -9,9 +9,14 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from pettingllms.grading.forms import Written, base_in, words_in, written
+from pettingllms.grading.forms import SPACE, Written, base_in, words_in, written
 
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+DIGITS = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
+NUMBER = re.compile(DIGITS)
+TIMES_TEN = re.compile(
+    rf"(?:(?P<front>{DIGITS}){SPACE}(?:\\times|\\cdot|\*){SPACE}|(?P<sign>[-+]?))"
+    r"10\s*\^\s*(?P<power>\{\s*[-+]?\d{1,4}\s*\}|[-+]?\d{1,4})"
+)
 BESIDE = re.compile(r"(?<![_\d.])\d[\d.]*\s+[\d.]")
 """Two numbers with nothing between them, which math-verify adds up."""
 WARM = (
@@ -63,8 +68,9 @@ class MathVerify:
             return False
         if BESIDE.search(given.text):
             return False
-        if given.percent == right.percent and _numbers(given.text, right.text):
-            return Decimal(given.text) == Decimal(right.text)
+        numbers = number_in(given.text), number_in(right.text)
+        if given.percent == right.percent and None not in numbers:
+            return numbers[0] == numbers[1]
         based = base_in(given.text), base_in(right.text)
         if all(based):
             return based[0] == based[1]
@@ -100,9 +106,15 @@ def _ways(given: Written, right: Written) -> list[tuple[str, str]]:
     return ways
 
 
-def _numbers(*texts: str) -> bool:
-    """Whether these are plain numbers, which need no algebra."""
-    return all(NUMBER.fullmatch(text) for text in texts)
+def number_in(text: str) -> Decimal | None:
+    """A plain number, which needs no algebra: digits, or digits times a power of ten. Algebra
+    would take all that are small for nothing, and for each other."""
+    text = text.strip()
+    if NUMBER.fullmatch(text):
+        return Decimal(text)
+    if found := TIMES_TEN.fullmatch(text):
+        return Decimal(f"{found['front'] or found['sign'] + '1'}E{found['power'].strip('{} ')}")
+    return None
 
 
 def _below_one(text: str) -> bool:

@@ -217,6 +217,12 @@ def test_a_bad_override_is_a_problem_like_any_other(tmp_path, override, expected
     assert any("policies: missing" in problem for problem in caught.value.problems)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(run()), encoding="utf-8-sig")
+    assert load_config(path) == run()
+
+
 def test_the_resolved_configuration_reads_back_as_the_same_run(tmp_path: Path) -> None:
     path = tmp_path / "resolved.toml"
     config = run(policies={"p": {"kind": "lora", "model": 'a "quoted" \\ name'}}, seed=3)

@@ -202,6 +202,23 @@ def test_a_pickle_that_does_more_than_hold_a_text_is_refused() -> None:
             unpack_text(packed(value))
 
 
+@pytest.mark.parametrize(
+    ("megabytes", "what"), [([1, 9], "a test expects 9,4"), ([7] * 10, "all of them 73,4")]
+)
+def test_tests_that_expect_more_than_there_is_room_for_are_refused(
+    megabytes: list[int], what: str, tmp_path: Path
+) -> None:
+    row = {"problem_id": 1, "question": "Write much.", "solutions": "[]"}
+    for sizes, name in (([1, 7], "good"), (megabytes, "bad")):
+        outputs = [str(at) * (size << 20) for at, size in enumerate(sizes)]
+        tests = {"inputs": list(map(str, range(len(sizes)))), "outputs": outputs}
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(json.dumps(row | {"input_output": json.dumps(tests)}))
+    assert len(read_problems(str(tmp_path / "good.jsonl"))) == 1
+    with pytest.raises(DataError, match=f"row 1: .*{what}"):
+        read_problems(str(tmp_path / "bad.jsonl"))
+
+
 @pytest.mark.skipif("PETTINGLLMS_DATA" not in os.environ, reason="PETTINGLLMS_DATA is not set")
 def test_all_of_mbpp_is_read() -> None:
     problems = read_problems(str(Path(os.environ["PETTINGLLMS_DATA"]) / "mbpp" / "mbpp.jsonl"))

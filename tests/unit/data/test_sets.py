@@ -134,6 +134,63 @@ def test_boxes_are_read_by_their_braces() -> None:
     assert last_boxed("\\fbox{7}") == "7"
     assert last_boxed("\\boxed{1") is None
     assert last_boxed("none") is None
+    matrix = "\\begin{pmatrix}1\\\\{2}\\end{pmatrix}"
+    assert last_boxed(f"\\boxed{{{matrix}}}") == matrix
+    assert last_boxed("\\boxed {7}") == "7"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so it is $\\boxed 2$.", "2"),
+        ("so it is \\boxed 2", "2"),
+        ("so it is \\boxed 12. We are done.", "12"),
+        ("$\\boxed{5}$, no: $\\boxed 7$", "7"),
+        ("$\\boxed 7$, no: $\\boxed{5}$", "5"),
+        ("\\(\\boxed7\\)", "7"),
+        ("$\\boxed -3$", "-3"),
+        ("$\\boxed\\frac{1}{2}$", "\\frac{1}{2}"),
+        ("$\\boxed x$", "x"),
+        ("\\boxed{5}, in a \\boxed form", "5"),
+        ("\\boxed{5}, in a \\boxed.", "5"),
+        ("\\boxed", None),
+    ],
+)
+def test_a_box_without_braces_is_one(text: str, answer: str | None) -> None:
+    assert last_boxed(text) == answer
+
+
+def test_problems_of_a_folder_have_an_id_each_whatever_its_folders(tmp_path: Path) -> None:
+    for kind in ("algebra", "geometry"):
+        (tmp_path / "train" / kind).mkdir(parents=True)
+        row = {"problem": f"What is one in {kind}?", "solution": "\\boxed 1"}
+        (tmp_path / "train" / kind / "1.json").write_text(json.dumps(row))
+    found = [problem.id for problem in load(f"math:{tmp_path}")]
+    assert found == ["train/algebra/1.json:1", "train/geometry/1.json:1"]
+    assert load(f"math:{tmp_path / 'train' / 'algebra' / '1.json'}")[0].id == "1.json:1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"question": "What is 1+1?",\n "answer": "#### 2"}\n',
+        '{\n"question": "What is 1+1?", "answer": "#### 2"}',
+        '[{"question": "What is 1+1?",\n "answer": "#### 2"}]',
+        '{"question": "What is 1+1?", "answer": "#### 2"}\n\n',
+        '\n{"question": "What is 1+1?", "answer": "#### 2"}\n{"question": "?", "answer": "####1"}',
+    ],
+)
+def test_json_is_read_however_its_lines_are_broken(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    assert load(f"gsm8k:{path}")[0].answer == "2"
+
+
+def test_an_object_that_is_not_whole_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"question": "What is 1+1?",\n "answer": \n')
+    with pytest.raises(DataError, match=r"a\.json, row 1: not JSON \(.*line 3"):
+        load(f"gsm8k:{path}")
 
 
 def problem(name: str, question: str) -> Problem:
@@ -145,6 +202,22 @@ def test_train_and_test_must_not_meet_however_they_are_written() -> None:
     assert overlap(train, [problem("b:1", "What is 2 - 2?")]) == []
     with pytest.raises(DataError, match="1 problems .* a:1 = b:9"):
         check_overlap(train, [problem("b:9", "what is  2 + 2")])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("(2+3)*4", "2+(3*4)"),
+        ("5!", "5"),
+        ("|-3|", "-3"),
+        ("[1, 2]", "(1, 2)"),
+        ("{1, 2}", "(1, 2)"),
+        ("6 × 3", "6 ÷ 3"),
+    ],
+)
+def test_signs_that_mean_something_make_another_problem(one: str, other: str) -> None:
+    asked = [problem("a", f"What is {one}?"), problem("b", f"What is {other}?")]
+    assert overlap(asked[:1], asked[1:]) == []
 
 
 def test_one_file_is_divided_so_that_twins_stay_together() -> None:

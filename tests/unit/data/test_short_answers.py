@@ -1,5 +1,6 @@
 """Questions with short answers are read; a bad file gives one message with file and row."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,22 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
         ShortAnswer("Who?", ("Ada",)),
         ShortAnswer("Where?", ("A", "B")),
     )
+
+
+def test_lines_end_where_json_lines_do_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    rows = [{"question": f"Who{sign}?", "answer": "A"} for sign in "\u2028\u2029\x85\x1c"]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    path.write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    assert [row.question for row in read_short_answers(str(path))] == [
+        row["question"] for row in rows
+    ]
+
+
+def test_no_golden_answers_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text('{"question": "Who?", "golden_answers": null, "answer": "Ada"}')
+    assert read_short_answers(str(path)) == (ShortAnswer("Who?", ("Ada",)),)
 
 
 @pytest.mark.parametrize(

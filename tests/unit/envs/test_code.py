@@ -14,7 +14,7 @@ from pettingllms.envs.code import env as env_module
 from pettingllms.envs.code.grade import grade, grade_all, holds, same_output, solves
 from pettingllms.envs.code.problems import problems_of, shipped
 from pettingllms.envs.code.replies import read_tests, shown
-from pettingllms.envs.code.run import Clock, run_all
+from pettingllms.envs.code.run import Clock, _run_all, run_all
 from pettingllms.sandbox import open_sandbox
 from pettingllms.types import Failed
 
@@ -260,6 +260,37 @@ def test_a_case_that_hangs_costs_no_other_case_anything():
     )
     assert [answer.out for answer in ran.answers] == ["0", "", "2"]
     assert ran.answers[1].fault == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("num_cases", "line", "num_lines"),
+    [(1, "1 23456789\n", 30_000), (60, "1 23456789\n", 18_000), (20, "é\x01\n", 60_000)],
+)
+def test_a_right_program_is_right_however_much_it_must_write(num_cases, line, num_lines):
+    cases = [Case(f"{at}\n", f"{at}\n" + line * num_lines) for at in range(num_cases)]
+    program = f"print(input())\nprint({line!r} * {num_lines})"
+    num_kept = _run_all.cache_info().currsize
+    result = grade(CodeProblem("f", ""), program, cases, CLOCK)
+    assert sum(one.passed for one in result.results) == num_cases
+    assert _run_all.cache_info().currsize == num_kept, "what is long is not kept in memory"
+
+
+def test_who_writes_much_more_than_expected_is_stopped():
+    program = "print('1' * 300_000)"
+    result = grade(CodeProblem("f", ""), program, [Case("", "1")], CLOCK)
+    assert result.results[0].answer.fault == "too much output"
+
+
+def test_decimals_may_have_more_digits_than_expected_on_every_line():
+    case = Case("", "0.5\n" * 200_000)
+    program = "print('0.500000000000\\n' * 200_000)"
+    assert grade(CodeProblem("f", ""), program, [case], CLOCK).all_passed
+
+
+def test_long_values_of_functions_are_right_too():
+    problem = CodeProblem("f", "", "f")
+    case = Case("f(200_000)", json.dumps(list(range(200_000))))
+    assert grade(problem, "def f(n):\n    return list(range(n))", [case], CLOCK).all_passed
 
 
 def test_faults_say_what_went_wrong_and_where():

@@ -16,6 +16,16 @@ from pettingllms.grading.forms import base_in, unit_name, unwrapped, words_in, w
         ("6abc", "6abc", ""),
         ("6 xy", "6 xy", ""),
         ("2 pi", "2 \\pi", ""),
+        ("7 cm^2", "7", "cm^2"),
+        ("7 sq. ft", "7", "ft^2"),
+        ("€18", "18", "euro"),
+        ("2.5 million dollars", "2500000.0", "dollar"),
+        ("$2 million", "2000000", "dollar"),
+        ("3 dozen eggs", "36", "egg"),
+        ("2 thirds of a cup", "\\frac{2}{3}", "cup"),
+        ("7 plus one", "7 plus one", ""),
+        ("7 squared", "7 squared", ""),
+        (f"{10**40 + 1} thousand", f"{10**40 + 1}000", ""),
     ],
 )
 def test_units_are_told_from_letters_of_a_formula(text: str, number: str, unit: str) -> None:
@@ -25,7 +35,9 @@ def test_units_are_told_from_letters_of_a_formula(text: str, number: str, unit: 
 
 def test_one_unit_has_one_name() -> None:
     assert unit_name("kilometers") == unit_name("km") == "km"
-    assert unit_name("square inches") == unit_name("in")
+    assert unit_name("square inches") == unit_name("in", "2") == unit_name("inches squared")
+    assert unit_name("square inches") != unit_name("in") != unit_name("cubic inches")
+    assert unit_name("£") == unit_name("pounds") != unit_name("€")
     assert unit_name("minutes") != unit_name("hours")
 
 

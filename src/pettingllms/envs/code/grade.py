@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from pettingllms.data.code import Case, CodeProblem
 from pettingllms.data.wire import decode, same
-from pettingllms.envs.code.run import Answer, Clock, Ran, run_all, run_inside
+from pettingllms.envs.code.run import Answer, Clock, Ran, room_for, run_all, run_inside
 from pettingllms.sandbox import Limits
 
 DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
@@ -62,7 +62,8 @@ def grade_all(
     problem: CodeProblem, programs: Sequence[str], cases: Sequence[Case], clock: Clock
 ) -> tuple[Grade, ...]:
     """Several programs that may stand in one sandbox on the same tests."""
-    ran = run_all(problem, programs, [case.given for case in cases], clock)
+    room = room_for([max(case.expected, case.also, key=len) for case in cases])
+    ran = run_all(problem, programs, [case.given for case in cases], clock, room)
     return tuple(_graded(problem, one, cases) for one in ran)
 
 

@@ -16,7 +16,11 @@ from pettingllms.sandbox import Limits, Outcome, open_sandbox, python
 START_SECONDS = 2.0
 """Of a sandbox's time, for its start and end."""
 CASE_KB = 256
-"""Of output in one case."""
+"""Of output in one case, where no more is expected."""
+SPARE = 4
+"""How many times as long as expected an output may be: decimals with more digits are right too."""
+KEPT_KB = 1024
+"""Runs of which more is expected are not kept in memory for when they are asked for again."""
 UNTOLD = "no answer"
 """Of a case that the run ended before."""
 
@@ -48,13 +52,37 @@ class Clock:
     """By the clock, for all cases of all programs of a job."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much programs may write."""
+
+    case_kb: int = CASE_KB
+    """In one case."""
+    more_kb: int = 0
+    """In all cases of a program, on top of what there is always."""
+
+
+def room_for(expected: Sequence[str]) -> Room:
+    """Room for whoever writes what is expected in each case, and some more."""
+    largest = max((len(_bytes(text)) for text in expected), default=0)
+    told = sum(len(json.dumps(text)) for text in expected)
+    return Room(max(CASE_KB, SPARE * largest // 1024 + 1), SPARE * told // 1024)
+
+
+NO_MORE = Room()
+
+
 def run_all(
-    problem: CodeProblem, programs: Sequence[str], givens: Sequence[str], clock: Clock
+    problem: CodeProblem,
+    programs: Sequence[str],
+    givens: Sequence[str],
+    clock: Clock,
+    room: Room = NO_MORE,
 ) -> tuple[Ran, ...]:
     """Every program on every input, in one sandbox. A run is not repeated if asked for again."""
-    return _run_all(
-        problem.function, problem.setup, problem.fixture, tuple(programs), tuple(givens), clock
-    )
+    run = _run_all if room.more_kb <= KEPT_KB else _run_all.__wrapped__
+    code = (problem.function, problem.setup, problem.fixture)
+    return run(*code, tuple(programs), tuple(givens), clock, room)
 
 
 @lru_cache(maxsize=1024)
@@ -65,6 +93,7 @@ def _run_all(
     programs: tuple[str, ...],
     givens: tuple[str, ...],
     clock: Clock,
+    room: Room,
 ) -> tuple[Ran, ...]:
     job = {
         "calls": bool(function),
@@ -76,12 +105,13 @@ def _run_all(
         "num_cases": len(givens),
         "case_seconds": clock.case_seconds,
         "total_seconds": clock.total_seconds,
-        "case_bytes": CASE_KB * 1024,
+        "case_bytes": room.case_kb * 1024,
     }
     inputs = {} if function else {f"in/{at}": _bytes(text) for at, text in enumerate(givens)}
+    always = 64 + 2 * CASE_KB * max(1, min(16, len(programs) * len(givens)))
     limits = Limits(
         seconds=clock.total_seconds + START_SECONDS,
-        output_kb=64 + 2 * CASE_KB * max(1, min(16, len(programs) * len(givens))),
+        output_kb=always + len(programs) * room.more_kb,
     )
     told = iter(_lines(run_inside("driver", job, limits, inputs)))
     return tuple(_ran(told, len(givens)) for _ in programs)
