@@ -19,6 +19,10 @@ CASE_KB = 256
 """Of output in one case."""
 UNTOLD = "no answer"
 """Of a case that the run ended before."""
+BY_CLOCK = {UNTOLD, "out of time", "too slow"}
+"""Faults that may be others the next time."""
+UNKNOWN = {UNTOLD, "out of time", "not tried"}
+"""Faults that do not say what the program would have made of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,23 @@ class Clock:
     """By the clock, for all cases of all programs of a job."""
 
 
+class _ByClock(Exception):  # noqa: N818 - an end that says nothing about the next time
+    def __init__(self, ran: tuple[Ran, ...]) -> None:
+        super().__init__()
+        self.ran = ran
+
+
 def run_all(
     problem: CodeProblem, programs: Sequence[str], givens: Sequence[str], clock: Clock
 ) -> tuple[Ran, ...]:
-    """Every program on every input, in one sandbox. A run is not repeated if asked for again."""
-    return _run_all(
-        problem.function, problem.setup, problem.fixture, tuple(programs), tuple(givens), clock
-    )
+    """Every program on every input, in one sandbox. A run is not repeated if asked for again,
+    unless the clock had a part in it."""
+    try:
+        return _run_all(
+            problem.function, problem.setup, problem.fixture, tuple(programs), tuple(givens), clock
+        )
+    except _ByClock as end:
+        return end.ran
 
 
 @lru_cache(maxsize=1024)
@@ -84,7 +98,10 @@ def _run_all(
         output_kb=64 + 2 * CASE_KB * max(1, min(16, len(programs) * len(givens))),
     )
     told = iter(_lines(run_inside("driver", job, limits, inputs)))
-    return tuple(_ran(told, len(givens)) for _ in programs)
+    ran = tuple(_ran(told, len(givens)) for _ in programs)
+    if any(BY_CLOCK & {one.fault, *(answer.fault for answer in one.answers)} for one in ran):
+        raise _ByClock(ran)
+    return ran
 
 
 def run_inside(
