@@ -111,6 +111,21 @@ def test_a_bug_that_is_none_pays_its_planter_nothing_and_the_mender_is_still_ask
         assert result.rewards.agent == {"planter": Scored(0.0), "mender": Scored(0.0)}
 
 
+def test_a_program_that_cannot_be_run_any_more_is_no_plant() -> None:
+    env = make_env("debugging-v1")
+    start = env.reset(env.tasks("train")[0], 0)
+    first, _, rest = start.original.partition("\n")
+    for broken in (f"{first}(\n{rest}", f"{first.replace('def ', 'def no_')}\n{rest}"):
+        result = env.step(start, {"planter": env.reply_of(broken)})
+        assert result.metrics["illegal"] == 1
+        assert result.rewards.process["planter"] == Scored(env.config.illegal_reward)
+        assert result.state.line is None
+        assert result.state.planted == start.problem.bad[0]
+        mended = env.step(result.state, {"mender": env.reply_of(broken)}).state
+        assert not mended.works
+        assert "cannot be run" in env.observe(mended, "mender")[-1].content
+
+
 def test_a_bug_that_stays_pays_its_planter_and_the_line_pays_a_part() -> None:
     env = make_env("debugging-v1", max_tries=1)
     start = env.reset(env.tasks("train")[0], 0)
