@@ -9,7 +9,8 @@ A model has learned the form of its family, and training should not begin with t
 - any model: a fenced block, of `json` with such an object, or of the language of a tool.
 
 All are read everywhere. What looks like a call and is none is refused with what was wrong, for the
-role to read. Only JSON is parsed, and nothing is ever executed.
+role to read. A reply with an answer in it calls nothing: what stands around the answer is free.
+Only JSON is parsed, and nothing is ever executed.
 """
 
 import json
@@ -18,7 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pettingllms.envs.answers import OPEN as ANSWER
 from pettingllms.envs.answers import BadReply
+from pettingllms.envs.fences import blocks_in
 from pettingllms.errors import nearest
 
 Value = str | int | float | bool | None
@@ -30,8 +33,7 @@ MISTRAL, PYTHON_TAG = "[TOOL_CALLS]", "<|python_tag|>"
 TAGGED = re.compile(re.escape(OPEN) + r"(.*?)" + re.escape(CLOSE), re.DOTALL)
 FUNCTION = re.compile(r"<function=([^<>\s]+)>(.*)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^<>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-FENCE = re.compile(r"^```([\w+-]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-NAMED = re.compile(r"\s*([\w-]+)\s*(?:\[ARGS\])?\s*(?={)")
+NAMED = re.compile(r"\s*([\w-]+)\s*(?:\[ARGS\]\s*)?(?={)")
 CALL_FENCES = ("json", "tool_call", "tool")
 DECODER = json.JSONDecoder
 KINDS: Mapping[Kind, tuple[type, ...]] = {
@@ -86,7 +88,9 @@ class Look:
 def calls_in(reply: str, tools: Sequence[Tool] = ()) -> tuple[ToolCall, ...]:
     """Every call in a reply, in order; BadReply if one is malformed. No call is no error."""
     text = reply.strip()
-    if not any(mark in text for mark in (OPEN, CLOSE, MISTRAL, PYTHON_TAG, "```", "{")):
+    whole = text.startswith((PYTHON_TAG, "{", "[{"))
+    blocks = [] if whole else _call_blocks(text, tools)
+    if not (whole or blocks or any(mark in text for mark in (OPEN, CLOSE, MISTRAL))):
         return ()
     if len(text) > MAX_LETTERS:
         raise BadReply(
@@ -96,9 +100,9 @@ def calls_in(reply: str, tools: Sequence[Tool] = ()) -> tuple[ToolCall, ...]:
         return tuple(_tagged(text))
     if MISTRAL in text:
         return tuple(_after_mark(text.split(MISTRAL, 1)[1]))
-    if text.startswith((PYTHON_TAG, "{", "[{")):
+    if whole:
         return tuple(_whole(text.removeprefix(PYTHON_TAG)))
-    return tuple(_fenced(text, tools))
+    return tuple(_fenced(blocks, tools))
 
 
 def one_call(reply: str, tools: Sequence[Tool]) -> ToolCall | None:
@@ -106,7 +110,7 @@ def one_call(reply: str, tools: Sequence[Tool]) -> ToolCall | None:
 
     None if the reply calls nothing; BadReply that says what is wrong with a call.
     """
-    calls = calls_in(reply, tools)
+    calls = () if ANSWER in reply else calls_in(reply, tools)
     if not calls:
         return None
     if len(calls) > 1:
@@ -174,12 +178,18 @@ def _whole(text: str) -> Iterable[ToolCall]:
         text = text.removeprefix(";").lstrip()
 
 
-def _fenced(text: str, tools: Sequence[Tool]) -> Iterable[ToolCall]:
+def _call_blocks(text: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
+    """The fenced blocks that mean a call, by their language."""
+    languages = {*CALL_FENCES, *(tool.fence for tool in tools if tool.fence)}
+    return [block for block in blocks_in(text) if block[0] in languages]
+
+
+def _fenced(blocks: Sequence[tuple[str, str]], tools: Sequence[Tool]) -> Iterable[ToolCall]:
     by_fence = {tool.fence: tool for tool in tools if tool.fence}
-    for language, inside in FENCE.findall(text):
+    for language, inside in blocks:
         if language in CALL_FENCES:
             yield from _calls_of(_json(inside, f"in the ```{language} block"))
-        elif language in by_fence:
+        else:
             tool = by_fence[language]
             yield ToolCall(tool.name, ((tool.parameters[0].name, inside.strip()),))
 

@@ -250,6 +250,40 @@ def test_all_cases_of_all_programs_take_one_start(monkeypatch):
     assert len(starts) == 1
 
 
+SLOW = "import time\ndef f(x):\n    time.sleep(0.5)\n    return x"
+
+
+def test_a_mistake_that_was_not_tried_is_not_caught():
+    env = make_env("code-v1", case_seconds=1, total_seconds=2.5)
+    tests = [Case(f"f({n})", str(n)) for n in range(4)]
+    problem = CodeProblem("f", "", "f", good=(SLOW,), bad=(SLOW + "  # 1", SLOW + "  # 2"))
+    assert env.worth(problem, tests) <= 0.5
+    hangs = "def f(x):\n    while x < 2:\n        pass\n    return x"
+    right = replace(problem, good=("def f(x):\n    return x",), bad=(hangs,))
+    wrong = [Case("f(0)", "7"), Case("f(1)", "7"), Case("f(2)", "2")]
+    env = make_env("code-v1", case_seconds=1, total_seconds=30)
+    assert env.worth(right, wrong) == pytest.approx(1 / 3 / 2)
+    assert env.worth(right, tests[:2]) == 1
+
+
+def test_what_the_clock_decided_is_run_again(monkeypatch):
+    starts = []
+    real = open_sandbox()
+
+    class Counting:
+        def run(self, program, limits):
+            starts.append(program)
+            return real.run(program, limits)
+
+    monkeypatch.setattr("pettingllms.envs.code.run.open_sandbox", Counting)
+    problem = CodeProblem("f", "", "f")
+    for clock, num_starts in ((Clock(1, 1), 2), (Clock(9, 60), 1)):
+        starts.clear()
+        for _ in range(2):
+            run_all(problem, [SLOW], [f"f({n})" for n in range(4)], clock)
+        assert len(starts) == num_starts
+
+
 def test_a_case_that_hangs_costs_no_other_case_anything():
     problem = CodeProblem("f", "", "f")
     (ran,) = run_all(
@@ -259,7 +293,7 @@ def test_a_case_that_hangs_costs_no_other_case_anything():
         Clock(case_seconds=1, total_seconds=30),
     )
     assert [answer.out for answer in ran.answers] == ["0", "", "2"]
-    assert ran.answers[1].fault == "timeout"
+    assert ran.answers[1].fault in ("timeout", "too slow")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Stories, debugging, reports and judged talks: what rules see, and what nobody can talk past."""
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from pettingllms.envs import make_env
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.debugging.planting import changed_line, mutants
-from pettingllms.envs.knowledge.topics import Fact, Line, parts_of
+from pettingllms.envs.knowledge.topics import Fact, Line, parts_of, read_report
 from pettingllms.envs.negotiation.judging import exhibit_of
 from pettingllms.envs.negotiation.judging import parts_of as talk_parts
 from pettingllms.envs.negotiation.replies import Bargain, Said
@@ -111,6 +112,21 @@ def test_a_bug_that_is_none_pays_its_planter_nothing_and_the_mender_is_still_ask
         assert result.rewards.agent == {"planter": Scored(0.0), "mender": Scored(0.0)}
 
 
+def test_a_program_that_cannot_be_run_any_more_is_no_plant() -> None:
+    env = make_env("debugging-v1")
+    start = env.reset(env.tasks("train")[0], 0)
+    first, _, rest = start.original.partition("\n")
+    for broken in (f"{first}(\n{rest}", f"{first.replace('def ', 'def no_')}\n{rest}"):
+        result = env.step(start, {"planter": env.reply_of(broken)})
+        assert result.metrics["illegal"] == 1
+        assert result.rewards.process["planter"] == Scored(env.config.illegal_reward)
+        assert result.state.line is None
+        assert result.state.planted == start.problem.bad[0]
+        mended = env.step(result.state, {"mender": env.reply_of(broken)}).state
+        assert not mended.works
+        assert "cannot be run" in env.observe(mended, "mender")[-1].content
+
+
 def test_a_bug_that_stays_pays_its_planter_and_the_line_pays_a_part() -> None:
     env = make_env("debugging-v1", max_tries=1)
     start = env.reset(env.tasks("train")[0], 0)
@@ -158,6 +174,73 @@ def test_the_librarian_succeeds_and_the_inventor_does_not() -> None:
         assert not env.success(state, "writer")
         assert result.rewards.team == Scored(0.0)
         assert env.rule(result.exhibits[TEAM]).value == 0
+
+
+def copied(article: tuple[str, str]) -> list[str]:
+    """An article in as few lines as it fits in."""
+    title, text = article
+    return [f"{text[:160].replace('.', ' ')} [{title}]"]
+
+
+def split_up(article: tuple[str, str]) -> list[str]:
+    """An article with a line for each of its sentences."""
+    title, text = article
+    return [f"{sentence}. [{title}]" for sentence in text.strip(".").split(". ")[1:]]
+
+
+@pytest.mark.parametrize("copy", [copied, split_up])
+def test_a_copy_of_what_was_found_does_not_pay(copy: Any) -> None:
+    env, paid = make_env("knowledge-v1"), []
+    for at in range(20):
+        state, rng = env.reset(env.tasks("train")[at], 0), random.Random(1)
+        while env.acting(state) == ("finder",):
+            state = env.step(
+                state, {"finder": env.player("librarian")(env, state, "finder", rng)}
+            ).state
+        lines = [line for article in state.articles for line in copy(article)]
+        result = env.step(state, {"writer": env.reply_of("\n".join(lines[:8]))})
+        assert result.metrics["illegal"] == 0
+        paid.append(result.rewards.team.value)
+    assert sum(paid) / len(paid) < 0.5
+
+
+def test_a_line_tells_one_fact_and_what_nobody_asked_for_costs() -> None:
+    asked = [Fact("Alanda", "river", "Keliton")]
+    text = "Alanda is a city. The river Keliton flows through Alanda. Alanda lies in Isfen."
+    river, land = "The river is Keliton.", "Alanda lies in Isfen."
+    both = Line("The river is Keliton and the country Isfen.", "Alanda")
+    found = parts_of(asked, {"Alanda": text}, [both])
+    assert found == {"coverage": 0, "citations": 1, "relevance": 0}
+    lines = [Line(river, "Alanda"), Line(land, "Alanda")]
+    found = parts_of(asked, {"Alanda": text}, lines)
+    assert found == {"coverage": 1, "citations": 1, "relevance": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("It is so. [Ada Moss]", [Line("It is so.", "Ada Moss")]),
+        ("  It is so [Ada Moss].\n\n", [Line("It is so", "Ada Moss")]),
+        ("a" + " " * 30_000 + "b", None),
+        ("a " * 100_000 + "[", None),
+        ("[Ada Moss]", None),
+        ("It is so. []", None),
+        ("It is so. [Ada", None),
+        ("It [is] so. [Ada]", None),
+        ("It is so. [Ada]] ", None),
+        ("It is so. [Ada] more", None),
+    ],
+)
+def test_reports_are_read_line_by_line_and_in_no_long_time(
+    text: str, lines: list[Line] | None
+) -> None:
+    start = time.process_time()
+    if lines is None:
+        with pytest.raises(BadReply):
+            read_report(text, 8)
+    else:
+        assert read_report(text, 8) == tuple(lines)
+    assert time.process_time() - start < 1
 
 
 def test_topics_never_ask_for_the_same_twice_and_need_what_they_say() -> None:

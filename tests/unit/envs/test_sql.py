@@ -12,6 +12,7 @@ from pettingllms.envs.sql.questions import TEMPLATES, make_question
 from pettingllms.envs.sql.schemas import SCHEMAS, make_database
 from pettingllms.envs.tool_calls import ToolCall
 from pettingllms.envs.tool_texts import as_call
+from pettingllms.errors import DataError
 from plays import play
 
 
@@ -29,6 +30,10 @@ def rows(*rows: tuple) -> Result:
         (rows((1 / 3,)), rows((0.33333333,)), True, 1.0),
         (rows((0.33,)), rows((1 / 3,)), True, 0.0),
         (rows(("1",)), rows((1,)), True, 0.0),
+        (rows((8000000,)), rows((8000005,)), True, 0.0),
+        (rows((8000000.0,)), rows((8000005,)), True, 0.0),
+        (rows((8000000.1,)), rows((8000000.2,)), True, 1.0),
+        (rows((float("inf"),)), rows((float("inf"),)), True, 1.0),
         (rows((None,)), rows((None,)), True, 1.0),
         (rows((None,)), rows((0,)), True, 0.0),
         (rows(("A",)), rows(("a",)), True, 0.0),
@@ -66,6 +71,17 @@ ATTACKS = [
     "SELECT load_extension('x')",
     "SELECT random()",
     "SELECT hex(randomblob(8))",
+    "SELECT CURRENT_TIMESTAMP",
+    "SELECT current_date",
+    "SELECT CURRENT_TIME",
+    "SELECT date()",
+    "SELECT date('now')",
+    "SELECT time('NOW', 'start of day')",
+    "SELECT datetime('n' || 'ow')",
+    "SELECT julianday(x'6e6f77')",
+    "SELECT unixepoch('now')",
+    "SELECT strftime('%Y')",
+    "SELECT strftime('%Y', 'now')",
     "SELECT 1; DROP TABLE orders",
     "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT COUNT(*) FROM n",
     "SELECT COUNT(*) FROM orders a, orders b, orders c, orders d, orders e",
@@ -101,6 +117,7 @@ def test_a_query_that_does_more_than_read_is_an_error(sql: str, shop: Path):
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 9) SELECT * FROM n",
         "PRAGMA table_info(orders)",
         "SELECT strftime('%m', day), SUM(quantity) FROM orders GROUP BY 1",
+        "SELECT id FROM orders WHERE date(day, '+1 day') > date('2024-01-01')",
         "SELECT name FROM sqlite_master",
     ],
 )
@@ -205,6 +222,52 @@ def test_the_option_changes_the_form_and_every_form_is_read(style: str):
     assert fenced.state.looks[0].result == "1\n1"
 
 
+def test_dates_are_as_sqlite_has_them(shop: Path):
+    dates = "date('2024-03-01', '-1 day'), julianday(0), strftime('%j', '2024-12-31'), time('x')"
+    assert driver.run(str(shop), f"SELECT {dates}", 9)["rows"] == [["2024-02-29", 0.0, "366", None]]
+
+
+def test_a_reply_with_an_answer_is_an_answer_whatever_stands_around_it():
+    for solo in (True, False):
+        env = make_env("sql-v1", solo=solo)
+        state = env.reset(env.tasks("train")[0], 0)
+        if not solo:
+            note = "Like this:\n```sql\nSELECT 1\n```\n<answer>A note.</answer>"
+            state = env.step(state, {"explorer": note}).state
+            assert state.notes == "A note."
+        query = state.question.sql
+        for reply in (
+            f"First\n```sql\nSELECT 1\n```\nthen {'{}' * 5000} <answer>{query};</answer>",
+            f"<answer>\n```sql\n{query};\n```\n</answer>",
+            f"<answer>```\n{query}```</answer>",
+        ):
+            result = env.step(state, {env.roles[-1]: reply})
+            assert result.metrics["illegal"] == 0
+            assert env.success(result.state, env.roles[-1])
+
+
+def test_the_writer_is_not_told_of_what_the_explorer_did_wrong():
+    env = make_env("sql-v1", max_calls=1)
+    state = env.reset(env.tasks("train")[0], 0)
+    result = env.step(state, {"explorer": "Hm."})
+    assert result.metrics["illegal"] == 1
+    assert env.acting(result.state) == ("writer",)
+    assert "came to nothing" not in env.observe(result.state, "writer")[-1].content
+
+
+def test_a_query_without_rows_shows_no_table():
+    env = make_env("sql-v1")
+    state = env.reset(env.tasks("train")[0], 0)
+    needed = sorted(run_query(state.question.database, state.question.sql).tables)
+    for limit, coverage in ((0, 0.0), (1, 1.0)):
+        columns = ", ".join(f"{table}.rowid" for table in needed)
+        sql = f"SELECT {columns} FROM {', '.join(needed)} LIMIT {limit}"  # noqa: S608 - its own
+        result = env.step(state, {"explorer": as_call(ToolCall("run_query", (("sql", sql),)))})
+        assert result.metrics["coverage"] == coverage
+        paid = result.rewards.process["explorer"].value
+        assert paid == pytest.approx(coverage * env.config.look_reward)
+
+
 def test_a_bad_call_is_priced_and_told():
     env = make_env("sql-v1")
     state = env.reset(env.tasks("train")[0], 0)
@@ -232,3 +295,8 @@ def test_a_file_of_questions_is_played(tmp_path: Path):
     assert min(len(train), len(test)) > 0
     state, _ = play(env, "analyst", 0)
     assert env.success(state, "writer")
+    empty = found[0] | {"query": "SELECT id FROM customers WHERE id < 0"}
+    (tmp_path / "empty.json").write_text(json.dumps([empty] * 2))
+    env = make_env("sql-v1", data=str(tmp_path / "empty.json"))
+    with pytest.raises(DataError, match="row 1: the reference query gives no rows"):
+        env.reset((*env.tasks("train"), *env.tasks("test"))[0], 0)

@@ -1,6 +1,8 @@
 """Tool calls of every family are read; what is malformed is refused with its reason."""
 
+import contextlib
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -63,6 +65,7 @@ WRONG = [
     (SAME[3] + ";" + SAME[3], "2 tool calls"),
     ('{"a":' * 1300, "no JSON"),
     ('{"a": "' + "x" * 9000, "8000 at most"),
+    ("x" * 9000 + f"\n```sql\n{SQL}\n```", "8000 at most"),
     ('{"name": "look", "parameters": {"table": "t", "rows": ' + "9" * 5000 + "}}", "no JSON"),
 ]
 
@@ -89,6 +92,32 @@ def test_a_malformed_call_says_what_was_wrong(reply: str, reason: str) -> None:
         one_call(reply, TOOLS)
     assert reason in str(refusal.value)
     assert len(str(refusal.value)) < 200
+
+
+def test_a_long_thought_with_braces_and_fences_calls_nothing() -> None:
+    thought = "The set {a} is small.\n```python\nprint({1})\n```\n" * 300
+    assert one_call(thought, TOOLS) is None
+    assert one_call(f"{thought}<answer>7</answer>", TOOLS) is None
+    assert one_call(f"```sql\n{SQL}\n``` or <answer>7</answer>", TOOLS) is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "```sql\n" * 100_000,
+        "x\n```\n" * 100_001,
+        "x" + "`" * 500_000,
+        "```" + " " * 500_000,
+        "[TOOL_CALLS]a" + " " * 7900,
+        "<tool_call>" * 700,
+        "<tool_call><function=a>" + "<parameter=b>" * 550 + "</function></tool_call>",
+    ],
+)
+def test_a_hostile_reply_takes_no_long_time(reply: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(BadReply):
+        assert one_call(reply, TOOLS) is None
+    assert time.process_time() - start < 1
 
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), max_size=60)

@@ -1,6 +1,7 @@
 """Designs and benches on real Icarus Verilog: the good pass, the bad fail, and nobody can forge."""
 
 import shutil
+import time
 from typing import Any
 
 import pytest
@@ -205,6 +206,17 @@ def test_what_does_not_build_is_told_without_the_bench_name() -> None:
     told = env.observe(result.state, "bencher")[-1].content
     assert "top_" not in told
     assert "did not work" in told
+
+
+def test_the_one_block_is_found_among_others_and_hostile_replies_take_no_long_time() -> None:
+    env = make_env("verilog-v1")
+    state = env.reset(env.tasks("train")[0], 0)
+    good = MODULES[state.module].good(state.width)
+    reply = f"```python\nx = 1\n```\nSo:\n```verilog\n{good}\n```"
+    assert env.step(state, {"designer": reply}).state.design_score == 1.0
+    start = time.process_time()
+    assert env.step(state, {"designer": "```v\n" * 50_000}).metrics["illegal"] == 1
+    assert time.process_time() - start < 1
 
 
 def test_a_machine_without_icarus_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from pettingllms.envs.code.prompts import (
     terse_text,
 )
 from pettingllms.envs.code.replies import KEEP, read_tests, text_in
-from pettingllms.envs.code.run import Clock
+from pettingllms.envs.code.run import UNKNOWN, Clock
 from pettingllms.errors import DataError
 from pettingllms.types import Failed, Message, Reward, Rewards, Scored, Task, system, user
 
@@ -210,7 +210,8 @@ class Code(Environment[Work, CodeConfig]):
     def worth(self, problem: CodeProblem, tests: tuple[Case, ...]) -> float | None:
         """How well tests tell right from wrong, from 0 to 1: the share of them that agrees with a
         known solution and, as much again, the share of known mistakes that these catch. None if
-        no solution is known, or it cannot be run."""
+        no solution is known, or it cannot be run. Time is one for all of these programs: a mistake
+        for which none is left is not caught."""
         if not problem.good:
             return None
         known = grade_all(problem, [problem.good[0], *problem.bad], tests, self.clock)
@@ -221,8 +222,16 @@ class Code(Environment[Work, CodeConfig]):
         share = len(right) / len(tests)
         if not mistakes:
             return share
-        caught = [m for m in mistakes if m.fault or not all(m.results[at].passed for at in right)]
-        return (share + len(caught) / len(mistakes)) / 2 if right else 0.0
+        num_caught = sum(_is_caught(mistake, right) for mistake in mistakes)
+        return (share + num_caught / len(mistakes)) / 2 if right else 0.0
+
+
+def _is_caught(mistake: Grade, right: Sequence[int]) -> bool:
+    """Whether a program was tried and failed on one of these tests."""
+    if mistake.fault:
+        return mistake.fault not in UNKNOWN
+    results = [mistake.results[at] for at in right]
+    return any(not one.passed and one.answer.fault not in UNKNOWN for one in results)
 
 
 def _gain(before: Work, after: Work) -> Reward:

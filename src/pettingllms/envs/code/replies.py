@@ -11,6 +11,7 @@ import re
 from pettingllms.data.code import Case, CodeProblem
 from pettingllms.envs.answers import CLOSE, OPEN, BadReply, answer_in
 from pettingllms.envs.code.run import run_inside
+from pettingllms.envs.fences import unfenced
 from pettingllms.sandbox import Limits
 
 MAX_LETTERS = 8000
@@ -18,7 +19,6 @@ MAX_LINE = 160
 KEEP = "keep"
 TEMPLATE = re.compile(r"<\||\|>|<｜|</?s>|\[/?INST\]|<(start|end)_of_turn>|</?(answer|think)>")
 """What chat templates put between messages; none of it is Python."""
-FENCE = re.compile(r"\A```[a-z0-9]*\n(.*?)\n?```\Z", re.DOTALL)
 READ_LIMITS = Limits(seconds=5.0)
 
 
@@ -26,9 +26,7 @@ def text_in(reply: str, terse: bool) -> str:
     """What a reply answers, without a fence around it; BadReply if it cannot be passed on."""
     if terse and (OPEN in reply or CLOSE in reply):
         raise BadReply("the whole reply is the answer; leave the tags out")
-    text = answer_in(reply, terse).replace("\r\n", "\n")
-    if fenced := FENCE.match(text):
-        text = fenced[1]
+    text = unfenced(answer_in(reply, terse).replace("\r\n", "\n"))
     if len(text) > MAX_LETTERS:
         raise BadReply(f"an answer has at most {MAX_LETTERS} letters")
     if any(len(line) > MAX_LINE for line in text.split("\n")):

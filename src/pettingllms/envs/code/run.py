@@ -23,6 +23,10 @@ KEPT_KB = 1024
 """Runs of which more is expected are not kept in memory for when they are asked for again."""
 UNTOLD = "no answer"
 """Of a case that the run ended before."""
+BY_CLOCK = {UNTOLD, "out of time", "too slow"}
+"""Faults that may be others the next time."""
+UNKNOWN = {UNTOLD, "out of time", "not tried"}
+"""Faults that do not say what the program would have made of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,12 @@ def room_for(expected: Sequence[str]) -> Room:
 NO_MORE = Room()
 
 
+class _ByClock(Exception):  # noqa: N818 - an end that says nothing about the next time
+    def __init__(self, ran: tuple[Ran, ...]) -> None:
+        super().__init__()
+        self.ran = ran
+
+
 def run_all(
     problem: CodeProblem,
     programs: Sequence[str],
@@ -79,10 +89,14 @@ def run_all(
     clock: Clock,
     room: Room = NO_MORE,
 ) -> tuple[Ran, ...]:
-    """Every program on every input, in one sandbox. A run is not repeated if asked for again."""
+    """Every program on every input, in one sandbox. A run is not repeated if asked for again,
+    unless the clock had a part in it."""
     run = _run_all if room.more_kb <= KEPT_KB else _run_all.__wrapped__
     code = (problem.function, problem.setup, problem.fixture)
-    return run(*code, tuple(programs), tuple(givens), clock, room)
+    try:
+        return run(*code, tuple(programs), tuple(givens), clock, room)
+    except _ByClock as end:
+        return end.ran
 
 
 @lru_cache(maxsize=1024)
@@ -114,7 +128,10 @@ def _run_all(
         output_kb=always + len(programs) * room.more_kb,
     )
     told = iter(_lines(run_inside("driver", job, limits, inputs)))
-    return tuple(_ran(told, len(givens)) for _ in programs)
+    ran = tuple(_ran(told, len(givens)) for _ in programs)
+    if any(BY_CLOCK & {one.fault, *(answer.fault for answer in one.answers)} for one in ran):
+        raise _ByClock(ran)
+    return ran
 
 
 def run_inside(

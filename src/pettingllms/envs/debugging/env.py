@@ -1,8 +1,8 @@
 """Debugging: one plants a bug in a program that works, another finds and mends it.
 
-Nobody's word counts but the tests', which run in the sandbox: a bug is a bug if a test that passed
-now fails, and it is mended if all pass again. A planter that plants nothing leaves the mender a
-known mistake, so that both are asked in every play.
+Nobody's word counts but the tests', which run in the sandbox: a bug is a bug if the program runs
+and a test that passed now fails, and it is mended if all pass again. A planter that plants nothing
+leaves the mender a known mistake, so that both are asked in every play.
 """
 
 import random
@@ -16,7 +16,7 @@ from pettingllms.config import EnvConfig
 from pettingllms.data.code import CodeProblem
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.code.grade import grade
+from pettingllms.envs.code.grade import Grade, grade
 from pettingllms.envs.code.problems import problems_of
 from pettingllms.envs.code.replies import text_in
 from pettingllms.envs.code.run import Clock
@@ -54,6 +54,8 @@ class DebuggingConfig(EnvConfig):
 class Tried:
     """What the tests say of a program."""
 
+    runs: bool
+    """Whether it can be run at all."""
     visible: bool
     """Whether it passes those that are shown."""
     hidden: bool
@@ -61,8 +63,8 @@ class Tried:
 
     @property
     def is_bug(self) -> bool:
-        """Whether any test fails."""
-        return not (self.visible and self.hidden)
+        """Whether it runs and any test fails."""
+        return self.runs and not (self.visible and self.hidden)
 
     @property
     def is_subtle(self) -> bool:
@@ -198,20 +200,27 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
 
     def tried(self, problem: CodeProblem, program: str) -> Tried:
         """What the tests say of a program."""
-        clock = Clock(self.config.case_seconds, self.config.total_seconds)
-        ran = grade(problem, program, (*problem.visible, *problem.hidden), clock)
+        ran = self._ran(problem, program)
         shown = ran.results[: len(problem.visible)]
         rest = ran.results[len(problem.visible) :]
-        built = not ran.fault
+        runs = not ran.fault
         return Tried(
-            built and all(one.passed for one in shown), built and all(one.passed for one in rest)
+            runs,
+            runs and all(one.passed for one in shown),
+            runs and all(one.passed for one in rest),
         )
+
+    def _ran(self, problem: CodeProblem, program: str) -> Grade:
+        clock = Clock(self.config.case_seconds, self.config.total_seconds)
+        return grade(problem, program, (*problem.visible, *problem.hidden), clock)
 
     def _plant(self, state: Hunt, text: str) -> Hunt:
         line = changed_line(state.original, text)
         if line is None:
             return self._known(state)
         tried = self.tried(state.problem, text)
+        if not tried.runs:
+            raise BadReply("the program cannot be run any more; plant a bug with which it runs")
         if not tried.is_bug:
             return self._known(state)
         return replace(
@@ -223,8 +232,8 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         return replace(state, turn=MENDER, planted=state.problem.bad[0], line=None, refusal="")
 
     def _mend(self, state: Hunt, text: str) -> Hunt:
-        works = not self.tried(state.problem, text).is_bug
-        found = works
+        ran = self._ran(state.problem, text)
+        works = found = ran.all_passed
         if state.line is not None and not works:
             found = _touches(state.planted, text, state.line)
         num_tries = state.num_tries + 1
@@ -233,22 +242,11 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
             mended=text,
             works=works,
             found=found,
-            failing="" if works else self._failing(state, text),
+            failing="" if works else _failing(state.problem, ran),
             num_tries=num_tries,
             refusal="",
             over=works or num_tries >= self.config.max_tries,
         )
-
-    def _failing(self, state: Hunt, text: str) -> str:
-        clock = Clock(self.config.case_seconds, self.config.total_seconds)
-        ran = grade(state.problem, text, (*state.problem.visible, *state.problem.hidden), clock)
-        if ran.fault:
-            return "It cannot be run."
-        shown = ran.results[: len(state.problem.visible)]
-        failed = next((one for one in shown if not one.passed), None)
-        if failed is None:
-            return "It passes the visible tests and fails a hidden one."
-        return f"It fails {failed.case.told(bool(state.problem.function))}"
 
     def _refused(self, state: Hunt, why: str) -> Hunt:
         if state.turn == PLANTER:
@@ -256,6 +254,16 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         num_tries = state.num_tries + 1
         over = num_tries >= self.config.max_tries
         return replace(state, num_tries=num_tries, refusal=why, failing="", over=over)
+
+
+def _failing(problem: CodeProblem, ran: Grade) -> str:
+    if ran.fault:
+        return "It cannot be run."
+    shown = ran.results[: len(problem.visible)]
+    failed = next((one for one in shown if not one.passed), None)
+    if failed is None:
+        return "It passes the visible tests and fails a hidden one."
+    return f"It fails {failed.case.told(bool(problem.function))}"
 
 
 def _touches(planted: str, mended: str, line: int) -> bool:

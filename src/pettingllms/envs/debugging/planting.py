@@ -1,5 +1,6 @@
 """What a planted bug is: one line changed, and a program that fails a test that it passed."""
 
+import ast
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
@@ -30,12 +31,22 @@ def changed_line(before: str, after: str) -> int | None:
 
 
 def mutants(program: str) -> Iterator[str]:
-    """The program with one slip of the pen, in every way that we know."""
+    """The program with one slip of the pen, in every way that we know and that still parses."""
     lines = _lines(program)
     for old, new in SWAPS:
         for at, line in enumerate(lines):
             if old in line and not line.lstrip().startswith(("def ", "import ", "from ")):
-                yield "\n".join([*lines[:at], line.replace(old, new, 1), *lines[at + 1 :]])
+                mutant = "\n".join([*lines[:at], line.replace(old, new, 1), *lines[at + 1 :]])
+                if _parses(mutant):
+                    yield mutant
+
+
+def _parses(program: str) -> bool:
+    try:
+        ast.parse(program)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _lines(text: str) -> list[str]:

@@ -1,9 +1,11 @@
 """Knowledge: a finder searches an index, a writer puts what was found together, with citations.
 
-That a citation holds can be checked exactly: the article was found, and it says so. That is paid
-whoever judges. Whether the report tells what was asked, and only that, is for a judge to say.
+That a citation holds can be checked exactly: the article was found, and it says so; and so can it
+that a line tells one fact, which was asked for. That is paid whoever judges. Whether the report is
+plain and good to read is for a judge to say.
 """
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -161,9 +163,9 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return told(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Study, role: str) -> bool:
-        """Whether all that was asked is told, and every citation holds."""
+        """Whether all that was asked is told and nothing else, and every citation holds."""
         parts = parts_of(state.topic.facts, dict(state.articles), state.report)
-        return parts["coverage"] == 1 and parts["citations"] == 1
+        return all(part == 1 for part in parts.values())
 
     def redeal(self, state: Study, role: str, rng: random.Random) -> Study:
         """Other values of what is asked."""
@@ -211,10 +213,11 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return StepResult(after, Rewards({FINDER: fine}), {"illegal": 1.0})
 
     def _ended(self, state: Study, process: Scored, illegal: float) -> StepResult[Study]:
-        """The team is paid what is told and rightly cited, less what is not."""
+        """The team is paid what is told and rightly cited, less what is not or was not asked."""
         parts = parts_of(state.topic.facts, dict(state.articles), state.report)
-        paid = Rewards({WRITER: process}, team=Scored(parts["coverage"] * parts["citations"]))
-        metrics = {"illegal": illegal, "coverage": parts["coverage"], "cited": parts["citations"]}
+        paid = Rewards({WRITER: process}, team=Scored(math.prod(parts.values())))
+        metrics = {"illegal": illegal, "coverage": parts["coverage"]}
+        metrics |= {"cited": parts["citations"], "relevant": parts["relevance"]}
         return StepResult(state, paid, metrics, {TEAM: self.exhibit(state)})
 
 
@@ -244,5 +247,6 @@ def _part(role: str, config: KnowledgeConfig) -> str:
         f"You are the writer. {world} You write it from the articles that the finder found: one "
         "fact a line, in plain words and usual signs, and at the end of the line in square "
         "brackets the article that tells it, by its exact title. A citation that does not hold "
-        f"costs you. At most {config.max_lines} lines. {HOW_TO_ANSWER}"
+        "costs you, and so does a line that tells more than one fact, or one that nobody asked "
+        f"for. At most {config.max_lines} lines. {HOW_TO_ANSWER}"
     )

@@ -1,7 +1,6 @@
 """What a report should tell, made from a world; and a report read, its citations checked."""
 
 import random
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,8 +10,6 @@ from pettingllms.envs.search.grading import normal
 from pettingllms.envs.search.world import RELATIONS, make_world
 from pettingllms.envs.talk import checked_words
 from pettingllms.seeds import derive_seed
-
-LINE = re.compile(r"(.+?)\s*\[([^\[\]]+)\]\.?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +77,11 @@ def read_report(text: str, max_lines: int) -> tuple[Line, ...]:
     """The lines of a report; BadReply if one names no article or has signs that it may not."""
     found = []
     for line in (one.strip() for one in text.split("\n") if one.strip()):
-        match = LINE.fullmatch(line)
-        if match is None:
+        words, _, cited = line.removesuffix(".").rpartition("[")
+        title = cited.removesuffix("]")
+        if not words.strip() or not title or title == cited:
             raise BadReply("a line ends with the article that tells it, like [Alanda]")
-        found.append(Line(checked_words(match[1]), checked_words(match[2])))
+        found.append(Line(checked_words(words), checked_words(title)))
     if not 1 <= len(found) <= max_lines:
         raise BadReply(f"{len(found)} lines; give 1 to {max_lines}")
     return tuple(found)
@@ -93,10 +91,12 @@ def parts_of(
     asked: Sequence[Fact], articles: Mapping[str, str], lines: Sequence[Line]
 ) -> dict[str, float]:
     """How much of what is asked is told and rightly cited, how many citations hold, and how many
-    lines tell what is asked. `articles` are those that were found, by title."""
-    told = [fact for fact in asked if any(_tells(line, fact, articles) for line in lines)]
+    lines tell what is asked. `articles` are those that were found, by title. A line that tells
+    more than one fact tells nothing: else a copy of everything would be the best report."""
+    plain = [line for line in lines if _num_facts(line, articles) <= 1]
+    told = [fact for fact in asked if any(_tells(line, fact, articles) for line in plain)]
     holding = [line for line in lines if _holds(line, articles)]
-    relevant = [line for line in lines if any(_says(line, fact.value) for fact in asked)]
+    relevant = [line for line in plain if any(_concerns(line, fact) for fact in asked)]
     number = max(1, len(lines))
     return {
         "coverage": len(told) / len(asked),
@@ -105,9 +105,33 @@ def parts_of(
     }
 
 
+def _num_facts(line: Line, articles: Mapping[str, str]) -> int:
+    """Of the facts that the cited article tells, those that a line says."""
+    values = _values(line.title, articles.get(line.title, ""))
+    return sum(_says(line, value) for value in values)
+
+
+def _values(title: str, text: str) -> set[str]:
+    """What an article tells of its subject."""
+    found = set()
+    for relation in RELATIONS.values():
+        before, after = relation.sentence.split("{y}")
+        rest = text.partition(before.format(x=title))[2]
+        value, end, _ = rest.partition(after.format(x=title))
+        if end:
+            found.add(value)
+    return found
+
+
 def _tells(line: Line, fact: Fact, articles: Collection[str]) -> bool:
     """Whether a line says a fact's value and names its article, which was really found."""
     return line.title == fact.subject and line.title in articles and _says(line, fact.value)
+
+
+def _concerns(line: Line, fact: Fact) -> bool:
+    """Whether a line says a fact's value, and whose it is or the article about that."""
+    about = line.title == fact.subject or _says(line, fact.subject)
+    return about and _says(line, fact.value)
 
 
 def _holds(line: Line, articles: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from pettingllms.envs.answers import BadReply
+from pettingllms.envs.fences import unfenced
 from pettingllms.errors import DataError, nearest
 from pettingllms.sandbox import Limits, open_sandbox, python
 
@@ -68,8 +69,8 @@ def _run(database: bytes, sql: str, max_rows: int) -> Result:
 
 
 def checked_query(text: str) -> str:
-    """A query without its last semicolon; BadReply if it cannot be one."""
-    query = text.strip().removesuffix(";").strip()
+    """A query without a fence and its last semicolon; BadReply if it cannot be one."""
+    query = unfenced(text.strip()).strip().removesuffix(";").strip()
     if len(query) > MAX_QUERY:
         raise BadReply(f"the query has {len(query)} letters; {MAX_QUERY} at most")
     if not all(sign.isprintable() or sign in "\n\t" for sign in query):

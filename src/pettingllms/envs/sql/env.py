@@ -32,6 +32,7 @@ from pettingllms.envs.sql.questions import Question, make_question
 from pettingllms.envs.talk import checked_words
 from pettingllms.envs.tool_calls import Look, Parameter, Tool, ToolCall, one_call
 from pettingllms.envs.tool_texts import ToolConfig, describe, exchange, shown
+from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
@@ -167,7 +168,13 @@ class Sql(Environment[Inquiry, SqlConfig]):
         if not self.config.data:
             return make_question(task.seed, self.config.max_level)
         row = read_questions(self.config.data)[task.data["row"]]
-        return Question(row.question, row.query, row.ordered, row.database())
+        question = Question(row.question, row.query, row.ordered, row.database())
+        if not expected_result(question.database, question.sql).rows:
+            raise DataError(
+                f"{self.config.data}, row {task.data['row'] + 1}: the reference query gives no "
+                "rows, so any query that gives none would be right; leave the question out"
+            )
+        return question
 
     def _look(self, state: Inquiry, call: ToolCall) -> StepResult[Inquiry]:
         if state.num_calls >= self.config.max_calls:
@@ -196,7 +203,8 @@ class Sql(Environment[Inquiry, SqlConfig]):
         """A reply that came to nothing: it is priced, and used up."""
         looking = state.turn != WRITER and state.num_calls < self.config.max_calls and not legal
         after = self._used(state) if looking else replace(state, num_tries=state.num_tries + 1)
-        after = replace(after, trouble=why, over=after.num_tries >= self.config.max_tries)
+        told = why if after.turn == state.turn else ""
+        after = replace(after, trouble=told, over=after.num_tries >= self.config.max_tries)
         process = {state.turn: Scored(self.config.illegal_reward)}
         team = Scored(0.0) if after.over else None
         return StepResult(after, Rewards(process, team=team), {"illegal": float(not legal)})
@@ -271,7 +279,7 @@ def _answer_call(database: bytes, call: ToolCall) -> tuple[str, frozenset[str]]:
         table, text = describe_table(database, call["table"])
         return text, frozenset({table})
     result = run_query(database, checked_query(call["sql"]))
-    return result.text(), result.tables
+    return result.text(), result.tables if result.rows else frozenset()
 
 
 def _coverage(state: Inquiry) -> float:

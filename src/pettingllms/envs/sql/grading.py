@@ -1,7 +1,8 @@
 """Whether two result sets are the same, decided outside the sandbox.
 
 Names of columns do not count, their order does. The order of rows counts where the question asks
-for one. Numbers are equal within a tolerance, and 3 is 3.0; text is equal letter by letter.
+for one. Whole numbers are equal exactly, and 3 is 3.0; others within a tolerance; text is equal
+letter by letter.
 """
 
 import math
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from pettingllms.envs.sql.database import Cell, Result
 
 TOLERANCE = 1e-6
+MAX_EXACT = 2.0**53
+"""Above it every float is whole, however it was rounded."""
 Row = Sequence[Cell]
 
 
@@ -42,8 +45,14 @@ def _same_row(one: Row, other: Row) -> bool:
 
 def _same_cell(one: Cell, other: Cell) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if _is_whole(one) and _is_whole(other):
+            return one == other
+        return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     return type(one) is type(other) and one == other
+
+
+def _is_whole(number: float) -> bool:
+    return isinstance(number, int) or (number.is_integer() and abs(number) < MAX_EXACT)
 
 
 def _widths(result: Result) -> int:

@@ -8,7 +8,6 @@ So a bench that always passes, or never, is worth little, and talking longer ear
 """
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from pydantic import Field
 from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.fences import blocks_in
 from pettingllms.envs.tool_texts import shown
 from pettingllms.envs.verilog import players
 from pettingllms.envs.verilog.modules import MODULES, Module
@@ -33,9 +33,7 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
 DESIGNER, BENCHER, ENGINEER = "designer", "bencher", "engineer"
-BLOCK = re.compile(
-    r"^```(?:verilog|systemverilog|v|sv)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL
-)
+LANGUAGES = ("verilog", "systemverilog", "v", "sv", "")
 HOW_TO_ANSWER = "You may think first. Give the code once and whole, in one ```verilog block."
 
 
@@ -200,10 +198,10 @@ def _code_in(reply: str, terse: bool) -> str:
         if not reply.strip():
             raise BadReply("the reply is empty")
         return reply
-    blocks = BLOCK.findall(reply)
+    blocks = [inside for language, inside in blocks_in(reply) if language in LANGUAGES]
     if len(blocks) != 1:
         raise BadReply(f"{len(blocks)} ```verilog blocks in the reply; give one")
-    return str(blocks[0])
+    return blocks[0]
 
 
 def _part(role: str, part: str, module: Module) -> str:

@@ -29,6 +29,9 @@ PATIENCE = 4
 """Seconds by the clock for each of the processor's: other work may be under way."""
 HUNG_TWICE = 2
 """Cases of a program that may run out of time before the others are not tried any more."""
+HUNG, STUCK, LATE, UNTRIED = "timeout", "too slow", "out of time", "not tried"
+"""A case used up the processor's time that it has; or the clock's; or the time for all was over
+first; or two others ended like that."""
 TAIL = 400
 """Letters of an error that are told."""
 
@@ -42,19 +45,21 @@ def main() -> None:
     for program in job["programs"]:
         num_hung = 0
         for at in range(-1, job["num_cases"]):
-            seconds = min(PATIENCE * job["case_seconds"], end - time.monotonic())
-            if num_hung >= HUNG_TWICE or seconds <= 0:
-                answer = {"fault": "timeout"}
+            if num_hung >= HUNG_TWICE:
+                answer = {"fault": UNTRIED}
+            elif time.monotonic() >= end:
+                answer = {"fault": LATE}
             else:
-                answer = watch(job, program, at, seconds)
-            num_hung += answer.get("fault") == "timeout"
+                answer = watch(job, program, at, end)
+            num_hung += answer.get("fault") in (HUNG, STUCK)
             os.write(told, json.dumps(answer).encode() + b"\n")
             if at == -1 and "fault" in answer:
                 break
 
 
-def watch(job: dict[str, Any], program: str, at: int, seconds: float) -> dict[str, str]:
-    """What a case came to, in a process of its own, before its time was over."""
+def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, str]:
+    """What a case came to, in a process of its own, before its time or everybody's was over."""
+    own_end = time.monotonic() + PATIENCE * job["case_seconds"]
     (said, say), (read, write) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -67,7 +72,9 @@ def watch(job: dict[str, Any], program: str, at: int, seconds: float) -> dict[st
         os._exit(play(job, program, at))
     os.close(say)
     os.close(write)
-    out, err, fault = drain(said, read, seconds, job["case_bytes"])
+    out, err, fault = drain(said, read, min(own_end, end), job["case_bytes"])
+    if fault == STUCK and end < own_end:
+        fault = LATE
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(OSError):
             kill(child, signal.SIGKILL)
@@ -75,23 +82,22 @@ def watch(job: dict[str, Any], program: str, at: int, seconds: float) -> dict[st
     os.close(said)
     os.close(read)
     if not fault and code == -signal.SIGXCPU:
-        fault = "timeout"
+        fault = HUNG
     if not fault and code != 0:
         lines = err.decode("utf-8", "replace").strip().splitlines()
         fault = lines[-1][:TAIL] if lines else f"exit code {code}"
     return {"fault": fault} if fault else {"out": out.decode("utf-8", "replace")}
 
 
-def drain(said: int, read: int, seconds: float, most: int) -> tuple[bytes, bytes, str]:
+def drain(said: int, read: int, end: float, most: int) -> tuple[bytes, bytes, str]:
     """All that comes out of two pipes, until both are closed or a limit is met."""
-    end = time.monotonic() + seconds
     parts: dict[int, bytearray] = {said: bytearray(), read: bytearray()}
     left = [said, read]
     fault = ""
     while left and not fault:
         ready, _, _ = select.select(left, [], [], max(0.0, end - time.monotonic()))
         if not ready:
-            fault = "timeout"
+            fault = STUCK
         for one in ready:
             piece = os.read(one, 65536)
             parts[one] += piece
