@@ -1,5 +1,6 @@
 """Queries are run where they can do no harm, and graded by what they give."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pettingllms.envs.sql.schemas import SCHEMAS, make_database
 from pettingllms.envs.tool_calls import ToolCall
 from pettingllms.envs.tool_texts import as_call
 from pettingllms.errors import DataError
+from pettingllms.types import Scored
 from plays import play
 
 
@@ -295,8 +297,32 @@ def test_a_file_of_questions_is_played(tmp_path: Path):
     assert min(len(train), len(test)) > 0
     state, _ = play(env, "analyst", 0)
     assert env.success(state, "writer")
+    many = "SELECT a.id, b.id, c.id FROM customers a, customers b, customers c LIMIT 300"
+    long = found[0] | {"query": many}
+    (tmp_path / "long.json").write_text(json.dumps([long] * 2))
+    env = make_env("sql-v1", data=str(tmp_path / "long.json"), solo=True)
+    state = env.reset((*env.tasks("train"), *env.tasks("test"))[0], 0)
+    result = env.step(state, {"solver": env.reply_of(many)})
+    assert result.rewards.team == Scored(1.0), "a right answer may be longer than a look"
+    look = run_query(state.question.database, many)
+    assert look.error == "the result has more than 200 rows"
     empty = found[0] | {"query": "SELECT id FROM customers WHERE id < 0"}
     (tmp_path / "empty.json").write_text(json.dumps([empty] * 2))
     env = make_env("sql-v1", data=str(tmp_path / "empty.json"))
     with pytest.raises(DataError, match="row 1: the reference query gives no rows"):
         env.reset((*env.tasks("train"), *env.tasks("test"))[0], 0)
+
+
+def test_long_results_are_compared_in_a_moment() -> None:
+    exact = [(at, f"name {at}", at / 7) for at in range(10_000)]
+    near = [(at, name, share * (1 + 1e-9)) for at, name, share in reversed(exact)]
+    off = [(at, name, share + 1) for at, name, share in exact]
+    alike = [(at / 7,) for at in range(10_000)]
+    began = time.perf_counter()
+    assert share_right(rows(*near), rows(*exact), False) == 1.0
+    assert share_right(rows(*near), rows(*exact), True) == 0.9
+    assert share_right(rows(*off), rows(*exact), False) == 0.0
+    assert share_right(rows(*near[:5000]), rows(*exact), False) == pytest.approx(0.6)
+    shifted = [(share * (1 + 1e-9),) for (share,) in alike]
+    assert share_right(rows(*shifted), rows(*alike), False) == 1.0
+    assert time.perf_counter() - began < 5

@@ -12,6 +12,11 @@ from pettingllms.sandbox import Limits, open_sandbox, python
 
 Cell = str | int | float | None
 MAX_ROWS = 200
+"""Of what a role may look at."""
+GRADED_ROWS = 10_000
+"""Of an answer, and of what it is compared with."""
+ROW_LETTERS = 300
+"""Of the JSON of a row, on average."""
 MAX_QUERY = 2000
 """Letters of a query."""
 SHOWN_ROWS = 5
@@ -56,8 +61,11 @@ def run_query(database: bytes, sql: str, max_rows: int = MAX_ROWS) -> Result:
 
 @lru_cache(maxsize=1024)
 def _run(database: bytes, sql: str, max_rows: int) -> Result:
-    request = json.dumps({"sql": sql, "max_rows": max_rows})
-    limits = Limits(seconds=SECONDS, disk_mb=16 + 2 * len(database) // 2**20)
+    letters = ROW_LETTERS * max_rows
+    request = json.dumps({"sql": sql, "max_rows": max_rows, "max_letters": letters})
+    limits = Limits(
+        seconds=SECONDS, disk_mb=16 + 2 * len(database) // 2**20, output_kb=64 + letters // 1024
+    )
     outcome = open_sandbox().run(python(_driver(), request, {FILE: database}), limits)
     if not outcome.ok:
         raise _Stopped(f"the query was stopped ({outcome.end})")
@@ -83,7 +91,7 @@ def checked_query(text: str) -> str:
 @lru_cache(maxsize=4096)
 def expected_result(database: bytes, sql: str) -> Result:
     """What a reference query gives."""
-    result = run_query(database, sql)
+    result = run_query(database, sql, GRADED_ROWS)
     if result.error is not None:
         raise DataError(f"the reference query {sql[:200]!r} fails: {result.error}")
     return result

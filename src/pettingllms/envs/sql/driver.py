@@ -15,7 +15,6 @@ MAX_STEPS = 2_000_000
 STEP = 1_000
 MAX_LETTERS = 200
 """Of a cell; what is longer is cut, on both sides of a comparison."""
-MAX_OUTPUT = 60_000
 READING = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -107,7 +106,7 @@ def main() -> None:
     """Read the request, print the answer."""
     request = json.load(sys.stdin)
     answer = json.dumps(run("data.sqlite", request["sql"], request["max_rows"]))
-    if len(answer) > MAX_OUTPUT:
+    if len(answer) > request["max_letters"]:
         answer = json.dumps({"error": "the result is too large"})
     sys.stdout.write(answer)
 

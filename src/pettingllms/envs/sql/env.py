@@ -20,6 +20,7 @@ from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_repl
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.sql import players
 from pettingllms.envs.sql.database import (
+    GRADED_ROWS,
     Result,
     checked_query,
     describe_table,
@@ -191,7 +192,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
         return StepResult(after, Rewards({EXPLORER: Scored(0.0)}), {"illegal": 0.0})
 
     def _write(self, state: Inquiry, query: str) -> StepResult[Inquiry]:
-        result = run_query(state.question.database, query)
+        result = run_query(state.question.database, query, GRADED_ROWS)
         if result.error is not None:
             return self._refuse(replace(state, query=query), shown(result.error, 200), legal=True)
         score = _score(state.question, query, result)
@@ -292,7 +293,7 @@ def _score(question: Question, query: str, result: Result) -> float:
     score = share_right(result, expected_result(question.database, question.sql), question.ordered)
     if score < 1.0 or question.twin is None:
         return score
-    on_twin = run_query(question.twin, query)
+    on_twin = run_query(question.twin, query, GRADED_ROWS)
     same = (
         share_right(on_twin, expected_result(question.twin, question.sql), question.ordered) == 1.0
     )

@@ -6,13 +6,16 @@ letter by letter.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from pettingllms.envs.sql.database import Cell, Result
 
 TOLERANCE = 1e-6
 MAX_EXACT = 2.0**53
 """Above it every float is whole, however it was rounded."""
+MAX_TRIES = 40_000
+"""Pairs of rows that are compared."""
 Row = Sequence[Cell]
 
 
@@ -29,14 +32,48 @@ def share_right(given: Result, expected: Result, ordered: bool) -> float:
 
 
 def _num_common(given: Sequence[Row], expected: Sequence[Row]) -> int:
-    left = list(given)
-    num_common = 0
+    """Rows that both have, each counted once. Rows that are equal cell by cell are found at once;
+    what is left can only be near where it has fractions, and is compared with its like."""
+    own, others = Counter(map(tuple, given)), Counter(map(tuple, expected))
+    equal = own & others
+    left = _by_rest((own - equal).elements()), _by_rest((others - equal).elements())
+    near = (_num_near(rows, left[1].get(rest, [])) for rest, rows in left[0].items())
+    return equal.total() + sum(near)
+
+
+def _by_rest(rows: Iterable[Row]) -> dict[Row, list[Row]]:
+    """Rows by what stands in them beside numbers."""
+    found: dict[Row, list[Row]] = {}
+    for row in rows:
+        rest = tuple(None if isinstance(cell, int | float) else (cell, type(cell)) for cell in row)
+        found.setdefault(rest, []).append(row)  # type: ignore[arg-type]
+    return found
+
+
+def _num_near(given: list[Row], expected: list[Row]) -> int:
+    """How many can be paired. Of very many only neighbours in order are tried: two in which one
+    number is near and another is not may then be missed."""
+    if len(given) * len(expected) > MAX_TRIES:
+        return _num_near_in_order(sorted(given), sorted(expected))  # type: ignore[type-var]
+    left, num_near = list(given), 0
     for row in expected:
         at = next((at for at, other in enumerate(left) if _same_row(row, other)), None)
         if at is not None:
             del left[at]
-            num_common += 1
-    return num_common
+            num_near += 1
+    return num_near
+
+
+def _num_near_in_order(given: Sequence[Row], expected: Sequence[Row]) -> int:
+    one = other = num_near = 0
+    while one < len(given) and other < len(expected):
+        if _same_row(given[one], expected[other]):
+            one, other, num_near = one + 1, other + 1, num_near + 1
+        elif tuple(given[one]) < tuple(expected[other]):
+            one += 1
+        else:
+            other += 1
+    return num_near
 
 
 def _same_row(one: Row, other: Row) -> bool:
