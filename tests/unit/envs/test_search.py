@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from pettingllms.envs import make_env
 from pettingllms.envs.search import index
-from pettingllms.envs.search.grading import f1, is_exact
+from pettingllms.envs.search.grading import f1, is_exact, normal
 from pettingllms.envs.search.questions import make_question
 from pettingllms.envs.search.world import make_world
 from pettingllms.envs.tool_calls import ToolCall
@@ -197,3 +198,11 @@ def test_no_question_names_its_answer() -> None:
     for seed in range(300):
         question = make_question(seed % 3, seed, 4)
         assert not any(name in question.text for name in question.answers), question.text
+
+
+def test_no_word_is_in_the_names_of_many() -> None:
+    """A word that many names share would be paid as half of an answer that nobody looked for."""
+    for seed in range(3):
+        names = [name for some in make_world(seed).names.values() for name in some]
+        words = Counter(word for name in names for word in normal(name).split())
+        assert words.most_common(1)[0][1] == 1

@@ -121,5 +121,5 @@ def _names(rng: random.Random) -> Mapping[Kind, tuple[str, ...]]:
         own = [words.pop() for _ in range(count)]
         if kind == "person":
             own = [f"{word} {words.pop()}" for word in own]
-        names[kind] = tuple(f"{word} Works" if kind == "company" else word for word in own)
+        names[kind] = tuple(f"{word}works" if kind == "company" else word for word in own)
     return names
