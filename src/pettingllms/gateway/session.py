@@ -103,7 +103,7 @@ class Session:
         try:
             await self._look(call, bound)
             asked = self._understood(call, bound)
-        except CallError:
+        except Exception:  # whatever it was, no sampler was asked
             self.num_served -= 1
             raise
         start = time.time_ns()
