@@ -27,9 +27,10 @@ def export(
         raise ConfigError(str(out), ["is there already; give another folder"])
     section = config.policies[policy]
     kept = (MODEL_FILE,) if isinstance(section, FullPolicy) else (ADAPTER_FILE, ADAPTER_CONFIG)
+    model = find_model(section.model) if isinstance(section, FullPolicy) else None
     out.mkdir(parents=True)
-    if isinstance(section, FullPolicy):
-        for file in find_model(section.model).iterdir():
+    if model is not None:
+        for file in model.iterdir():
             if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
                 shutil.copy(file, out)
         (out / "model.safetensors.index.json").unlink(missing_ok=True)

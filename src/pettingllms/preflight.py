@@ -4,7 +4,6 @@ Nothing here imports an engine or loads weights: sizes are read from the heads o
 of it takes a second or two. Each finding names the key that it is about.
 """
 
-import json
 import os
 import shutil
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pettingllms.config import RunConfig
-from pettingllms.config.eyes import ADVICE, sees
+from pettingllms.config.eyes import ADVICE, object_in, sees
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.doctor import GIB, Finding, check_sandbox, find_gpus, memory
 from pettingllms.envs import make_env_for
@@ -51,12 +50,12 @@ def inspect(config: RunConfig, runs: Path = Path("runs")) -> list[Finding]:
     for model in models:
         key = _key(config, model)
         try:
-            folders[model] = find_model(model)
+            folder = find_model(model)
+            found += list(_check_folder(config, key, folder))
+            folders[model] = folder
         except ModelError as error:
             what, _, advice = str(error).rpartition("; ")
             found.append(Finding("problem", f"{key}: {what}", advice))
-            continue
-        found += _check_folder(config, key, folders[model])
     if groups:
         found += _check_engine(config)
     if len(folders) == len(models):
@@ -117,8 +116,7 @@ def _check_eyes(config: RunConfig, folders: Mapping[str, Path]) -> Iterator[Find
 
 
 def _context(folder: Path) -> int | None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    room = config.get("max_position_embeddings")
+    room = object_in(folder / "config.json").get("max_position_embeddings")
     return room if isinstance(room, int) else None
 
 

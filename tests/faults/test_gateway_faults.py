@@ -136,6 +136,26 @@ def test_engines_that_are_gone_end_the_run() -> None:
     assert isinstance(fatal, ClusterError)
 
 
+@pytest.mark.parametrize(("error", "status"), [(TypeError, 500), (RecursionError, 400)])
+def test_a_call_that_breaks_before_a_sampler_is_asked_was_not_served(
+    error: type[Exception], status: int
+) -> None:
+    async def work(gate: Served) -> Any:
+        template, whole = gate.session.templates["planner"], gate.session.templates["planner"].whole
+
+        def fail(*args: Any) -> Any:
+            raise error("a template of somebody")
+
+        template.whole = fail  # type: ignore[method-assign]
+        broken = await ask(gate)
+        template.whole = whole  # type: ignore[method-assign]
+        return [broken.status_code, (await ask(gate)).status_code], gate.close()
+
+    statuses, episode = served(work)
+    assert statuses == [status, 200]
+    assert episode.failure is None
+
+
 def test_calls_that_are_still_under_way_fail_the_episode() -> None:
     async def work(gate: Served) -> Any:
         await ask(gate)

@@ -12,6 +12,7 @@ pytest.importorskip("uvicorn")
 
 from gateways import Served, served
 from pettingllms.gateway.bounds import Bounds
+from pettingllms.gateway.calls import CalledTool
 from pettingllms.gateway.keys import Keyring
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -228,9 +229,45 @@ def test_malformed_bodies_are_refused(body: bytes) -> None:
     assert episode.turns == []
 
 
-def test_half_a_sign_is_no_text() -> None:
-    body = b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}'
-    assert asked(headers=bearer, body=body)[0].status_code == 400
+HALF = '{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        HALF.encode("ascii", "backslashreplace"),
+        HALF.encode("utf-8", "surrogatepass"),
+        HALF.encode("utf-16", "surrogatepass"),
+        json.dumps(CHAT).encode("utf-16"),
+    ],
+    ids=["escaped", "raw", "utf-16", "sound utf-16"],
+)
+def test_half_a_sign_is_no_text(body: bytes) -> None:
+    answer, episode = asked(headers=bearer, body=body)
+    assert answer.status_code == 400
+    assert "no JSON" in answer.json()["error"]["message"]
+    assert "served" not in episode.failure.reason
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["[" * 5000, "[" * 900 + "]" * 900, '{"a": "\\ud800"}', "9" * 5000],
+    ids=["unclosed", "deep", "half a sign", "long number"],
+)
+def test_strange_arguments_of_a_tool_break_nothing(arguments: str) -> None:
+    called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    chat = [{"role": "assistant", "tool_calls": [called]}, *CHAT["messages"]]
+    answer, episode = asked(headers=bearer, body={"model": "m", "messages": chat})
+    assert answer.status_code in (200, 400)
+    assert (episode.failure is None) == (answer.status_code == 200)
+    if episode.failure is not None:
+        assert "served" not in episode.failure.reason
+
+
+def test_arguments_that_are_no_sound_json_stay_text() -> None:
+    assert CalledTool("c", "f", '{"a": "\\ud83d\\ude00"}').values == {"a": "\N{GRINNING FACE}"}
+    for arguments in ("{", "[" * 5000, '{"a": "\\ud800"}'):
+        assert CalledTool("c", "f", arguments).values == arguments
 
 
 def test_huge_bodies_are_refused_told_or_not() -> None:

@@ -76,8 +76,20 @@ def test_a_model_that_cannot_be_used_is_named_with_its_key(
     assert expected in found
 
 
-def test_weights_that_broke_off_are_named(model: Path) -> None:
-    (model / "model.safetensors").write_bytes((10**9).to_bytes(8, "little"))
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"a": 1', "\0"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer_config.json", "model.safetensors.index.json"]
+)
+def test_a_damaged_file_of_a_model_is_a_finding(model: Path, name: str, text: str) -> None:
+    (model / name).write_text(text)
+    (found,) = problems(config_of(model))
+    assert found.startswith(f"policies.p.model: {model / name} ")
+    assert found.endswith("| fetch the model again")
+
+
+@pytest.mark.parametrize("content", [(10**9).to_bytes(8, "little"), b"", b"\1" + b"\0" * 7 + b"["])
+def test_weights_that_broke_off_are_named(model: Path, content: bytes) -> None:
+    (model / "model.safetensors").write_bytes(content)
     assert any("not a whole safetensors file" in found for found in problems(config_of(model)))
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pettingllms.cli.console import console
-from pettingllms.errors import ConfigError
+from pettingllms.errors import ConfigError, nearest
 
 FILE = "episodes.jsonl"
 SHOWN = 100
@@ -75,6 +75,8 @@ def gateway(
     roles = dict(_pair(text, "=", "--role") for text in role or [])
     if not roles:
         raise ConfigError("gateway", ["no --role is given; try --role agent=MODEL"])
+    if out is not None and (out / FILE).exists():
+        raise ConfigError(str(out), ["holds a recording already; give another folder by --out"])
     wishes = Wishes(
         roles, rule or [], price or [], host, port, out, key, max_tokens, max_model_tokens,
         spans, spans_text,
@@ -83,17 +85,14 @@ def gateway(
 
 
 async def _serve(wishes: Wishes) -> None:
-    from pettingllms.gateway.counts import Price
     from pettingllms.gateway.gateway import Gateway
+    from pettingllms.gateway.roles import RoleMap
     from pettingllms.gateway.session import Limits
     from pettingllms.types import Episode, Task, write_episodes
 
     rules = [_rule(text) for text in wishes.rules]
-    prices = {}
-    for text in wishes.prices:
-        role, numbers = _pair(text, "=", "--price")
-        prompt, reply = _pair(numbers, ",", "--price")
-        prices[role] = Price(float(prompt), float(reply))
+    RoleMap(tuple(wishes.roles), rules)  # refuses what it cannot tell apart
+    prices = dict(_price(text, wishes.roles) for text in wishes.prices)
     exported = _spans(wishes)
     async with _seats(wishes) as seats:
         served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
@@ -216,6 +215,21 @@ def _rule(text: str) -> Any:
     if where not in ("system", "header", "model"):
         raise ConfigError("gateway", [f"--rule {text}: '{where}' is not system, header or model"])
     return RoleRule(role, where, value)  # type: ignore[arg-type]
+
+
+def _price(text: str, roles: Mapping[str, str]) -> tuple[str, Any]:
+    from pettingllms.gateway.counts import Price
+
+    role, numbers = _pair(text, "=", "--price")
+    prompt, reply = _pair(numbers, ",", "--price")
+    if role not in roles:
+        what = f"--price {text}: there is no role '{role}'; {nearest(role, roles)}"
+        raise ConfigError("gateway", [what])
+    try:
+        return role, Price(float(prompt), float(reply))
+    except ValueError:
+        what = f"--price {text}: '{numbers}' is not two numbers such as 0.5,1.5"
+        raise ConfigError("gateway", [what]) from None
 
 
 def _pair(text: str, sign: str, option: str) -> tuple[str, str]:

@@ -1,6 +1,5 @@
 """`models`: fetch one, make a tiny one, list those that are here."""
 
-import json
 from pathlib import Path
 from typing import cast, get_args
 
@@ -9,8 +8,9 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.config import load_config
+from pettingllms.config.eyes import object_in
 from pettingllms.envs import make_env_for
-from pettingllms.errors import ConfigError
+from pettingllms.errors import ConfigError, ModelError
 from pettingllms.models import get_model, make_tiny, make_tiny_vision
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.models.get import Source
@@ -57,11 +57,8 @@ def list_models() -> None:
     table = Table("model", "architecture", "on disk", title=escape(f"Models in {models_folder()}"))
     models = kept_models()
     for name, folder in models.items():
-        config = json.loads((folder / "config.json").read_text())
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        table.add_row(
-            f"[bold]{escape(name)}[/]", config.get("model_type", "?"), f"{size / 1e6:,.1f} MB"
-        )
+        table.add_row(f"[bold]{escape(name)}[/]", _kind(folder), f"{size / 1e6:,.1f} MB")
     if models:
         console.print(table)
     else:
@@ -69,3 +66,11 @@ def list_models() -> None:
             f"No models in {escape(str(models_folder()))}. Fetch one: "
             "[bold]pettingllms models get HuggingFaceTB/SmolLM2-135M-Instruct[/]"
         )
+
+
+def _kind(folder: Path) -> str:
+    """A model's architecture; `?` if its folder does not say it."""
+    try:
+        return escape(str(object_in(folder / "config.json").get("model_type") or "?"))
+    except (ModelError, OSError):
+        return "?"

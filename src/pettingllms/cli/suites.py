@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -102,7 +103,7 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
         _print(report)
         files = ", ".join([RESULTS, TABLE, *([FIGURE] if drawn else [])])
         console.print(f"{files} are in [bold]{escape(str(folder))}[/]", soft_wrap=True)
-        if not drawn:
+        if find_spec("matplotlib") is None:
             console.print("[dim]no picture: pip install 'pettingllms\\[figures]'[/]")
     if report.unmeasured or not report.results:
         raise typer.Exit(1)

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.cli.live import make_display
 from pettingllms.config import RunConfig, load_config
-from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.errors import CheckpointError, ConfigError, PettingError
 from pettingllms.export import export
 from pettingllms.runs.checkpoint import load_checkpoint
-from pettingllms.runs.folder import CONFIG_FILE, RunFolder
+from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
 
 SCORES_FILE = "scores.json"
@@ -28,8 +29,8 @@ def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None
     config = load_config(path, overrides)
     _need_learners(config)
     folder = RunFolder(out or free_folder(Path("runs"), path.stem))
-    folder.create(config)
-    _go_on(config, folder)
+    with _begun(folder, config):
+        _go_on(config, folder)
 
 
 def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
@@ -61,14 +62,39 @@ def _teach(
 ) -> None:
     _need_learners(config)
     folder = RunFolder(out or free_folder(Path("runs"), f"{path.stem}-{name}"))
-    folder.create(config, supervised=True)
-    with make_display(config, folder.path.name, console) as display:
+    with (
+        _begun(folder, config, supervised=True),
+        make_display(config, folder.path.name, console) as display,
+    ):
         display.say(f"run folder: {folder.path}")
         how(config, folder, display)
     console.print(
         f"Everything is in [bold]{escape(str(folder.path))}[/]; begin a run with it by "
         f"[bold]train.start={escape(str(folder.path))}[/]"
     )
+
+
+@contextmanager
+def _begun(folder: RunFolder, config: RunConfig, supervised: bool = False) -> Iterator[None]:
+    """A folder while its run goes on. One that is refused before it did anything takes its folder
+    with it, so that the same command can be given again."""
+    before = set(folder.path.iterdir()) if folder.path.is_dir() else None
+    folder.create(config, supervised)
+    try:
+        yield
+    except (PettingError, OSError):
+        made = [file for file in folder.path.iterdir() if file not in (before or ())]
+        if all(file.is_file() and _says_nothing(file) for file in made):
+            for file in made:
+                file.unlink()
+            if before is None:
+                folder.path.rmdir()
+        raise
+
+
+def _says_nothing(file: Path) -> bool:
+    """Whether a file of a run is there before the run did anything."""
+    return file.name in (CONFIG_FILE, VERSIONS_FILE) or file.stat().st_size == 0
 
 
 def resume_run(path: Path, step: int | None = None) -> None:

@@ -4,7 +4,6 @@ A body is read to its limit and no further, within a time; what is more is refus
 """
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from pettingllms.gateway.calls import CallError
+from pettingllms.gateway.calls import CallError, read_text
 from pettingllms.gateway.session import Session
 
 WINDOW = 5.0
@@ -102,10 +101,8 @@ async def read_json(request: Request, bounds: Bounds) -> dict[str, Any]:
     except ClientDisconnect:
         raise CallError(400, "the body was cut short") from None
     try:
-        found = json.loads(body, parse_constant=_no_number)
-        if b"\\ud" in body.lower():
-            json.dumps(found, ensure_ascii=False).encode()  # halves of a sign are no text
-    except (ValueError, RecursionError) as error:
+        found = read_text(body.decode("utf-8"), _no_number)
+    except ValueError as error:
         raise CallError(400, f"the body is no JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):
         raise CallError(400, "the body is no JSON object")

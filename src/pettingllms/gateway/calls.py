@@ -1,7 +1,7 @@
 """One call of a program to one of its roles, whatever dialect it came in, and the replies to it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +22,18 @@ class CallError(Exception):
         self.param = param
 
 
+def read_text(text: str, constant: Callable[[str], Any] | None = None) -> Any:
+    """What JSON says; ValueError if it is none, too deep, or holds half a sign, which is no text.
+    `constant` is given NaN and its like."""
+    try:
+        found = json.loads(text, parse_constant=constant)
+        if "\\ud" in text.lower():
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class CalledTool:
     """A tool that a model asked for, by the id under which its result comes back."""
@@ -35,7 +47,7 @@ class CalledTool:
     def values(self) -> Any:
         """The arguments, read; the text itself if it is no JSON."""
         try:
-            return json.loads(self.arguments)
+            return read_text(self.arguments)
         except ValueError:
             return self.arguments
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pettingllms.envs.workflow import ROLE_HEADER, RoleRule
-from pettingllms.errors import nearest
+from pettingllms.errors import ConfigError, nearest
 from pettingllms.gateway.calls import Call, CallError
 
 
@@ -34,11 +34,11 @@ class RoleMap:
     def __post_init__(self) -> None:
         for rule in self.rules:
             if rule.role not in self.roles:
-                raise ValueError(
-                    f"a rule is for the role '{rule.role}'; {nearest(rule.role, self.roles)}"
-                )
+                what = f"a rule is for the role '{rule.role}'; {nearest(rule.role, self.roles)}"
+                raise ConfigError("rules", [what])
             if not rule.value:
-                raise ValueError(f"the rule for '{rule.role}' has no value, so it fits every call")
+                what = f"the rule for '{rule.role}' has no value, so it fits every call"
+                raise ConfigError("rules", [what])
 
     def of(self, call: Call, bound: str | None) -> str:
         """The role of a call; `bound` is what its key and path say."""

@@ -115,6 +115,8 @@ def _speaking(error: Callable[[CallError], dict[str, Any]], endpoint: Endpoint) 
             first = problem.errors()[0]
             where = ".".join(map(str, first["loc"]))
             refused = CallError(400, f"{where}: {first['msg']}"[:400], where)
+        except RecursionError:  # a template walks deeper than whoever read the body
+            refused = CallError(400, "what was sent is nested too deeply")
         except CallError as problem:
             refused = problem
         again = {"retry-after": "1"} if refused.status == 429 else {}

@@ -100,12 +100,14 @@ class Session:
     async def answer(self, call: Call, bound: str | None) -> Answered:
         """Reply to a call, and record it."""
         self.num_served += 1
+        is_understood = False
         try:
             await self._look(call, bound)
             asked = self._understood(call, bound)
-        except CallError:
-            self.num_served -= 1
-            raise
+            is_understood = True
+        finally:
+            if not is_understood:  # no sampler was asked
+                self.num_served -= 1
         start = time.time_ns()
         try:
             turns = await ask(self.seats[asked.role], asked.question)

@@ -7,7 +7,7 @@ secret that this process knows of.
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.gateway.calls import Answered, Call
@@ -23,11 +23,13 @@ MIN_LETTERS = 8
 
 
 def known_secrets() -> list[str]:
-    """Values of this process's environment that are secrets by their names, longest first."""
+    """Values of this process's environment that are secrets by their names, longest first, also
+    as JSON inside a text has them."""
     found = {
-        value
+        form
         for name, value in os.environ.items()
         if SECRET_NAME.search(name) and len(value) >= MIN_LETTERS
+        for form in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     }
     return sorted(found, key=len, reverse=True)
 
@@ -37,6 +39,17 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "[secret]")
     return OWN_KEY.sub("[key]", text)
+
+
+def without(secrets: Sequence[str], data: Any) -> Any:
+    """Plain data with every text in it redacted. JSON would write some signs in another way."""
+    if isinstance(data, str):
+        return redacted(data, secrets)
+    if isinstance(data, list):
+        return [without(secrets, one) for one in data]
+    if isinstance(data, dict):
+        return {redacted(name, secrets): without(secrets, one) for name, one in data.items()}
+    return data
 
 
 class Spans:
@@ -85,6 +98,6 @@ class Spans:
         shown = [message.as_json() for message in call.messages]
         said = [reply.as_message().as_json() for reply in answered.replies]
         return {
-            "gen_ai.input.messages": redacted(json.dumps(shown), secrets),
-            "gen_ai.output.messages": redacted(json.dumps(said), secrets),
+            "gen_ai.input.messages": json.dumps(without(secrets, shown)),
+            "gen_ai.output.messages": json.dumps(without(secrets, said)),
         }

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
+from pettingllms.config.eyes import object_in
 from pettingllms.errors import ModelError
 
 ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
@@ -98,7 +99,7 @@ def has_template(folder: Path) -> bool:
     if (folder / "chat_template.jinja").is_file():
         return True
     config = folder / "tokenizer_config.json"
-    return config.is_file() and bool(json.loads(config.read_text()).get("chat_template"))
+    return config.is_file() and bool(object_in(config).get("chat_template"))
 
 
 def num_parameters(folder: Path) -> int:
@@ -112,8 +113,12 @@ def _shapes(file: Path) -> list[list[int]]:
         length = int.from_bytes(opened.read(8), "little")
         if length > file.stat().st_size:
             raise ModelError(f"{file} is not a whole safetensors file; fetch the model again")
-        head = json.loads(opened.read(length))
-    return [tensor["shape"] for name, tensor in head.items() if name != "__metadata__"]
+        text = opened.read(length)
+    try:
+        head = json.loads(text)
+        return [tensor["shape"] for name, tensor in head.items() if name != "__metadata__"]
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise ModelError(f"{file} is not a whole safetensors file; fetch the model again") from None
 
 
 def check_free(folder: Path) -> None:
@@ -145,7 +150,10 @@ def _needed(folder: Path) -> list[str]:
     index = folder / _INDEX
     if not index.is_file():
         return ["config.json", "model.safetensors"]
-    return ["config.json", *sorted({*json.loads(index.read_text())["weight_map"].values()})]
+    weights = object_in(index).get("weight_map")
+    if not isinstance(weights, dict):
+        raise ModelError(f"{index} names no files of weights; fetch the model again")
+    return ["config.json", *sorted({*map(str, weights.values())})]
 
 
 def _cached_by_hub(name: str) -> Path | None:

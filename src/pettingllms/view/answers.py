@@ -11,7 +11,7 @@ from pettingllms.view.comparison import Place, groups_of
 from pettingllms.view.curves import columns
 from pettingllms.view.episode import shown_episode
 from pettingllms.view.index import Index
-from pettingllms.view.query import Question, answer, neighbours, shown_row
+from pettingllms.view.query import NO_STEP, Question, answer, neighbours, shown_row
 
 MAX_STEP_BYTES = 16_000_000
 """Episodes of a step that are read to find out what was compared; of a larger one, the task's."""
@@ -113,4 +113,6 @@ def question_of(asked: Mapping[str, str]) -> Question:
                 found[field.name] = given == "true" if kind is bool else kind(given)
             except ValueError:
                 raise ConfigError(field.name, [f"'{given:.40}' is no number"]) from None
+            if kind is int and abs(found[field.name]) > NO_STEP:
+                raise ConfigError(field.name, [f"'{given:.40}' is too large a number"])
     return Question(**found)

@@ -14,11 +14,11 @@ import sqlite3
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pettingllms.errors import RecordError
 from pettingllms.types import Episode, episode_from_json, images_beside
@@ -29,6 +29,17 @@ FILE = ".view.sqlite"
 VERSION = 1
 """Of the tables; an index of another version is made anew."""
 BATCH = 200
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+STRANGE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What reading and keeping a line raises that is no episode."""
+ResultT = TypeVar("ResultT")
 JSON_COLUMNS = ("outcomes", "rewards", "roles")
 TABLES = f"""
 CREATE TABLE files (path TEXT PRIMARY KEY, step INTEGER, head TEXT, done INTEGER);
@@ -64,16 +75,42 @@ class Index:
             folder = Path(tempfile.mkdtemp(prefix="pettingllms-view-"))
             weakref.finalize(self, shutil.rmtree, folder)
         self.path = folder / FILE
-        with self.open() as db:
-            if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                self._make(db)
+        self._is_damaged = False
+        self._mended(self._prepare)
 
     @contextmanager
     def open(self) -> Iterator[sqlite3.Connection]:
         """A connection for one question."""
-        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as db:
-            db.row_factory = sqlite3.Row
-            yield db
+        try:
+            with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as db:
+                db.row_factory = sqlite3.Row
+                yield db
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
+                self._is_damaged = True
+            raise RecordError(
+                f"{self.path}: {error}; it is only a table of the episodes, so take it away"
+            ) from error
+
+    def _mended(self, work: Callable[[], ResultT]) -> ResultT:
+        """What the work comes to; done again if it meets damage, as `_prepare` takes it away."""
+        try:
+            return work()
+        except RecordError:
+            if not self._is_damaged:
+                raise
+            return work()
+
+    def _prepare(self) -> None:
+        """Make the tables if there are none of ours. Damaged ones hold nothing that the files of
+        episodes do not."""
+        if self._is_damaged:
+            for end in ("", "-wal", "-shm"):
+                self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+            self._is_damaged = False
+        with self.open() as db:
+            if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                self._make(db)
 
     def _make(self, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode = WAL")
@@ -86,7 +123,12 @@ class Index:
 
     def update(self, stop: threading.Event | None = None) -> bool:
         """Read what is new; whether there was anything. Rows are there as they are read."""
-        with self._updating, self.open() as db:
+        with self._updating:
+            return self._mended(lambda: self._update(stop))
+
+    def _update(self, stop: threading.Event | None) -> bool:
+        self._prepare()
+        with self.open() as db:
             db.execute("PRAGMA synchronous = OFF")  # what is lost can be read again
             there = self.run.episode_files()
             found = db.execute("SELECT * FROM files")
@@ -144,10 +186,15 @@ class Index:
         try:
             data = json.loads(line)
             row, words = row_of(data, self.run.reward), words_of(data)
-        except (ArithmeticError, LookupError, RecordError, TypeError, ValueError) as error:
+            self._insert(db, file, line, row, words)
+        except (*STRANGE, RecordError) as error:
             raise RecordError(
                 f"{file.path}, byte {file.done}: not an episode ({error!r}); was it cut short?"
             ) from error
+
+    def _insert(
+        self, db: sqlite3.Connection, file: File, line: bytes, row: dict[str, Any], words: str
+    ) -> None:
         row |= {name: json.dumps(row[name]) for name in JSON_COLUMNS}
         row |= {
             "path": self._name(file.path),
@@ -229,7 +276,7 @@ def _load(path: Path, start: int, size: int) -> Episode:
         return episode_from_json(json.loads(line), images_beside(path))
     except RecordError as error:
         raise RecordError(f"{path}, byte {start}: {error}") from None
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except STRANGE as error:
         raise RecordError(
             f"{path}, byte {start}: the episode has changed since ({error})"
         ) from error

@@ -98,5 +98,5 @@ def _conditions(question: Question) -> tuple[str, list[Any]]:
 
 def _match(text: str) -> str:
     """Words as FTS5 reads them: each in quotes, so that none is an operator."""
-    words = [word.replace('"', '""') for word in text.split()]
+    words = [word.replace('"', '""') for word in text.replace("\0", " ").split()]
     return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}" *']) if words else ""

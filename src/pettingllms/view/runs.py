@@ -6,9 +6,10 @@ algorithm that does not ship is not asked what it compared.
 """
 
 import json
+import math
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, RunConfig
 from pettingllms.config.section import EnvConfig
-from pettingllms.errors import ConfigError
+from pettingllms.errors import ConfigError, RecordError, describe
 from pettingllms.registry import ALGORITHMS
 from pettingllms.runs.folder import CONFIG_FILE, EPISODES, VERSIONS_FILE
 from pettingllms.runs.trackers import METRICS_FILE
@@ -64,16 +65,31 @@ class ViewedRun:
         if self.path.is_file() or not path.is_file():
             return []
         rows: dict[int, dict[str, Any]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):  # else it is being written
-                row = json.loads(line)
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+            if line.endswith(b"\n"):  # else it is being written
+                try:
+                    row = _numbers_in(line)
+                except (LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+                    raise RecordError(
+                        f"{path}, line {number}: not the metrics of a step ({describe(error)}); "
+                        "take the line out to see the others"
+                    ) from error
                 rows[row["step"]] = row
         return [rows[step] for step in sorted(rows)]
 
     def versions(self) -> dict[str, str]:
         """Of what the run was made with."""
         path = self.folder / VERSIONS_FILE
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return {str(name): str(number) for name, number in found.items()}
+        except (AttributeError, RecursionError, ValueError) as error:
+            raise RecordError(
+                f"{path}: not the versions of a run ({describe(error)}); take the file away, "
+                "nothing else needs it"
+            ) from error
 
 
 def open_run(path: Path) -> ViewedRun:
@@ -90,9 +106,9 @@ def open_run(path: Path) -> ViewedRun:
         return ViewedRun(path, problem=f"there is no {CONFIG_FILE} beside the episodes")
     try:
         settings = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (RecursionError, ValueError) as error:
         return ViewedRun(path, problem=f"{config} is not TOML: {error}")
-    return _with_config(path, settings)
+    return replace(_with_config(path, settings), settings=_plain(settings))
 
 
 def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
@@ -107,6 +123,26 @@ def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
     except (KeyError, TypeError, ValidationError) as error:
         return ViewedRun(path, settings, problem=f"this version does not read it: {error}")
     return ViewedRun(path, settings, config)
+
+
+def _numbers_in(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(line.decode("utf-8"))
+    if not isinstance(row["step"], int):
+        raise TypeError(f"its step is {row['step']!r:.40}")
+    for name, value in row.items():
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
+    return row
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON can have them: infinity, and days of the calendar, as text."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    fits = isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+    return value if fits else str(value)
 
 
 def _step_of(path: Path) -> int:

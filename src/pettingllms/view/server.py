@@ -7,6 +7,7 @@ the key, and a request under another host name is refused. It only ever reads.
 
 import json
 import secrets
+import sqlite3
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from pettingllms.errors import PettingError
+from pettingllms.errors import PettingError, describe
 from pettingllms.view.answers import Answers, question_of
 from pettingllms.view.index import Index
 from pettingllms.view.page import FILES, TYPES, page
@@ -31,6 +32,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+BROKEN = (OSError, OverflowError, ValueError, sqlite3.Error)
+"""What a file that is damaged raises where nothing more is known of it."""
 PAUSE = 1.0
 """Seconds between two looks at a run that may be going on."""
 
@@ -44,8 +47,7 @@ class ViewServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.key = secrets.token_urlsafe(16)
         self.answers = Answers(indices)
-        self.problem = ""
-        """What keeps the table from being complete."""
+        self._problems = [""] * len(indices)
         self._stop = threading.Event()
         self._follower = threading.Thread(target=self._follow, args=(indices,), daemon=True)
 
@@ -53,6 +55,11 @@ class ViewServer(ThreadingHTTPServer):
     def address(self) -> str:
         """Where a browser finds the page."""
         return f"http://127.0.0.1:{self.server_port}/{self.key}/"
+
+    @property
+    def problem(self) -> str:
+        """What keeps the tables from being complete."""
+        return "; ".join(filter(None, self._problems))
 
     def __enter__(self) -> "ViewServer":
         self._follower.start()
@@ -65,12 +72,12 @@ class ViewServer(ThreadingHTTPServer):
 
     def _follow(self, indices: Sequence[Index]) -> None:
         while not self._stop.is_set():
-            for index in indices:
+            for at, index in enumerate(indices):
                 try:
                     index.update(self._stop)
-                    self.problem = ""
-                except (PettingError, OSError) as error:
-                    self.problem = str(error)
+                    self._problems[at] = ""
+                except (PettingError, *BROKEN) as error:
+                    self._problems[at] = str(error)
             self._stop.wait(PAUSE)
 
 
@@ -95,8 +102,8 @@ class Handler(BaseHTTPRequestHandler):
             return  # the browser went on to something else
         except PettingError as error:
             self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
-        except OSError as error:
-            self._send_json({"error": str(error)}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        except BROKEN as error:
+            self._send_json({"error": describe(error)}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _answer(self, what: str, asked: dict[str, str]) -> None:
         if what == "":

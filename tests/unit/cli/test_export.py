@@ -8,19 +8,19 @@ pytest.importorskip("torch")
 
 from pettingllms.cli.training import export_policy
 from pettingllms.config import parse_config, to_toml
-from pettingllms.errors import ConfigError
+from pettingllms.errors import ConfigError, ModelError
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.runs.checkpoint import State, Writer
 from pettingllms.runs.folder import CHECKPOINTS, CONFIG_FILE
 
 
-def saved_run(folder: Path) -> Path:
+def saved_run(folder: Path, kind: str = "lora") -> Path:
     config = parse_config(
         {
             "env": {"id": "plan_path-v1"},
             "algo": {"type": "ppo"},
             "critic": {"kind": "model"},
-            "policies": {"p": {"kind": "lora", "model": "m"}},
+            "policies": {"p": {"kind": kind, "model": "m"}},
         }
     )
     folder.mkdir()
@@ -39,3 +39,12 @@ def test_critics_are_no_policies_to_choose_from_and_are_left_out(tmp_path: Path)
     assert {file.name for file in (tmp_path / "out").iterdir()} == {ADAPTER_FILE, ADAPTER_CONFIG}
     with pytest.raises(ConfigError, match="'critic:p' was not trained"):
         export_policy(run, "critic:p", None, tmp_path / "other")
+
+
+def test_an_export_that_is_refused_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PETTINGLLMS_MODELS", str(tmp_path / "models"))
+    with pytest.raises(ModelError, match="is not here"):
+        export_policy(saved_run(tmp_path / "run", "full"), None, None, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

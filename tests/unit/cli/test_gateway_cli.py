@@ -60,12 +60,25 @@ def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
     assert [turn.role for turn in episode.turns] == ["planner", "worker"]
 
 
-def test_wrong_options_say_what_is_wrong() -> None:
+def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any seat is opened, which takes an engine its time."""
+    monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
     for words, problem in (
         ([], "no --role"),
         (["--role", "planner"], "with both sides"),
         (["--role", "a=m", "--rule", "a:colour=red"], "not system, header or model"),
+        (["--role", "a=m", "--rule", "b:model=x"], "a rule is for the role 'b'; known: a"),
+        (["--role", "a=m", "--price", "a=x,1"], "--price a=x,1: 'x,1' is not two numbers"),
+        (["--role", "a=m", "--price", "b=1,1"], "there is no role 'b'; known: a"),
     ):
         result = CliRunner().invoke(app, ["gateway", *words])
         assert isinstance(result.exception, ConfigError)
         assert problem in str(result.exception)
+
+
+def test_a_recording_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
+    (tmp_path / "episodes.jsonl").write_text("an earlier one\n")
+    result = CliRunner().invoke(app, ["gateway", "--role", "a=m", "--out", str(tmp_path)])
+    assert isinstance(result.exception, ConfigError)
+    assert "holds a recording already" in str(result.exception)

@@ -11,12 +11,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from gateways import Served, served
 from pettingllms.gateway.counts import Price, count_roles
-from pettingllms.gateway.spans import Spans, redacted
+from pettingllms.gateway.spans import Spans, known_secrets, redacted, without
 
 SECRET = "correct-horse-battery"  # noqa: S105 - of this test alone
 
 
-def exported(with_text: bool) -> Any:
+def exported(with_text: bool, secret: str = SECRET) -> Any:
     exporter = InMemorySpanExporter()
 
     async def work(gate: Served) -> Any:
@@ -27,7 +27,7 @@ def exported(with_text: bool) -> Any:
             gate.session, call, answered, start, end
         )
         access = gate.agents.openai("planner")
-        said = f"the password is {SECRET}, the key {access['api_key']}"
+        said = f"the password is {secret}, the key {access['api_key']}"
         async with httpx.AsyncClient() as http:
             for _ in range(2):
                 await http.post(
@@ -61,6 +61,22 @@ def test_secrets_are_taken_out_by_value(monkeypatch: pytest.MonkeyPatch) -> None
     assert "the password is [secret], the key [key]" in text
     assert key not in text
     assert redacted("abc", ["b"]) == "a[secret]c"
+
+
+@pytest.mark.parametrize("inside", ["text", "arguments", "JSON in a text"])
+def test_secrets_are_taken_out_however_json_writes_them(
+    inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = 'pass"w\u00f6rd\\12345'  # noqa: S105 - of this test alone
+    monkeypatch.setenv("MY_KEY", secret)
+    spans, _, _ = exported(with_text=True, secret=secret)
+    data: Any = {"text": secret, "arguments": [{secret: secret}]}.get(inside, json.dumps([secret]))
+    for text in (
+        spans[0].attributes["gen_ai.input.messages"],
+        json.dumps(without(known_secrets(), data)),
+    ):
+        assert "[secret]" in text
+        assert "12345" not in text
 
 
 def test_roles_are_counted_with_their_cost() -> None:

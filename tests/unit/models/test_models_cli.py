@@ -33,6 +33,17 @@ def test_a_tiny_model_is_made_listed_and_there(models: Path) -> None:
     assert "is there already" in run("get", "tiny")
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model_type": 3}', '{"model_type": "[/x]"}'])
+def test_a_damaged_model_hides_no_other(models: Path, text: str) -> None:
+    for name, config in (("a", text), ("b", '{"model_type": "llama"}')):
+        (models / name).mkdir(parents=True)
+        (models / name / "config.json").write_text(config)
+    lines = run("list").splitlines()
+    (kind,) = {"3", "[/x]"} & set(text.replace('"', " ").replace("}", " ").split()) or {"?"}
+    assert any(" a " in line and kind in line for line in lines)
+    assert any(" b " in line and "llama" in line for line in lines)
+
+
 def test_a_tiny_model_that_sees_is_made(models: Path) -> None:
     pytest.importorskip("transformers")
     run("tiny", str(models / "eyes"), "--layers", "1", "--vision")

@@ -260,7 +260,9 @@ def test_a_server_that_counts_nothing_is_counted_in_bytes(tmp_path: Path) -> Non
     assert "Tokens are bytes" in said
 
 
-def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(tmp_path: Path) -> None:
+def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(lambda _: (400, {"error": "no"})) as server:
         said, found = run(tmp_path, CELLS, server.url, code=1)
         num_asked = len(server.asked)
@@ -269,8 +271,12 @@ def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(tmp_pa
         assert form["failed"] == {"sampler": 8}
         assert "no number" in said
         assert "0%" not in said
-        run(tmp_path, CELLS, server.url, code=1)
+        monkeypatch.setattr("pettingllms.cli.suites.find_spec", lambda _: True)
+        said, _ = run(tmp_path, CELLS, server.url, code=1)
         assert len(server.asked) == 2 * num_asked
+        assert "no picture" not in said, "matplotlib is there, a number is not"
+        monkeypatch.setattr("pettingllms.cli.suites.find_spec", lambda _: None)
+        assert "pip install 'pettingllms[figures]'" in run(tmp_path, CELLS, server.url, code=1)[0]
 
 
 @pytest.mark.parametrize(

@@ -133,3 +133,48 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path: Path, episodes: list[Ep
     with pytest.raises(RecordError, match="step-000003"):
         index.update()
     assert index.num_episodes() == 6
+
+
+@pytest.mark.parametrize("what", ["no table", "head", "middle", "half"])
+def test_a_damaged_index_is_made_anew(what: str, tmp_path: Path, episodes: list[Episode]) -> None:
+    write_run(tmp_path / "run", episodes, 6)
+    index_of(tmp_path / "run")
+    path = tmp_path / "run" / FILE
+    whole = path.read_bytes()
+    damaged = {
+        "no table": b"no table at all\n" * 500,
+        "head": b"\xff" * 4096 + whole[4096:],
+        "middle": whole[:4096] + b"\xff" * (len(whole) - 4096),
+        "half": whole[: len(whole) // 2],
+    }
+    path.write_bytes(damaged[what])
+    index = index_of(tmp_path / "run")
+    assert answer(index, Question())["total"] == len(episodes)
+    assert answer(index_of(tmp_path / "run"), Question())["total"] == len(episodes)
+
+
+def test_an_index_that_is_damaged_while_it_is_looked_at_is_made_anew(
+    tmp_path: Path, episodes: list[Episode]
+) -> None:
+    write_run(tmp_path / "run", episodes, 6)
+    index = index_of(tmp_path / "run")
+    (tmp_path / "run" / FILE).write_bytes(b"no table at all\n" * 500)
+    with pytest.raises(RecordError, match="take it away"):
+        index.num_episodes()
+    index.update()
+    assert index.num_episodes() == len(episodes)
+
+
+@pytest.mark.parametrize(
+    "change", [{"id": "\ud800"}, {"task": []}, {"success": [1]}, {"num_extra_tokens": 10**30}]
+)
+def test_an_episode_that_the_table_cannot_hold_is_named(
+    tmp_path: Path, episodes: list[Episode], change: dict[str, object]
+) -> None:
+    write_run(tmp_path / "run", episodes[:1], 1)
+    path = tmp_path / "run" / "episodes" / "step-000001.jsonl"
+    data = json.loads(path.read_text()) | change
+    data["steps"][0]["turns"] = []
+    path.write_text(json.dumps(data) + "\n")
+    with pytest.raises(RecordError, match="byte 0: not an episode"):
+        index_of(tmp_path / "run")

@@ -2,8 +2,12 @@
 
 import http.client
 import json
+import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,6 +87,8 @@ def test_it_only_reads(server: ViewServer) -> None:
         "episodes?sort=path",
         "episodes?outcome=x",
         "episodes?start=x",
+        "episodes?start=99999999999999999999",
+        "episodes?last_step=-99999999999999999999",
         "episodes?run=7",
         "episode?n=99",
     ],
@@ -91,6 +97,60 @@ def test_a_question_without_an_answer_is_said_in_words(server: ViewServer, asked
     status, body, _ = ask(server, f"/{server.key}/data/{asked}")
     assert status == 400
     assert json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("text", ["%00", "a%00b", "%22", "*", "NEAR(", "%ED%A0%80"])
+def test_any_text_can_be_searched_for(server: ViewServer, text: str) -> None:
+    status, body, _ = ask(server, f"/{server.key}/data/episodes?text={text}")
+    assert status == 200, body
+
+
+def test_what_is_damaged_is_an_answer_and_no_dropped_connection(
+    server: ViewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/{server.key}/data/metrics"
+    for error in (OverflowError("a"), ValueError("a"), sqlite3.OperationalError("a")):
+        monkeypatch.setattr(server.answers, "metrics", Mock(side_effect=error))
+        status, body, _ = ask(server, path)
+        assert status == 500
+        assert json.loads(body)["error"] == f"{type(error).__name__}: a"
+    monkeypatch.setattr(server.answers, "metrics", lambda _: {"a": float("nan")})
+    assert ask(server, path)[0] == 500
+
+
+def test_the_problem_of_one_run_is_shown_beside_the_other_run(tmp_path: Path) -> None:
+    episodes = rolled(tmp_path / "r", 2)
+    indices = []
+    for name in ("bad", "good"):
+        write_run(tmp_path / name, episodes, 1)
+        indices.append(Index(open_run(tmp_path / name)))
+    file = tmp_path / "bad" / "episodes" / "step-000001.jsonl"
+    whole = file.read_text()
+    file.write_text("{}\n")
+    num_looks = 0
+
+    def look(stop: threading.Event) -> bool:
+        nonlocal num_looks
+        num_looks += 1
+        raise sqlite3.OperationalError("strange") if num_looks == 1 else OSError("full")
+
+    with ViewServer(indices) as made:
+        until(lambda: indices[1].num_episodes() == 2 and made.problem)
+        time.sleep(0.2)
+        assert "bad" in made.problem
+        indices[1].update = look  # type: ignore[assignment,method-assign]
+        until(lambda: "strange" in made.problem)
+        until(lambda: "full" in made.problem)
+        assert made.problem.endswith("; full")
+        file.write_text(whole)
+        until(lambda: made.problem == "full")
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_the_page_names_its_own_files_alone() -> None:

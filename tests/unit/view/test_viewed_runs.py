@@ -1,10 +1,13 @@
 """Looking at a run runs nothing of it."""
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from pettingllms.errors import ConfigError
+from pettingllms.cli.main import app
+from pettingllms.errors import ConfigError, RecordError
 from pettingllms.view.answers import Answers
 from pettingllms.view.curves import columns
 from pettingllms.view.index import Index
@@ -50,6 +53,41 @@ def test_metrics_that_are_being_written_or_were_written_twice(tmp_path: Path) ->
     metrics = tmp_path / "run" / "metrics.jsonl"
     metrics.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 2}\n{"step": 2, "a": 3}\n{"step": 3,')
     assert open_run(tmp_path / "run").metrics() == [{"step": 1, "a": 1}, {"step": 2, "a": 3}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{", "\0" * 64, "[]", '{"a": 1}', '{"step": "2"}', '{"step": 2, "a": NaN}',
+     '{"step": 2, "a": "x"}', '{"step": 2, "a": 1e999}', "\N{LATIN SMALL LETTER E WITH ACUTE}"],
+)  # fmt: skip
+def test_a_damaged_line_of_metrics_is_named(tmp_path: Path, line: str) -> None:
+    write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.write_text('{"step": 1, "a": 1}\n' + line + '\n{"step": 3, "a": 1}\n', "latin-1")
+    run = open_run(tmp_path / "run")
+    with pytest.raises(RecordError, match=r"metrics\.jsonl, line 2: .*take the line out"):
+        run.metrics()
+    for words in (["plot"], ["report"], ["view", "--export", str(tmp_path / "page.html")]):
+        result = CliRunner().invoke(app, [*words, str(tmp_path / "run")])
+        assert isinstance(result.exception, RecordError)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
+def test_damaged_versions_are_named(tmp_path: Path, text: str) -> None:
+    write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
+    (tmp_path / "run" / "versions.json").write_text(text)
+    with pytest.raises(RecordError, match=r"versions\.json: .*take the file away"):
+        open_run(tmp_path / "run").versions()
+
+
+def test_settings_that_json_has_no_word_for_are_shown_as_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
+    with (tmp_path / "run" / "config.toml").open("a") as file:
+        file.write("\n[newer]\nmost = inf\nwhen = [1979-05-27]\nfew = 1.5\nyes = true\n")
+    index = Index(open_run(tmp_path / "run"))
+    (run,) = json.loads(json.dumps(Answers([index]).overview(), allow_nan=False))["runs"]
+    newer = {"most": "inf", "when": ["1979-05-27"], "few": 1.5, "yes": True}
+    assert run["settings"]["newer"] == newer
 
 
 def test_long_runs_are_thinned_by_means_and_gaps_stay_gaps() -> None:
