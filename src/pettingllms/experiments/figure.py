@@ -199,7 +199,8 @@ class Page:
             axes.barh(at, found.value, height=0.62, color=self.colors[arm], alpha=0.85, lw=0)
             axes.plot([low, high], [at, at], color=INK, lw=1.1, solid_capstyle="butt")
             ends += [low, high]
-            text = f"{found.value:.0%}" if panel.is_share else f"{found.value:.2f}"
+            digits = 1 if 0 < found.value < 0.095 else 0
+            text = f"{found.value:.{digits}%}" if panel.is_share else f"{found.value:.2f}"
             text = text.replace("-", "\N{MINUS SIGN}")
             axes.annotate(
                 text, (max(high, 0.0), at), (4, 0), textcoords="offset points", va="center",

@@ -203,8 +203,8 @@ def _draw(order: Order, found: Found) -> None:
     ]
     drawn = [panel for panel in bars if panel.name in figure.bars]
     num_seeds = len({result.seed for result in found.results})
-    seeds = f"{num_seeds} seeds" if num_seeds > 1 else "one seed"
-    notes = [f"Lines: mean over {seeds}; bands: from the lowest to the highest."] if curves else []
+    several = f"Lines: mean over {num_seeds} seeds; bands: from the lowest to the highest."
+    notes = ["One seed." if num_seeds == 1 else several] if curves else []
     notes += ["Bars: mean; black lines: 95% intervals."] if drawn else []
     arms = [arm.name for arm in experiment.arms]
     picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, drawn)
