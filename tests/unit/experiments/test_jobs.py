@@ -15,7 +15,7 @@ from pettingllms.errors import ExperimentError
 from pettingllms.experiments.jobs import Job, run_jobs
 from pettingllms.experiments.plan import make_plan
 
-SECONDS = 60.0
+SECONDS = 120.0
 """By then anything that comes at all has come."""
 
 
