@@ -55,7 +55,7 @@ def _row(path: Path, at: int, row: Any) -> SqlRow:
     if not isinstance(row, dict):
         raise DataError(f"{path}, row {at}: expected an object, got {type(row).__name__}")
     question = _text(path, at, "question", row.get("question"))
-    query = _text(path, at, "query", row.get("query", row.get("SQL")))
+    query = _text(path, at, "query", row.get("query") or row.get("SQL"))
     return SqlRow(question, query, _database(path, at, row.get("db_id")))
 
 

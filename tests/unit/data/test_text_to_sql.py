@@ -31,7 +31,8 @@ def write(folder: Path, rows: Any, name: str = "dev.json") -> str:
 
 
 def test_both_forms_are_read(tmp_path: Path) -> None:
-    spider, bird = read_questions(write(tmp_path, [SPIDER, BIRD]))
+    spider, bird, both = read_questions(write(tmp_path, [SPIDER, BIRD, {**BIRD, "query": None}]))
+    assert both.query == bird.query
     assert (spider.question, spider.query, spider.ordered) == ("Who?", SPIDER["query"], True)
     assert (bird.query, bird.ordered) == (BIRD["SQL"], False)
     assert spider.database().startswith(b"SQLite format 3")

@@ -36,8 +36,8 @@ def problems_of(split: Split, data: str = "", test_data: str = "") -> tuple[Code
 
 
 def _words(problem: CodeProblem) -> str:
-    """What is asked, whatever the spaces, signs and capitals."""
-    return " ".join(re.findall(r"\w+", problem.statement.lower()))
+    """What is asked, whatever the spaces, capitals and punctuation; `a + b` is not `a - b`."""
+    return " ".join(re.findall(r"\w+|[-+*/%^=<>&|~]", problem.statement.lower()))
 
 
 def _is_test(problem: CodeProblem) -> bool:
