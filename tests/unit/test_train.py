@@ -21,11 +21,6 @@ TOKENS_OF_A = 10
 """That the one play of a step samples for policy_a, which learns."""
 
 
-class NoCritics:
-    async def learn(self, joints: Any, step: int) -> dict[str, Any]:
-        return {}
-
-
 class FakeTeam:
     """Plays one episode a step: ten tokens of a, which learns, and ninety of b, which does not."""
 
@@ -34,7 +29,6 @@ class FakeTeam:
     def __init__(self, config: RunConfig) -> None:
         self.config, self.env = config, Relay()
         self.versions, self.marks = {"policy_a": 0}, {"policy_a": "mark"}
-        self.critics = NoCritics()
 
     @classmethod
     async def start(cls, config: RunConfig, say: Any) -> "FakeTeam":
@@ -50,8 +44,8 @@ class FakeTeam:
         return [episode]
 
     async def load(self, versions: Any, saved: Any) -> None: ...
-    async def learn(self, episodes: Any, step: int) -> dict[str, Any]:
-        return {}
+    async def learn_all(self, episodes: Any, joints: Any, step: int) -> tuple[Any, Any]:
+        return {}, {}
 
     async def publish(self, policies: Any) -> dict[str, float]:
         return {}

@@ -14,7 +14,7 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.cli.live import make_display
 from pettingllms.config import RunConfig, load_config
-from pettingllms.errors import CheckpointError, ConfigError, PettingError
+from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
 from pettingllms.export import export
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
@@ -82,6 +82,8 @@ def _begun(folder: RunFolder, config: RunConfig, supervised: bool = False) -> It
     folder.create(config, supervised)
     try:
         yield
+    except PausedError:
+        raise
     except (PettingError, OSError):
         made = [file for file in folder.path.iterdir() if file not in (before or ())]
         if all(file.is_file() and _says_nothing(file) for file in made):
