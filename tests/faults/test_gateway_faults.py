@@ -108,6 +108,19 @@ def test_a_retry_and_a_second_call_are_turns_of_their_own() -> None:
     assert episode.failure is None
 
 
+def test_calls_under_way_at_once_are_no_way_around_the_limit() -> None:
+    async def work(gate: Served) -> Any:
+        go = hold(gate)
+        calls = [asyncio.create_task(ask(gate)) for _ in range(5)]
+        await until(lambda: sum(call.done() for call in calls) == 3)
+        go.set()
+        return sorted([(await call).status_code for call in calls]), gate.close()
+
+    statuses, episode = served(work, limits=Limits(max_calls=2))
+    assert statuses == [200, 200, 400, 400, 400]
+    assert episode.failure == Failed("cut after 2 calls (rollout.max_steps)", "limit")
+
+
 def test_a_sampler_that_fails_is_an_error_that_clients_retry() -> None:
     results = iter([Failed("no memory left", "sampler"), None])
 

@@ -81,6 +81,8 @@ class Session:
     """Calls that came in and were not refused."""
     num_recorded: int = 0
     """Calls that left a record."""
+    num_asked: int = 0
+    """Replies that samplers were asked for, those that are still to come too."""
     is_closed: bool = False
     fatal: ClusterError | None = None
     """Why no engine will answer any more."""
@@ -105,6 +107,7 @@ class Session:
             await self._look(call, bound)
             asked = self._understood(call, bound)
             is_understood = True
+            self.num_asked += asked.question.num_samples
         finally:
             if not is_understood:  # no sampler was asked
                 self.num_served -= 1
@@ -189,7 +192,7 @@ class Session:
     def _understood(self, call: Call, bound: str | None) -> Asked:
         role = self.roles.of(call, bound)
         seat, limits = self.seats[role], self.limits
-        if len(self.episode.turns) >= limits.max_calls:
+        if self.num_asked >= limits.max_calls:
             self._cut(f"cut after {limits.max_calls} calls (rollout.max_steps)")
         left = limits.max_episode_tokens - self.episode.num_tokens
         if left < 1:

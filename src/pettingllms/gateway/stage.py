@@ -1,13 +1,14 @@
 """Where programs run, and how one play of a program becomes an episode.
 
 Programs run on an event loop of their own, in one thread, and those that are not `async` on threads
-beside it: one that blocks holds up other programs, never the server that it waits for.
+beside it: one that blocks holds up other programs, never the server that it waits for. A thread
+whose program never ends is left behind.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +22,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Rewards, Task
 
 ResultT = TypeVar("ResultT")
-MAX_THREADS = 64
+MAX_ON_THREADS = 64
+"""Programs under way on threads at once, not counting those that were left behind."""
 
 
 class Stage:
@@ -29,7 +31,7 @@ class Stage:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="program")
+        self._free = asyncio.Semaphore(MAX_ON_THREADS)
         self._thread = threading.Thread(target=self._turn, daemon=True, name="programs")
 
     def start(self) -> None:
@@ -38,7 +40,6 @@ class Stage:
 
     def stop(self) -> None:
         """Leave whatever still runs behind."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
 
@@ -55,26 +56,67 @@ class Stage:
         """What a workflow's program comes to, or why it came to nothing."""
         seconds = workflow.config.seconds
         if workflow.is_async:
-            running = asyncio.run_coroutine_threadsafe(workflow.run(task, agents), self._loop)
-        else:
-            running = self._pool.submit(workflow.run, task, agents)
-        try:
-            async with asyncio.timeout(seconds) as deadline:
-                return await asyncio.wrap_future(running)
-        except asyncio.CancelledError as error:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                raise
-            return Failed(f"the program was cancelled: {describe(error)}", "environment")
-        except Exception as error:  # noqa: BLE001 - somebody else's program
-            if deadline.expired():
-                reason = f"the program did not end within {seconds:g} s (env.seconds)"
-                return Failed(reason, "limit")
-            return Failed(f"the program raised {describe(error)}", "environment")
+            program = _contained(workflow.run(task, agents))
+            running = asyncio.run_coroutine_threadsafe(program, self._loop)
+            return await _end(running, seconds)
+        async with self._free:
+            return await _end(on_thread(workflow.run, task, agents), seconds)
 
-    async def call(self, function: Callable[..., ResultT], *args: Any) -> ResultT:
+    async def call(self, seconds: float, function: Callable[..., ResultT], *args: Any) -> ResultT:
         """The result of a function that may take its time."""
-        return await asyncio.wrap_future(self._pool.submit(function, *args))
+        async with self._free:
+            result, _ = await asyncio.wait(
+                [asyncio.wrap_future(on_thread(function, *args))], timeout=seconds
+            )
+        if not result:
+            raise TimeoutError(f"it did not return within {seconds:g} s (env.seconds)")
+        return result.pop().result()
+
+
+def on_thread(function: Callable[..., ResultT], *args: Any) -> "Future[ResultT]":
+    """Call it on a thread of its own, so that one that never ends is in nobody's way."""
+    done: Future[ResultT] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(function(*args))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+            done.set_exception(_harmless(error))
+
+    threading.Thread(target=run, daemon=True, name="program").start()
+    return done
+
+
+async def _contained(program: Coroutine[Any, Any, ResultT]) -> ResultT:
+    try:
+        return await program
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _harmless(error) from error
+
+
+def _harmless(error: BaseException) -> BaseException:
+    """What a program raised to end its process, as something that ends no loop of ours."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return RuntimeError(f"it wanted to end the process ({describe(error)})")
+    return error
+
+
+async def _end(running: "Future[Any]", seconds: float) -> Any | Failed:
+    """What a program came to in that time, or why it came to nothing."""
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await asyncio.wrap_future(running)
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        return Failed(f"the program was cancelled: {describe(error)}", "environment")
+    except Exception as error:  # noqa: BLE001 - somebody else's program
+        if deadline.expired():
+            reason = f"the program did not end within {seconds:g} s (env.seconds)"
+            return Failed(reason, "limit")
+        return Failed(f"the program raised {describe(error)}", "environment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +156,7 @@ class Play:
             return paid, success, {role: a for role, a in found.items() if a is not None}
 
         try:
-            paid, success, answers = await self.stage.call(judge)
+            paid, success, answers = await self.stage.call(workflow.config.seconds, judge)
             last = episode.steps[-1]
             last.rewards = merged([last.rewards, _sound(paid, episode, workflow)])
             episode.success, episode.answers = success, answers

@@ -1,0 +1,93 @@
+"""Where programs run: each has its time, from when it begins, and ends nobody else's."""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pettingllms.gateway import stage as place
+from pettingllms.gateway.stage import Stage
+from pettingllms.types import Failed
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def on_stage(work: Callable[[Stage], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        stage = Stage()
+        stage.start()
+        try:
+            return await work(stage)
+        finally:
+            stage.stop()
+
+    return asyncio.run(run())
+
+
+def workflow(run: Callable[..., Any], seconds: float) -> Any:
+    is_async = asyncio.iscoroutinefunction(run)
+    return SimpleNamespace(config=SimpleNamespace(seconds=seconds), is_async=is_async, run=run)
+
+
+def test_a_program_that_waits_for_a_thread_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "MAX_ON_THREADS", 2)
+    many = workflow(lambda task, agents: time.sleep(0.3) or "done", 1.0)
+
+    async def work(stage: Stage) -> list[Any]:
+        return await asyncio.gather(*(stage.run(many, n, None) for n in range(12)))
+
+    assert on_stage(work) == ["done"] * 12
+
+
+def test_programs_that_never_end_are_in_nobodys_way(
+    monkeypatch: pytest.MonkeyPatch, release: threading.Event
+) -> None:
+    monkeypatch.setattr(place, "MAX_ON_THREADS", 2)
+    stuck = workflow(lambda task, agents: release.wait(), 0.2)
+
+    async def work(stage: Stage) -> tuple[list[Any], str]:
+        left = await asyncio.gather(*(stage.run(stuck, n, None) for n in range(4)))
+        return left, await stage.call(20.0, lambda: "judged")
+
+    left, judged = on_stage(work)
+    assert judged == "judged"
+    assert left == [Failed("the program did not end within 0.2 s (env.seconds)", "limit")] * 4
+
+
+def test_what_is_called_has_its_time_too(release: threading.Event) -> None:
+    with pytest.raises(TimeoutError, match=r"did not return within 0\.1 s \(env\.seconds\)"):
+        on_stage(lambda stage: stage.call(0.1, release.wait))
+
+
+def leave(task: Any, agents: Any) -> None:
+    sys.exit("no luck")
+
+
+async def leave_later(task: Any, agents: Any) -> None:
+    await asyncio.sleep(0)
+    sys.exit("no luck")
+
+
+@pytest.mark.parametrize("run", [leave, leave_later])
+def test_a_program_cannot_end_the_process(run: Any) -> None:
+    async def fine(task: Any, agents: Any) -> str:
+        return "fine"
+
+    async def work(stage: Stage) -> tuple[Any, Any]:
+        left = await stage.run(workflow(run, 20.0), None, None)
+        return left, await stage.run(workflow(fine, 20.0), None, None)
+
+    left, after = on_stage(work)
+    assert left.owner == "environment"
+    assert "SystemExit: no luck" in left.reason
+    assert after == "fine"
