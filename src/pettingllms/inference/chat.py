@@ -56,11 +56,8 @@ class ChatRenderer:
         return self._rendered(tuple(messages))
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
-        ids = self._tokenizer.apply_chat_template(
-            [{"role": m.speaker, "content": readable(m)} for m in messages],
-            add_generation_prompt=True,
-            return_dict=False,
-        )
+        said = [{"role": m.speaker, "content": readable(m)} for m in messages]
+        ids = self._templated(said, add_generation_prompt=True, return_dict=False)
         return np.array(ids, dtype=np.int32)
 
     @property
@@ -72,15 +69,14 @@ class ChatRenderer:
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
     ) -> str:
         """A chat by the template, up to where a reply begins if it `opens` one."""
+        options = {"tools": list(tools) or None, "add_generation_prompt": opens}
+        return str(self._templated(messages, tokenize=False, **options))
+
+    def _templated(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
         from jinja2 import TemplateError
 
-        options: dict[str, Any] = {
-            "tools": list(tools) or None,
-            "add_generation_prompt": opens,
-            "tokenize": False,
-        }
         try:
-            return str(self._tokenizer.apply_chat_template(list(messages), **options))
+            return self._tokenizer.apply_chat_template(list(messages), **options)
         except (TemplateError, TypeError) as error:
             reason = f"the model's chat template refuses these messages: {error}"
             raise SamplerError(reason) from error

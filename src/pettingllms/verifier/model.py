@@ -16,7 +16,7 @@ import numpy as np
 
 from pettingllms.config import CriticConfig, LearnerConfig
 from pettingllms.config.policies import LoraPolicy
-from pettingllms.errors import ModelError
+from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import Item, Joint
 from pettingllms.learners.critic import Critic, CriticSpec
@@ -97,17 +97,24 @@ class Verifier:
 
     def score(self, questions: Sequence[Question]) -> list[Reward]:
         """For each answer the probability that it is right, or why there is none."""
-        read = [self._reader.read(*question) for question in questions]
-        values = iter(self._critic.values([joint for joint in read if joint is not None]))
-        longest = self.make.max_tokens
+        read = [self._read(question) for question in questions]
+        values = iter(self._critic.values([joint for joint in read if isinstance(joint, Joint)]))
         found: list[Reward] = []
         for joint in read:
-            if joint is None:
-                found.append(Failed(f"longer than {longest} tokens", "limit"))
+            if isinstance(joint, Failed):
+                found.append(joint)
             else:
                 row, _ = next(values)
                 found.append(Scored(_probability(float(row[-1]))))
         return found
+
+    def _read(self, question: Question) -> Joint | Failed:
+        """One that cannot be read is no failure of those beside it."""
+        try:
+            joint = self._reader.read(*question)
+        except SamplerError as error:
+            return Failed(str(error), "judge")
+        return joint or Failed(f"longer than {self.make.max_tokens} tokens", "limit")
 
 
 def _probability(log_odds: float) -> float:

@@ -6,12 +6,12 @@ here is written anywhere, neither the key nor a prompt nor an answer.
 
 import asyncio
 import hmac
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from pettingllms.errors import PettingError
+from pettingllms.gateway.calls import read_text
 from pettingllms.types import Failed, Message, Reward, Scored
 from pettingllms.types.messages import Speaker
 from pettingllms.verifier.model import Question
@@ -138,10 +138,10 @@ async def _body(request: "Request", limits: Limits) -> bytes:
 def parse(body: bytes) -> Question:
     """Messages and an answer; nothing of what was sent is repeated in a refusal."""
     try:
-        data: Any = json.loads(body)
+        data: Any = read_text(body.decode())
         messages = tuple(_message(message) for message in data["messages"])
         answer = data["answer"]
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         messages, answer = (), None
     if not messages or not isinstance(answer, str):
         raise RefusedError(

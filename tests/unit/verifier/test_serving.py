@@ -126,6 +126,7 @@ def test_nobody_gets_a_score_without_the_key() -> None:
         b"[" * 100_000,
         b"\xff\xfe",
         b"null",
+        b'{"messages": [{"role": "user", "content": "1+1="}], "answer": "\\ud83d"}',
         {},
         {**ASKED, "answer": None},
         {**ASKED, "messages": []},
@@ -133,7 +134,7 @@ def test_nobody_gets_a_score_without_the_key() -> None:
         {**ASKED, "messages": [{"role": "root", "content": "x"}]},
         {**ASKED, "messages": [{"role": "user", "content": 3}]},
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_garbage_is_refused_and_never_repeated(body: Any) -> None:
     model = Model()

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pettingllms.learners.critic import Critic
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.learners.values import binary_errors
 from pettingllms.models import make_tiny
-from pettingllms.types import Failed, Scored, user
+from pettingllms.types import Failed, Scored, system, user
 from pettingllms.verifier.answers import Answer
 from pettingllms.verifier.model import Make, Reader, Verifier, load_verifier, write_verifier
 from pettingllms.verifier.train import fit, readable
@@ -130,6 +131,22 @@ def test_what_is_too_long_has_no_score_and_the_others_keep_their_places(model: P
     verifier = Verifier(make, Critic(make.spec(LearnerConfig())))
     found = verifier.score([((user("a"),), "b"), ((user("a"),), "bc" * 50), ((user("a"),), "c")])
     assert [type(reward) for reward in found] == [Scored, Failed, Scored]
+
+
+def test_what_the_template_refuses_has_no_score_and_the_others_keep_theirs(
+    model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    template = other / "chat_template.jinja"
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    template.write_text(refuses + template.read_text())
+    make = Make(str(other))
+    verifier = Verifier(make, Critic(make.spec(LearnerConfig())))
+    found = verifier.score([((user("a"),), "b"), ((system("a"),), "b"), ((user("a"),), "b")])
+    assert [type(reward) for reward in found] == [Scored, Failed, Scored]
+    assert isinstance(found[1], Failed)
+    assert "no system" in found[1].reason
 
 
 def test_answers_that_are_too_long_leave_the_others_balanced(model: Path) -> None:
