@@ -181,6 +181,10 @@ def graft(
         step.turns = tuple(map(placed, step.turns)) if keep else ()
     if keep:
         episode.turns += added
+    else:
+        dropped = episode.dropped_tokens
+        for turn in added:
+            dropped[turn.policy] = dropped.get(turn.policy, 0) + turn.num_tokens
     episode.steps += play.steps
     return moved(play.last)
 

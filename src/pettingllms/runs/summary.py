@@ -68,27 +68,20 @@ def alarm(summary: Summary, config: RunConfig) -> str | None:
 
 
 def learner_tokens(episodes: Iterable[Episode], config: RunConfig) -> int:
-    """Tokens that policies which learn have sampled. Continuations whose turns were not kept count
-    whole, whoever spoke in them."""
+    """Tokens that policies which learn have sampled, those that no turn holds too."""
     trained = config.trained_policies()
     return sum(
         sum(turn.num_tokens for turn in episode.turns if turn.policy in trained)
-        + _tokens_not_kept(episode, config)
+        + sum(count for policy, count in episode.dropped_tokens.items() if policy in trained)
         for episode in episodes
     )
-
-
-def _tokens_not_kept(episode: Episode, config: RunConfig) -> int:
-    """Extra tokens that no turn holds: replays keep theirs, a tree's continuations only if told."""
-    kept = config.rollout.type == "replay" or config.rollout.keep_continuations
-    return 0 if kept else episode.num_extra_tokens
 
 
 def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     summary.num_episodes += 1
     summary.num_turns += len(episode.turns)
     summary.num_extra_tokens += episode.num_extra_tokens
-    summary.num_tokens += episode.num_tokens + _tokens_not_kept(episode, config)
+    summary.num_tokens += episode.num_tokens + sum(episode.dropped_tokens.values())
     if episode.failure is not None:
         summary.num_failed_episodes += 1
         if all(turn.failure is None for turn in episode.turns):

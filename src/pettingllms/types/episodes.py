@@ -153,6 +153,8 @@ class Episode:
     """Why the trunk stopped before its end, if so."""
     num_extra_tokens: int = 0
     """Tokens sampled only to find out what siblings were worth, or for replays."""
+    dropped_tokens: dict[str, int] = field(default_factory=dict)
+    """Those of them whose turns were not kept, by policy."""
     without: dict[str, int | Failed] = field(default_factory=dict)
     """For each role that the play was replayed without: index of the replay's last step, or why it
     did not come to an end."""

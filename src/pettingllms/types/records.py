@@ -43,6 +43,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "failure": _reward_to_json(episode.failure),
         "last": episode.last,
         "num_extra_tokens": episode.num_extra_tokens,
+        **({"dropped_tokens": dict(episode.dropped_tokens)} if episode.dropped_tokens else {}),
         "without": {
             role: _reward_to_json(end) if isinstance(end, Failed) else end
             for role, end in episode.without.items()
@@ -71,6 +72,7 @@ def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episod
         answers=data.get("answers", {}),
         failure=_failure_from_json(data["failure"]),
         num_extra_tokens=data["num_extra_tokens"],
+        dropped_tokens=data.get("dropped_tokens", {}),
         without={
             role: Failed(end["failed"], end["owner"]) if isinstance(end, dict) else end
             for role, end in data.get("without", {}).items()

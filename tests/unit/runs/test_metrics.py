@@ -6,8 +6,9 @@ import pytest
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.runs.metrics import episode_metrics, failure_alarm, flatten
 from pettingllms.runs.summary import learner_tokens, summarize
+from pettingllms.types import SampleRequest
 from plays import LOST, linear, rewards, turn
-from toys import Relay, roll
+from toys import Relay, by_chance, roll
 
 
 def team(**sections) -> RunConfig:
@@ -104,6 +105,7 @@ def test_what_nobody_measured_is_left_out() -> None:
 def test_the_rollout_as_a_whole() -> None:
     episodes = [linear("t", 0, ("a", rewards(team=1.0))), linear("t", 1, failure=LOST)]
     episodes[0].num_extra_tokens = 5
+    episodes[0].dropped_tokens = {"policy_a": 5}
     assert episode_metrics(episodes, team())["rollout"] == {
         "num_episodes": 2,
         "failed_episodes": 1,
@@ -156,11 +158,18 @@ def test_an_alarm_if_nothing_can_be_learnt_but_somebody_should() -> None:
     assert failure_alarm(episodes, team(policies=scripted)) is None
 
 
-def test_tokens_of_learners_are_theirs_alone_and_continuations_count_once() -> None:
-    episode = linear("t", 0, *[("a", rewards(team=1.0))] * 3, ("b", rewards(team=1.0)))
-    episode.num_extra_tokens = 50
-    assert learner_tokens([episode, episode], team()) == 2 * (3 * 2 + 50)
-    assert learner_tokens([episode], team(rollout={"keep_continuations": True})) == 3 * 2
+@pytest.mark.parametrize("keep", [False, True], ids=["dropped", "kept"])
+def test_tokens_of_learners_are_theirs_alone_in_continuations_too(keep: bool) -> None:
+    def answer(request: SampleRequest, number: int) -> str:
+        return "7" * 20 if request.role == "b" else by_chance(request, number)
+
+    options = {"type": "tree", "continuation": "episode", "keep_continuations": keep}
+    episodes = roll(Relay(), answer=answer, **options)
+    kept = roll(Relay(), answer=answer, **{**options, "keep_continuations": True})
+    turns = [turn for episode in kept for turn in episode.turns]
+    own = sum(turn.num_tokens for turn in turns if turn.policy == "policy_a")
+    assert learner_tokens(episodes, team()) == own
+    assert summarize(episodes, team()).num_tokens == sum(turn.num_tokens for turn in turns) > own
 
 
 @pytest.mark.parametrize("algo", ["counterfactual", "remove_role"])
