@@ -28,14 +28,17 @@ NAMED = {"env": "id", "algo": "type"}
 def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run.
 
-    The path of an environment's file in it is taken from the folder of the TOML file.
+    Paths of files with classes of one's own are taken from the folder of the TOML file, those of
+    overrides from where the command is run.
     """
     data = read_toml(path)
-    return parse_config(data, str(path), apply_overrides(data, overrides))
+    problems = apply_overrides(data, overrides)
+    _write_out_files(data, Path())
+    return parse_config(data, str(path), problems)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The plain data of a TOML file, its environment's file at a path that holds anywhere."""
+    """The plain data of a TOML file, the files that it names at paths that hold anywhere."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -44,10 +47,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"not TOML: {error}; correct it there"]) from None
-    env = data.get("env")
-    if isinstance(env, dict) and isinstance(env.get("id"), str):
-        env["id"] = absolute(env["id"], path.parent)
+    _write_out_files(data, path.parent)
     return data
+
+
+def _write_out_files(data: Mapping[str, Any], folder: Path) -> None:
+    """Write out the paths of files with classes of one's own, wherever one may be named."""
+    judge = data.get("judge")
+    judges = judge.get("judges") if isinstance(judge, dict) else None
+    named = judges.values() if isinstance(judges, dict) else ()
+    places = [
+        (data.get("env"), "id"),
+        (data.get("algo"), "type"),
+        *((one, "kind") for one in named),
+    ]
+    for section, key in places:
+        if isinstance(section, dict) and isinstance(section.get(key), str):
+            section[key] = absolute(section[key], folder)
 
 
 def parse_config(

@@ -45,6 +45,28 @@ def test_the_path_of_an_environment_is_taken_from_the_folder_of_the_file(tmp_pat
     assert load_config(path).env.id == f"{tmp_path}/mine.py:RockPaperScissors"
 
 
+def test_so_are_those_of_algorithms_and_judges_and_overrides_are_taken_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import pettingllms as pl\n"
+        "class Mine(pl.Algorithm):\n    def assign(self, episodes): return []\n"
+        "class Fair(pl.Judge):\n    async def score(self, exhibit): return pl.Scored(0.5)\n"
+    )
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[env]\nid = "story-v1"\n[algo]\ntype = "mine.py:Mine"\n'
+        '[policies.p]\nkind = "full"\nmodel = "m"\n'
+        '[judge]\nby = "fair"\n[judge.judges.fair]\nkind = "mine.py:Fair"\n'
+    )
+    config = load_config(path)
+    assert config.algo.type == f"{tmp_path}/mine.py:Mine"
+    assert config.judge.judges["fair"].kind == f"{tmp_path}/mine.py:Fair"
+    monkeypatch.chdir(tmp_path.parent)
+    named = f"algo.type={tmp_path.name}/mine.py:Mine"
+    assert load_config(path, [named]).algo.type == config.algo.type
+
+
 def test_one_policy_plays_every_role() -> None:
     assert run().roles == {"player_x": "p", "player_o": "p"}
 
