@@ -2,8 +2,8 @@
 
 `talk` is somebody's program. It knows nothing of training: it has two clients and calls them.
 While it learns, the clients are pointed at a gateway on this machine, which records the ids that
-were sampled. Needs the engines and `pip install 'pettingllms[cpu,gateway]' openai`; two minutes
-on two cores, without a network: the model is made on the spot.
+were sampled. Needs `bash scripts/install_cpu.sh gateway` and `pip install openai`; two minutes on
+two cores, without a network: the model is made on the spot.
 """
 
 import tempfile

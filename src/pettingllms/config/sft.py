@@ -21,7 +21,7 @@ class SftConfig(Section):
     num_steps: int = Field(default=200, ge=1)
     """Optimizer steps of each policy."""
     num_turns: int = Field(default=256, ge=1)
-    """Turns in one step."""
+    """Turns in one step, at least: an epoch is cut into even parts of no fewer."""
     lr: float | None = Field(default=None, gt=0)
     """Learning rate at the start, which falls to a tenth at the end; left out: each policy's
     own."""
@@ -42,7 +42,7 @@ class DpoConfig(Section):
     num_steps: int = Field(default=200, ge=1)
     """Optimizer steps of each policy."""
     num_pairs: int = Field(default=64, ge=1)
-    """Pairs in one step."""
+    """Pairs in one step, at least, as above."""
     lr: float | None = Field(default=None, gt=0)
     """Learning rate at the start, which falls to a tenth at the end; left out: each policy's
     own."""
