@@ -2,9 +2,10 @@
 
 import asyncio
 import hashlib
+import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 
 from pettingllms.config import RunConfig
+from pettingllms.config.policies import FullPolicy
 from pettingllms.inference.scripted import ByteRenderer, text_ids
+from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import Given, Sample, SampleRequest
 from pettingllms.watching import Watcher
@@ -42,8 +45,9 @@ class Ref:
 class FakeLearners:
     """Weights rise by one with every batch."""
 
-    def __init__(self, policies: list[str]) -> None:
+    def __init__(self, policies: Mapping[str, Any]) -> None:
         self.weights = dict.fromkeys(policies, 0)
+        self.kinds = {name: kind_files(policy) for name, policy in policies.items()}
         self.trained: list[tuple[int, str]] = []
         """Step and policy of every update."""
 
@@ -53,7 +57,8 @@ class FakeLearners:
 
     async def files(self, policy: str) -> tuple[Ref, str]:
         content = str(self.weights[policy]).encode()
-        return Ref({"weights": content}), hashlib.sha256(content).hexdigest()
+        files = {"weights": content, **self.kinds[policy]}
+        return Ref(files), hashlib.sha256(content).hexdigest()
 
     async def call(self, method: str, policy: str = "", *args: Any) -> Any:
         match method:
@@ -76,6 +81,14 @@ class FakeLearners:
             case "state":
                 return {}
         raise AssertionError(method)
+
+
+def kind_files(policy: Any) -> dict[str, bytes]:
+    """By which a checkpoint tells what kind of weights it holds."""
+    if isinstance(policy, FullPolicy):
+        return {MODEL_FILE: b""}
+    settings = {"r": policy.rank, "lora_alpha": policy.alpha}
+    return {ADAPTER_FILE: b"", ADAPTER_CONFIG: json.dumps(settings).encode()}
 
 
 class FakeEngines:
@@ -192,7 +205,8 @@ def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
             self._engines[group.name] = FakeEngines(group.policies, answer)
             run.engines.append(self._engines[group.name])
             if learning and group.trained:
-                self._learners[group.name] = FakeLearners(list(group.trained))
+                policies = {name: self.config.policies[name] for name in group.trained}
+                self._learners[group.name] = FakeLearners(policies)
                 run.learners.append(self._learners[group.name])
 
     with pytest.MonkeyPatch.context() as patch:

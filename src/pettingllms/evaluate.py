@@ -21,6 +21,7 @@ from pettingllms.envs.base import Environment
 from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.league import SCRIPT, Company, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.policies import plan_critics
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
@@ -117,20 +118,35 @@ def start_weights(config: RunConfig) -> Saved:
         return {}
     saved = RunFolder(Path(config.train.start)).weights(sorted(config.trained_policies()))
     for policy, files in saved.items():
-        _refuse_another_kind(config, policy, files)
+        _refuse_another_kind(config, policy, files, config.train.start)
     return {
         policy: {name: file for name, file in files.items() if name != OPTIMIZER_FILE}
         for policy, files in saved.items()
     }
 
 
-def _refuse_another_kind(config: RunConfig, policy: str, files: Mapping[str, bytes]) -> None:
+def refuse_others(config: RunConfig, saved: Saved, run: Path) -> None:
+    """Refuse to go on with a run whose checkpoint is of another team than its configuration."""
+    critics = (plan.name for plan in plan_critics(config))
+    for name in (*sorted(config.trained_policies()), *critics):
+        if name not in saved:
+            raise CheckpointError(
+                f"the checkpoint in {run} has no '{name}', it has {', '.join(sorted(saved))}; give "
+                "its configuration back the names it had, or begin a new run with train.start"
+            )
+        if name in config.policies:
+            _refuse_another_kind(config, name, saved[name], str(run))
+
+
+def _refuse_another_kind(
+    config: RunConfig, policy: str, files: Mapping[str, bytes], where: str
+) -> None:
     """Refuse weights that would not fit, or would fit and mean something else."""
     section = config.policies[policy]
     if (MODEL_FILE if isinstance(section, FullPolicy) else ADAPTER_FILE) not in files:
         other = "an adapter" if ADAPTER_FILE in files else "a whole model"
         raise CheckpointError(
-            f"'{policy}' is of the kind {section.kind}, and {config.train.start} has {other} for "
+            f"'{policy}' is of the kind {section.kind}, and {where} has {other} for "
             f"it; set policies.{policy}.kind to that, or export it and set policies.{policy}.model"
         )
     if isinstance(section, LoraPolicy):
@@ -140,7 +156,7 @@ def _refuse_another_kind(config: RunConfig, policy: str, files: Mapping[str, byt
             if getattr(section, key) != value:
                 raise CheckpointError(
                     f"policies.{policy}.{key} is {getattr(section, key)}, and the adapter in "
-                    f"{config.train.start} was trained with {value}; set it to that"
+                    f"{where} was trained with {value}; set it to that"
                 )
 
 

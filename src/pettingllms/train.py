@@ -14,6 +14,7 @@ from pettingllms.evaluate import (
     evaluate_anchors,
     evaluate_company,
     evaluate_team,
+    refuse_others,
     start_weights,
     team_distances,
     written_out,
@@ -108,6 +109,8 @@ class Run:
         self._watcher.phase("starting engines and learners")
         found = self._folder.load(self._watcher.say)
         self.state, saved = found or (State(), start_weights(self._config))
+        if found is not None:
+            refuse_others(self._config, saved, self._folder.path)
         self._saved = self.state.step
         self._folder.rewind(self.state.step)
         self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pettingllms.config import RunConfig, parse_config
+from pettingllms.learners.files import MODEL_FILE
 from pettingllms.runs.folder import RunFolder
 from pettingllms.train import _train
 from pettingllms.watching import Watcher
@@ -54,7 +55,7 @@ class FakeTeam:
         return ["policy_a"]
 
     async def saved(self, policy: str) -> dict[str, bytes]:
-        return {"weights": b"w"}
+        return {MODEL_FILE: b"w"}
 
     async def stop(self) -> None: ...
 

@@ -5,6 +5,7 @@ number, so success follows learning.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ pytest.importorskip("transformers")
 from fakes import FakeRun, train_with_fakes
 from pettingllms.config import EnvConfig, RunConfig, parse_config
 from pettingllms.envs import Environment, Split, StepResult
+from pettingllms.errors import CheckpointError
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.types import Message, Rewards, SampleRequest, Scored, Task, read_episodes, user
 
@@ -138,6 +140,30 @@ def test_a_policy_that_joins_late_rests_until_then(tmp_path: Path) -> None:
 def test_all_learn_in_every_step_if_nothing_is_said(tmp_path: Path) -> None:
     run = train_with_fakes(config_of(), tmp_path / "run", by_weights)
     assert_moves(run, tmp_path / "run", [{"first", "second"}] * 6)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("second", "third", "has no 'third', it has first, second"),
+        ("alpha = 32", "alpha = 64", "alpha is 64, and the adapter in .* was trained with 32"),
+    ],
+    ids=["name", "alpha"],
+)
+def test_a_run_is_not_gone_on_with_by_another_team(
+    before: str, after: str, reason: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train_with_fakes(config_of(train={"num_steps": 6, "save_every": 1}), run, by_weights, 2)
+    file = run / "config.toml"
+    text = file.read_text()
+    assert before in text
+    file.write_text(re.sub(rf"\b{before}\b", after, text))
+    with pytest.raises(CheckpointError, match=reason):
+        train_with_fakes(config_of(), run, by_weights)
+    file.write_text(text)
+    train_with_fakes(config_of(), run, by_weights)
+    assert load_checkpoint(run / "checkpoints/step-000006") is not None
 
 
 def test_the_turns_of_who_rests_are_trained_on_by_nobody(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """New weights reach the samplers, and a canary proves that they did.
 
 The canary is a fixed reply to a fixed prompt. After every publication both sides give its
-log-probs: they must agree, and if the weights have changed, the sampler's answer must have changed
-as well. A run whose rollouts would use other weights than it trains cannot go on.
+log-probs: they must agree, and if the learner's answer has changed, the sampler's must have changed
+as well. A run whose rollouts would use other weights than it trains cannot go on. That the weights
+have changed is no sign: decay alone moves an adapter that adds nothing yet.
 """
 
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ class Publisher:
     whole_model: bool
     marks: dict[str, str] = field(default_factory=dict)
     """Hash of each policy's weights as they were last published."""
+    expected: dict[str, LogProbs] = field(default_factory=dict)
+    """What the learner last said of the canary."""
     answers: dict[str, list[LogProbs]] = field(default_factory=dict)
-    """What each replica last said of the canary."""
+    """What each replica last said of it."""
 
     async def publish(self, policy: str, version: int) -> float:
         """Hand the learner's weights to every engine; give the gap that is left between them."""
@@ -55,12 +58,13 @@ class Publisher:
                 f"more than {self.max_gap:g} (inference.max_gap): the sampler has other weights, "
                 "or computes them otherwise"
             )
-        changed = mark != self.marks.get(policy, mark)
+        changed = not np.array_equal(expected, self.expected.get(policy, expected))
         before = self.answers.get(policy, answers)
         if changed and any(np.array_equal(*two) for two in zip(answers, before, strict=True)):
             raise StaleWeightsError(
-                f"the weights of '{policy}' changed and the sampler's answer did not, to the last "
-                f"bit: version {version} was not published"
+                f"the learner's answer for '{policy}' changed and the sampler's did not, to the "
+                f"last bit: version {version} was not published"
             )
-        self.marks[policy], self.answers[policy] = mark, answers
+        self.marks[policy] = mark
+        self.expected[policy], self.answers[policy] = expected, answers
         return gap

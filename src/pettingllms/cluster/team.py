@@ -356,8 +356,9 @@ class Team:
     def _take_seats(self, models: Mapping[str, Path]) -> None:
         """A voice for every policy that plays, and a canary for every model."""
         for group in self._groups:
-            renderer, engines = renderer_of(models[group.name]), self._engines[group.name]
-            self._voices.add_model(group.policies, engines, renderer)
+            model, engines = models[group.name], self._engines[group.name]
+            renderer = renderer_of(model)
+            self._voices.add_model(group.policies, engines, renderer, model)
             if group.name in self._learners:
                 self._publishers[group.name] = Publisher(
                     self._learners[group.name],
@@ -383,7 +384,7 @@ class Team:
 
     def _refuse_gap(self, policy: str, gap: float) -> None:
         bound = self.config.gap_bound()
-        if gap > bound:
+        if not gap <= bound:  # nor is what is no number
             raise StaleWeightsError(
                 f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} a token, "
                 f"more than {bound:g} (inference.max_gap); the run stops before it learns more "

@@ -9,7 +9,7 @@ from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Question
-from pettingllms.inference.recording import RecordedSampler, Recording
+from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.judge import Voice
 from pettingllms.league import SCRIPT
@@ -31,10 +31,13 @@ class Voices:
         recording = config.inference.recording
         self._recording = Recording(Path(recording)) if recording else None
 
-    def add_model(self, policies: Sequence[str], sampler: Sampler, renderer: Renderer) -> None:
+    def add_model(
+        self, policies: Sequence[str], sampler: Sampler, renderer: Renderer, model: Path
+    ) -> None:
         """Policies that speak through engines of this run."""
         if self._recording is not None:
-            sampler = RecordedSampler(sampler, self._recording, self._marks)
+            mark = model_mark(model)
+            sampler = RecordedSampler(sampler, self._recording, self._marks, mark)
         for policy in policies:
             self._samplers[policy], self.renderers[policy] = sampler, renderer
 

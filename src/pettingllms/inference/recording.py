@@ -53,12 +53,16 @@ class Recording:
 
 
 class RecordedSampler:
-    """A sampler whose replies are recorded. `marks` are hashes of the weights of the moment."""
+    """A sampler whose replies are recorded. `marks` are hashes of the weights of the moment, where
+    they change; `model` stands for the weights below those, or for all of them."""
 
-    def __init__(self, sampler: Sampler, recording: Recording, marks: Mapping[str, str]) -> None:
+    def __init__(
+        self, sampler: Sampler, recording: Recording, marks: Mapping[str, str], model: str
+    ) -> None:
         self._sampler = sampler
         self._recording = recording
         self._marks = marks
+        self._model = model
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
         """Reply as before; failures are not recorded."""
@@ -75,11 +79,22 @@ class RecordedSampler:
         mark = self._marks.get(request.policy, "")
         numbers = (request.num_samples, request.max_tokens, request.seed, request.temperature)
         guide = "" if request.guide is None else f" {request.guide}"
-        digest = hashlib.sha256(f"{request.policy} {mark} {numbers}{guide}".encode())
+        whole = f"{request.policy} {self._model} {mark} {numbers}{guide}"
+        digest = hashlib.sha256(whole.encode())
         digest.update(request.prompt_ids.tobytes())
         for image in request.images:
             digest.update(image.digest.encode())
         return digest.hexdigest()
+
+
+def model_mark(folder: Path) -> str:
+    """A hash of a model's weights and settings."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*")):
+        if path.name == "config.json" or path.suffix in {".safetensors", ".bin"}:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _reply(sample: Sample) -> list[Any]:

@@ -173,6 +173,8 @@ def what_to_do(run: str, good: int) -> str:
 def _commonest(episodes: Sequence[Episode], policy: str) -> str:
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == policy]
     shares, _ = reply_shares([turn for turn in turns if turn.policy_version is not None])
+    if not shares:
+        return "nothing in this step"
     text = max(shares, key=lambda text: shares[text])
     shown = repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
     return f"{shown} ({shares[text]:.0%})"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pettingllms.inference.recording import FILE, RecordedSampler, Recording
+from pettingllms.inference.recording import FILE, RecordedSampler, Recording, model_mark
 from pettingllms.types import Failed, Sample, SampleRequest
 
 
@@ -24,10 +24,11 @@ def request(seed: int = 1, prompt: tuple[int, ...] = (1, 2)) -> SampleRequest:
     return SampleRequest("p", "r", np.array(prompt, dtype=np.int32), 1, 8, seed, "t")
 
 
-def ask(folder: Path, sampler: Counting, asked: SampleRequest, mark: str = "x"):
+def ask(folder: Path, sampler: Counting, asked: SampleRequest, mark: str = "x", model: str = "m"):
     recording = Recording(folder)
     try:
-        return asyncio.run(RecordedSampler(sampler, recording, {"p": mark}).sample(asked))
+        recorded = RecordedSampler(sampler, recording, {"p": mark} if mark else {}, model)
+        return asyncio.run(recorded.sample(asked))
     finally:
         recording.close()
 
@@ -47,7 +48,28 @@ def test_another_request_is_asked(tmp_path: Path) -> None:
     ask(tmp_path, sampler, request(seed=2))
     ask(tmp_path, sampler, request(prompt=(1, 3)))
     ask(tmp_path, sampler, request(), mark="y")
-    assert sampler.calls == 4
+    ask(tmp_path, sampler, request(), model="n")
+    assert sampler.calls == 5
+
+
+def test_a_policy_that_never_changes_is_another_with_another_model(tmp_path: Path) -> None:
+    sampler = Counting()
+    for model in ("m", "n", "m"):
+        ask(tmp_path, sampler, request(), mark="", model=model)
+    assert sampler.calls == 2
+
+
+def test_a_model_is_known_by_its_weights_and_settings(tmp_path: Path) -> None:
+    weights, settings = tmp_path / "model.safetensors", tmp_path / "config.json"
+    weights.write_bytes(b"1")
+    settings.write_text("{}")
+    first = model_mark(tmp_path)
+    (tmp_path / "README.md").write_text("about it")
+    assert model_mark(tmp_path) == first
+    weights.write_bytes(b"2")
+    second = model_mark(tmp_path)
+    settings.write_text('{"rope_theta": 1}')
+    assert len({first, second, model_mark(tmp_path)}) == 3
 
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_the_message_says_what_was_seen_why_and_what_to_do() -> None:
     assert "says the same whatever it is shown" in said
     assert "lower policies.p.lr" in said
     assert "\x1b" not in said, "what a model wrote steers no terminal"
+    assert "Most often it says nothing in this step" in guards.describe(signs, [])
     assert "resume runs/x --step 7`" in what_to_do("runs/x", 7)
     assert "step-000007" in what_to_do("runs/x", 7)
     assert "no good checkpoint" in what_to_do("runs/x", 0)
