@@ -104,7 +104,6 @@ class Learner:
             for name in spec.policies
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
-        torch.manual_seed(derive_seed(spec.seed, "learner"))
         self._skipped: dict[str, list[Item]] = {}
         self._before: Before | None = None
 
@@ -216,7 +215,6 @@ class Learner:
         if self._rank:
             return {}
         tensors["num_updates"] = torch.tensor(self._num_updates[policy])
-        tensors["rng"] = torch.get_rng_state()
         critic = {CRITIC_FILE: to_bytes(head)} if head else {}
         return {OPTIMIZER_FILE: to_bytes(tensors), **critic}
 
@@ -244,7 +242,6 @@ class Learner:
             saved = from_bytes(files[OPTIMIZER_FILE])
             put_moments(self._optimizers[policy], {**parameters, **head}, saved)
             self._num_updates[policy] = int(saved["num_updates"])
-            torch.set_rng_state(saved["rng"])
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
         if self._adapters:
