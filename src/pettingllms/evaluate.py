@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from pettingllms.envs.base import Environment
 from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.league import SCRIPT, Company, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.policies.files import Files, Saved
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
@@ -31,8 +32,6 @@ __all__ = ["Evaluation", "evaluate"]
 
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
-
-Saved = Mapping[str, Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def start_weights(config: RunConfig) -> Saved:
     }
 
 
-def _refuse_another_kind(config: RunConfig, policy: str, files: Mapping[str, bytes]) -> None:
+def _refuse_another_kind(config: RunConfig, policy: str, files: Files) -> None:
     """Refuse weights that would not fit, or would fit and mean something else."""
     section = config.policies[policy]
     if (MODEL_FILE if isinstance(section, FullPolicy) else ADAPTER_FILE) not in files:

@@ -38,10 +38,10 @@ from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
+from pettingllms.policies.files import Saved
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
-Files = Mapping[str, bytes]
 NO_LINEUPS: Mapping[str, Lineup] = {}
 
 
@@ -57,7 +57,7 @@ class Team:
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
-        """Hash of each such policy's weights."""
+        """Hash of the weights of each such policy, and of each snapshot."""
         self.at_once = False
         """Whether learners work at the same time, as each has GPUs of its own."""
         self._say = say
@@ -68,7 +68,9 @@ class Team:
         self._publishers: dict[str, Publisher] = {}
         self._voices = Voices(config, self.marks)
         self._programs: Programs | None = None  # of a workflow alone
-        self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
+        self.opponents = Opponents(
+            self._group, self._engines, self._learners, self._publishers, self.marks
+        )
         """Frozen snapshots, beside the policies of the configuration."""
         self._bench: Bench | None = None  # made once policies have a voice
 
@@ -114,7 +116,7 @@ class Team:
             await learners.stop()
         await self._voices.close()
 
-    async def load(self, versions: Mapping[str, int], saved: Mapping[str, Files]) -> None:
+    async def load(self, versions: Mapping[str, int], saved: Saved) -> None:
         """Give every policy its weights and its version, the first ones if none were saved."""
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
@@ -123,13 +125,13 @@ class Team:
             await self._publish(policy, group)
         await self.critics.load(saved)
 
-    async def load_learners(self, saved: Mapping[str, Files]) -> None:
+    async def load_learners(self, saved: Saved) -> None:
         """Give learners weights to begin with, without any engine."""
         for policy, group in self._trained():
             if policy in saved:
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
 
-    async def load_engines(self, saved: Mapping[str, Files]) -> None:
+    async def load_engines(self, saved: Saved) -> None:
         """Give engines the weights of a checkpoint, without any learner."""
         for policy, group in self._trained():
             if policy not in saved:
@@ -137,10 +139,10 @@ class Team:
                     f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
                     "it with the configuration of its run"
                 )
-            method = "publish_weights" if group.full else "publish_adapter"
             files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
             self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
-            await self._engines[group.name].publish(policy, Published(method, 0, files))
+            new = Published(group.publish_method, 0, files)
+            await self._engines[group.name].publish(policy, new)
 
     def enter(self, level: int) -> None:
         """Train on a level of the curriculum from now on, if there is one."""
@@ -364,7 +366,7 @@ class Team:
                     engines,
                     make_canary(self.env, renderer),
                     self.config.gap_bound(),
-                    whole_model=group.full is not None,
+                    group.publish_method,
                 )
         self._voices.add_servers()
 

@@ -5,7 +5,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from pettingllms.errors import EngineDiedError, ImageError, SamplerError
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.worker import FOLDER, OWNER
 from pettingllms.policies.eyes import Eyes, eyes_of
+from pettingllms.policies.files import Files
 from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 NO_IDS: Ids = np.empty(0, dtype=np.int32)
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-Files = Mapping[str, bytes]
 """A folder in memory: an adapter, or the weights of a model."""
 
 
