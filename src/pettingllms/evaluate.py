@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
-from pettingllms.cluster.bench import Played
+from pettingllms.cluster.judging import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pettingllms.algos import make_algorithm_for
-from pettingllms.cluster.bench import Played
+from pettingllms.cluster.judging import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError

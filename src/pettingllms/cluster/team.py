@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pettingllms.cluster.bench import Bench, Played
 from pettingllms.cluster.canary import make_canary
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
+from pettingllms.cluster.judging import Judges, Played
 from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.opponents import Opponents
 from pettingllms.cluster.placement import (
@@ -29,7 +29,7 @@ from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
-from pettingllms.inference.readout import Question, reply_logprobs
+from pettingllms.inference.readout import Choice, reply_logprobs
 from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import Lineup
@@ -72,7 +72,7 @@ class Team:
             self._group, self._engines, self._learners, self._publishers, self.marks
         )
         """Frozen snapshots, beside the policies of the configuration."""
-        self._bench: Bench | None = None  # made once policies have a voice
+        self._judges: Judges | None = None  # made once policies have a voice
 
     @classmethod
     async def start(
@@ -101,15 +101,15 @@ class Team:
                 trained = config.trained_policies()
                 seats = {r: team.seat(team.env, p, None, trained) for r, p in config.roles.items()}
                 team._programs = await Programs.start(seats, say)
-            team._bench = Bench(config, lambda: team.env, team.voice, team.play)
+            team._judges = Judges(config, lambda: team.env, team.voice, team.play)
         return team
 
     async def stop(self) -> None:
         """End every process that this team started."""
         if self._programs is not None:
             await self._programs.stop()
-        if self._bench is not None:
-            await self._bench.close()
+        if self._judges is not None:
+            await self._judges.close()
         for engines in self._engines.values():
             await engines.stop()
         for learners in self._all_learners():
@@ -199,8 +199,8 @@ class Team:
     ) -> Verdicts:
         """Let the judge of [judge] pay for what episodes laid before it. `by_score`: answers to one
         task are not compared with each other."""
-        assert self._bench is not None  # noqa: S101 - a team that samples has one
-        return await self._bench.judge(episodes, played, by_score)
+        assert self._judges is not None  # noqa: S101 - a team that samples has one
+        return await self._judges.judge(episodes, played, by_score)
 
     def voice(self, name: str) -> Voice:
         """A policy of this run as a judge's voice."""
@@ -295,11 +295,11 @@ class Team:
                 gaps[policy] = await self._publish(policy, group)
         return gaps
 
-    async def reply_logprobs(self, policy: str, questions: Sequence[Question]) -> list[list[float]]:
+    async def reply_logprobs(self, policy: str, choices: Sequence[Choice]) -> list[list[float]]:
         """How likely a policy with an engine is to give each of the replies asked about."""
         score = partial(self._engines[self._group(policy).name].score_many, policy)
         renderer: Any = self._voices.renderers[policy]  # with an engine there is a tokenizer
-        return await reply_logprobs(score, renderer, questions)
+        return await reply_logprobs(score, renderer, choices)
 
     def names(self) -> list[str]:
         """All that learns: policies, and critics that are models of their own."""

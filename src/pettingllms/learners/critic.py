@@ -229,7 +229,7 @@ class Critic:
     ) -> list[Mixed]:
         """For each item the team's value before its round, and with this reply known."""
         assert self._mixer is not None  # noqa: S101 - asked for by those that mix
-        table = Table(joints, self._spec.roles, values, states, self._device)
+        table = JointValues(joints, self._spec.roles, values, states, self._device)
         with torch.no_grad():
             before_J = self._mixer(table.before_JR, table.spoke_JR, table.state_JH)
             known_JR = torch.empty_like(table.before_JR)
@@ -245,7 +245,7 @@ class Critic:
         """How the mixed loss of a minibatch changes with every value; gradients of the mixer."""
         assert self._mixer is not None  # noqa: S101 - as above
         items = [item for joint in joints for item in joint.items]
-        table = Table(joints, self._spec.roles, *self._read(items), self._device)
+        table = JointValues(joints, self._spec.roles, *self._read(items), self._device)
         before_JR, after_JR = table.before_JR.requires_grad_(), table.after_JR.requires_grad_()
         paid_J = torch.tensor([_paid(joint) for joint in joints], device=self._device)
         before_J = self._mixer(before_JR, table.spoke_JR, table.state_JH)
@@ -327,7 +327,7 @@ class Pulls:
     paid: list[float]
 
 
-class Table:
+class JointValues:
     """Values of joints by role: before and after each reply, who spoke, and the state.
 
     The state is the mean of what the critic makes of the prompts of those who spoke.
