@@ -31,11 +31,11 @@ from pettingllms.learners.batches import Pair, replies_of
 from pettingllms.runs.folder import RunFolder
 from pettingllms.sft import (
     batches_of,
-    item_of,
     pupil,
     refuse_longer,
     renderers_of,
     taught_config,
+    taught_item,
     teach,
 )
 from pettingllms.types import Episode, Reward, Scored, Turn, read_episodes
@@ -111,8 +111,8 @@ def pairs_by_policy(config: RunConfig, found: Sequence[Preferred]) -> dict[str, 
     for one in found:
         if one.policy in renderers:
             renderer = renderers[one.policy]
-            chosen = item_of(one.chosen, one.policy, renderer)
-            rejected = item_of(one.rejected, one.policy, renderer)
+            chosen = taught_item(one.chosen, one.policy, renderer)
+            rejected = taught_item(one.rejected, one.policy, renderer)
             pairs[one.policy].append(Pair(chosen, replace(rejected, advantage=-1.0)))
     for policy, some in pairs.items():
         if not some:

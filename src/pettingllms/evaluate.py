@@ -6,13 +6,13 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
-from pettingllms.cluster.bench import Played
+from pettingllms.cluster.judging import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
@@ -22,6 +22,7 @@ from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.league import SCRIPT, Company, Lineup
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.policies import plan_critics
+from pettingllms.policies.files import Files, Saved
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
@@ -32,8 +33,6 @@ __all__ = ["Evaluation", "evaluate"]
 
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
-
-Saved = Mapping[str, Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +137,7 @@ def refuse_others(config: RunConfig, saved: Saved, run: Path) -> None:
             _refuse_another_kind(config, name, saved[name], str(run))
 
 
-def _refuse_another_kind(
-    config: RunConfig, policy: str, files: Mapping[str, bytes], where: str
-) -> None:
+def _refuse_another_kind(config: RunConfig, policy: str, files: Files, where: str) -> None:
     """Refuse weights that would not fit, or would fit and mean something else."""
     section = config.policies[policy]
     if (MODEL_FILE if isinstance(section, FullPolicy) else ADAPTER_FILE) not in files:

@@ -1,7 +1,6 @@
 """A trained policy as a folder that Transformers, PEFT and vLLM load."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from pettingllms.config import RunConfig
@@ -9,13 +8,12 @@ from pettingllms.config.policies import FullPolicy
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.models import find_model
+from pettingllms.policies.files import Saved
 
 __all__ = ["export"]
 
 
-def export(
-    config: RunConfig, saved: Mapping[str, Mapping[str, bytes]], policy: str | None, out: Path
-) -> str:
+def export(config: RunConfig, saved: Saved, policy: str | None, out: Path) -> str:
     """Write a policy of a checkpoint: a whole model, or an adapter. Its name, if none was given."""
     if policy is None and len(saved) == 1:
         policy = next(iter(saved))

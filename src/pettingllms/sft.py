@@ -145,7 +145,7 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
                 continue
             if config.sft.only_success and not episode.success.get(turn.role):
                 continue
-            items[policy].append(item_of(turn, policy, renderers[policy]))
+            items[policy].append(taught_item(turn, policy, renderers[policy]))
     refuse_longer(config, items, "sft")
     return items
 
@@ -182,7 +182,7 @@ def refuse_longer(config: RunConfig, items: Mapping[str, Sequence[Item]], source
             raise ConfigError(source, [problem])
 
 
-def item_of(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
+def taught_item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
     """The ids that were shown and sampled, if this policy's model wrote them: one of the same name
     may have had another tokenizer, which its prompt shows."""
     prompt_ids, response_ids = turn.prompt_ids, turn.response_ids

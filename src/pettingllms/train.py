@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pettingllms.algos import make_algorithm_for
-from pettingllms.cluster.bench import Played
+from pettingllms.cluster.judging import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
@@ -27,14 +27,15 @@ from pettingllms.league import (
     mean_reward,
     rotations,
 )
+from pettingllms.policies.files import Saved
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.collapse import Guards, what_to_do
 from pettingllms.runs.curriculum import Curriculum, success_share
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.interrupt import stop_on_interrupt, unless
 from pettingllms.runs.ledger import Ledger
-from pettingllms.runs.metrics import Metrics, episode_metrics, failure_alarm, flatten
-from pettingllms.runs.summary import learner_tokens
+from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
+from pettingllms.runs.summary import alarm, learner_tokens, summarize
 from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
@@ -126,14 +127,13 @@ class Run:
         await self._team.load(self.state.versions, saved)
         await self._meet(saved)
 
-    async def _meet(self, saved: Mapping[str, Mapping[str, bytes]]) -> None:
+    async def _meet(self, saved: Saved) -> None:
         """Make the league, or take it up, with every snapshot at its table."""
         self._league = make_league(self._config, self.state.league)
         self._company = make_company(self._config, self.state.company)
         for snapshot in self._snapshots:
             name, policy, version = snapshot.name, snapshot.policy, snapshot.version
-            await self._team.opponents.load(name, policy, version, saved.get(name))
-            self._team.marks[name] = snapshot.mark
+            await self._team.opponents.load(name, policy, version, snapshot.mark, saved.get(name))
         if not self.state.step:
             await self._take_snapshots(0)
 
@@ -179,8 +179,8 @@ class Run:
                 self._verdicts = await self._team.judge(
                     episodes, Played(self._tasks, seed, self._lineups)
                 )
-        for alarm in self._verdicts.alarms:
-            self._watcher.say(f"ALARM {alarm}")
+        for wrong in self._verdicts.alarms:
+            self._watcher.say(f"ALARM {wrong}")
 
     async def value(self, episodes: list[Episode]) -> None:
         """Let critics say what they expected, for algorithms that ask."""
@@ -191,13 +191,14 @@ class Run:
     def credit(self, episodes: list[Episode]) -> None:
         """Write advantages on turns, and measure."""
         groups = self._algorithm.assign(episodes)
-        self._metrics: Metrics = episode_metrics(episodes, self._config, self._team.versions)
+        summary = summarize(episodes, self._config)
+        self._metrics: Metrics = episode_metrics(episodes, self._config, summary)
         self._metrics["rollout"]["num_groups"] = float(len(groups))
         if self._verdicts.metrics:
             self._metrics["judge"] = self._verdicts.metrics
-        alarm = failure_alarm(episodes, self._config)
-        if alarm is not None:
-            self._watcher.say(f"ALARM {alarm}")
+        wrong = alarm(summary, self._config)
+        if wrong is not None:
+            self._watcher.say(f"ALARM {wrong}")
         elif all(not turn.advantage for episode in episodes for turn in episode.turns):
             self._watcher.say("all rewards that were compared are alike: nothing to learn from")
 
@@ -252,7 +253,6 @@ class Run:
         for policy in self._league.members if self._league.is_due(step) else ():
             for gone in self._league.enrol(await self._snapshot(policy, step)):
                 await self._team.opponents.drop(gone.name)
-                del self._team.marks[gone.name]
         for policy in self._company.due(step):
             self._company.pool.append(await self._snapshot(policy, step))
 
@@ -261,7 +261,6 @@ class Run:
         version = self._team.versions[policy]
         name = Snapshot(policy, step, version).name
         mark = await self._team.opponents.take(name, policy, version)
-        self._team.marks[name] = mark
         return Snapshot(policy, step, version, mark)
 
     @property
@@ -357,7 +356,6 @@ class Run:
     async def save(self) -> None:
         """Write a checkpoint of what is done; what is under way will be done again."""
         with self._phase("saving"):
-            self.state.under_way = self._ledger.under_way
             writer = self._folder.checkpoint(self.state)
             if writer is None:
                 return

@@ -30,7 +30,8 @@ from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import ChatRenderer, stop_ids
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.inference.worker import OWNER
-from pettingllms.learners.batches import Item, items_of, micro_batches
+from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
+from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
 from pettingllms.rollout import Seat, Worker
 from pettingllms.seeds import derive_seed
@@ -250,6 +251,7 @@ async def _bench_learner(
     learners = Learners(spec, _gpus(device), num_threads)
     bare = Process("pettingllms.learners.bare", {})
     num_tokens = sum(item.num_tokens for item in items)
+    units = Units(items)
     (passes,) = micro_batches(items, config.max_batch_tokens, 1)
     batches = [
         [(item.prompt_ids.tolist(), item.response_ids.tolist(), item.advantage) for item in batch]
@@ -258,7 +260,7 @@ async def _bench_learner(
 
     async def our_rate(number: int) -> float:
         start = time.perf_counter()
-        await learners.call("train", POLICY, items, number)
+        await learners.call("train", POLICY, units, number)
         return num_tokens / (time.perf_counter() - start)
 
     async def bare_rate(_: int) -> float:
@@ -293,7 +295,7 @@ def _items(episodes: Sequence[Episode]) -> list[Item]:
             turn.advantage = 1.0 if at % 2 else -1.0
     items: list[Item] = []
     num_tokens = 0
-    for item in items_of(episodes, POLICY):
+    for item in map(item_of, turns_of(episodes, POLICY, skip_zero=False, has_head=False)):
         num_tokens += item.num_tokens
         if items and num_tokens > LEARN_TOKENS:
             break

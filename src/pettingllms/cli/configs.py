@@ -17,7 +17,7 @@ from pettingllms.doctor import Finding
 from pettingllms.preflight import inspect
 
 
-def check_config(path: Path, overrides: Sequence[str], as_json: bool = False) -> None:
+def check_config(path: Path, overrides: Sequence[str], as_json: bool) -> None:
     """Read a configuration, look at what it needs here, and say all that would stop it."""
     config = load_config(path, overrides)
     findings = inspect(config)

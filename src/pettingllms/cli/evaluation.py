@@ -1,16 +1,19 @@
 """`eval`: a run's own test tasks, or a suite of benches for anybody."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pettingllms.cli.arguments import Checkpoint, Out, Overrides
 
 SUITES = "With --suite"
+KEYS = {"tasks": "eval.num_tasks", "samples": "eval.num_samples", "temperature": "eval.temperature"}
+"""What the options of suites are called where a run's own test tasks are played."""
 
 
 def evaluate(
+    context: typer.Context,
     run: Annotated[
         str,
         typer.Argument(
@@ -75,6 +78,7 @@ def evaluate(
     ] = False,
 ) -> None:
     """Play test tasks without learning: success, avg@k and pass@k, by role; or whole suites."""
+    _refuse_other_half(context, bool(suite))
     if not suite:
         from pettingllms.cli.training import evaluate_policies
 
@@ -90,3 +94,31 @@ def evaluate(
         skip_missing, out, as_json,
     )  # fmt: skip
     evaluate_suite(order, Settings(seed, concurrent, seconds, temperature))
+
+
+def _refuse_other_half(context: typer.Context, of_suites: bool) -> None:
+    """Name an option that would be ignored, as the half that knows it was not asked for."""
+    for param in _given(context):
+        if of_suites and param.name == "distance":
+            raise typer.BadParameter(
+                "benches have no distance from perfect play; leave out --suite or --distance",
+                param=param,
+            )
+        if not of_suites and param.name != "suite" and param.rich_help_panel == SUITES:
+            key = KEYS.get(param.name)
+            instead = f"; give {key}={context.params[param.name]:g} for a run's own test tasks"
+            raise typer.BadParameter(
+                f"is for benches; add --suite NAME, or leave it out{instead if key else ''}",
+                param=param,
+            )
+
+
+def _given(context: typer.Context) -> list[Any]:
+    """The parameters that stood on the command line."""
+    params: list[Any] = context.command.params
+    sources = [context.get_parameter_source(param.name) for param in params]
+    return [
+        param
+        for param, source in zip(params, sources, strict=True)
+        if source is not None and source.name == "COMMANDLINE"
+    ]

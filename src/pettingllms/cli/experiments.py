@@ -12,7 +12,7 @@ from rich.markup import escape
 from pettingllms.cli.console import console
 from pettingllms.doctor import find_gpus
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.machine import Engines
+from pettingllms.experiments.machine import ThisMachine
 from pettingllms.experiments.plan import Order
 from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
@@ -46,7 +46,7 @@ def reproduce_experiment(
     floors = experiment.quick.floors if quick else []
     experiment = experiment.quickened() if quick else experiment
     order = Order(experiment, source, folder, command, floors, joined)
-    short = reproduce(order, seeds or experiment.seeds, Engines(), _say, jobs)
+    short = reproduce(order, seeds or experiment.seeds, ThisMachine(), _say, jobs)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
     if docs:
         _copy(folder, DOCS / label)

@@ -49,7 +49,7 @@ def make_display(
 class PlainDisplay(Display):
     """One line a step, for logs."""
 
-    def __init__(self, config: RunConfig, console: Console, clock: Clock = time.monotonic) -> None:
+    def __init__(self, config: RunConfig, console: Console, clock: Clock) -> None:
         self._config = config
         self._console = console
         self._clock = clock

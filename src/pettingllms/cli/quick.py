@@ -12,7 +12,7 @@ from pettingllms.cli.training import free_folder
 from pettingllms.config import RunConfig, load_config
 from pettingllms.doctor import Finding
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.machine import Engines
+from pettingllms.experiments.machine import ThisMachine
 from pettingllms.experiments.spec import Model
 from pettingllms.preflight import inspect
 from pettingllms.runs.folder import RunFolder
@@ -30,23 +30,23 @@ def run_quickstart(out: Path | None, overrides: list[str]) -> Path:
     top = (out or free_folder(Path("runs"), "quickstart")).absolute()
     if top.exists() and any(top.iterdir()):
         raise ConfigError(str(top), ["is not empty; give another folder with --out"])
-    engines = Engines()
+    machine = ThisMachine()
     with console.status("making a model of 200,000 parameters, with random weights"):
-        engines.make_model(MODEL, [load_config(CONFIG).env], 0, top / "made")
+        machine.make_model(MODEL, [load_config(CONFIG).env], 0, top / "made")
     taught = _config(overrides, top / "made")
     _refuse_what_would_stop(taught)
     console.print("1. It imitates a careless player, who walks into walls now and then.")
     folder = RunFolder(top / "teaching")
     folder.create(taught, supervised=True)
     with make_display(taught, "teaching", console) as display:
-        engines.warm_start(taught, folder, top / "taught", display)
+        machine.warm_start(taught, folder, top / "taught", display)
     console.print(
         "2. Planner and checker, both this model, learn from what their own replies come to."
     )
     config, run = _config(overrides, top / "taught"), RunFolder(top / "run")
     run.create(config)
     with make_display(config, "run", console) as display:
-        engines.train(config, run, display)
+        machine.train(config, run, display)
     _say_how_it_went(run.path, time.monotonic() - began)
     return run.path
 

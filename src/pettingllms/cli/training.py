@@ -16,12 +16,12 @@ from pettingllms.cli.live import make_display
 from pettingllms.config import RunConfig, load_config
 from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
 from pettingllms.export import export
+from pettingllms.policies.files import Saved
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
 
 SCORES_FILE = "scores.json"
-Saved = dict[str, dict[str, bytes]]
 
 
 def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:

@@ -12,6 +12,7 @@ from pettingllms.errors import ModelError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import joints_of
 from pettingllms.policies import CriticPlan, plan_critics
+from pettingllms.policies.files import Saved
 from pettingllms.types import Turn
 
 Joints = Sequence[Sequence[Turn]]
@@ -61,7 +62,7 @@ class Critics:
         files: dict[str, bytes] = await self.learners[name].call("saved")
         return files
 
-    async def load(self, saved: Mapping[str, Mapping[str, bytes]]) -> None:
+    async def load(self, saved: Saved) -> None:
         """Give those back what was saved of them."""
         for plan in self.plans:
             if plan.name in saved:

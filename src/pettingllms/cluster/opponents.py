@@ -15,8 +15,7 @@ from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.publishing import Publisher
 from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.policies import ModelGroup
-
-Files = Mapping[str, bytes]
+from pettingllms.policies.files import Files
 
 
 @dataclass(slots=True)
@@ -27,6 +26,8 @@ class Opponents:
     engines: Mapping[str, Engines]
     learners: Mapping[str, Learners]
     publishers: Mapping[str, Publisher]
+    marks: dict[str, str]
+    """Hash of the weights of each, among those of a team's policies."""
     sources: dict[str, str] = field(default_factory=dict)
     """The policy that each is a snapshot of."""
     _files: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Opponents:
         """Freeze a policy as it is now; the hash of its weights."""
         group = self.group_of(policy)
         files, mark = await self.learners[group.name].files(policy)
-        await self._serve(name, policy, version, files)
+        await self._serve(name, policy, version, mark, files)
         publisher = self.publishers[group.name]
         said = await self.engines[group.name].score(name, publisher.canary.given)
         for one, other in zip(said, publisher.answers[policy], strict=True):
@@ -48,24 +49,26 @@ class Opponents:
                 )
         return mark
 
-    async def load(self, name: str, policy: str, version: int, files: Files | None) -> None:
+    async def load(
+        self, name: str, policy: str, version: int, mark: str, files: Files | None
+    ) -> None:
         """Serve a snapshot of a checkpoint."""
         if files is None:
             raise CheckpointError(f"the checkpoint's league names {name} and has no weights for it")
-        await self._serve(name, policy, version, dict(files))
+        await self._serve(name, policy, version, mark, dict(files))
 
     async def drop(self, name: str) -> None:
         """Let go of a snapshot."""
         await self.engines[self.group_of(self.sources.pop(name)).name].drop(name)
-        del self._files[name]
+        del self._files[name], self.marks[name]
 
     async def files(self, name: str) -> dict[str, bytes]:
         """The weights of a snapshot, as files."""
         files = self._files[name]
         return files if isinstance(files, dict) else dict(await files)
 
-    async def _serve(self, name: str, policy: str, version: int, files: Any) -> None:
+    async def _serve(self, name: str, policy: str, version: int, mark: str, files: Any) -> None:
         group = self.group_of(policy)
-        method = "publish_copy" if group.full else "publish_adapter"
-        await self.engines[group.name].publish(name, Published(method, version, files))
-        self.sources[name], self._files[name] = policy, files
+        new = Published(group.snapshot_method, version, files)
+        await self.engines[group.name].publish(name, new)
+        self.sources[name], self._files[name], self.marks[name] = policy, files, mark

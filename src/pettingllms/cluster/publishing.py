@@ -25,7 +25,8 @@ class Publisher:
     engines: Engines
     canary: Item
     max_gap: float
-    whole_model: bool
+    method: str
+    """What an engine does with new weights."""
     marks: dict[str, str] = field(default_factory=dict)
     """Hash of each policy's weights as they were last published."""
     expected: dict[str, LogProbs] = field(default_factory=dict)
@@ -36,8 +37,7 @@ class Publisher:
     async def publish(self, policy: str, version: int) -> float:
         """Hand the learner's weights to every engine; give the gap that is left between them."""
         files, mark = await self.learners.files(policy)
-        method = "publish_weights" if self.whole_model else "publish_adapter"
-        await self.engines.publish(policy, Published(method, version, files))
+        await self.engines.publish(policy, Published(self.method, version, files))
         return await self.check(policy, version, mark)
 
     async def check(self, policy: str, version: int, mark: str) -> float:

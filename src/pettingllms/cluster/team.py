@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pettingllms.cluster.bench import Bench, Played
 from pettingllms.cluster.canary import make_canary
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
+from pettingllms.cluster.judging import Judges, Played
 from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.opponents import Opponents
 from pettingllms.cluster.placement import (
@@ -29,7 +29,7 @@ from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
-from pettingllms.inference.readout import Question, reply_logprobs
+from pettingllms.inference.readout import Choice, reply_logprobs
 from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import Lineup
@@ -38,10 +38,10 @@ from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
+from pettingllms.policies.files import Saved
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
-Files = Mapping[str, bytes]
 NO_LINEUPS: Mapping[str, Lineup] = {}
 
 
@@ -57,7 +57,7 @@ class Team:
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
-        """Hash of each such policy's weights."""
+        """Hash of the weights of each such policy, and of each snapshot."""
         self.at_once = False
         """Whether learners work at the same time, as each has GPUs of its own."""
         self._say = say
@@ -68,9 +68,11 @@ class Team:
         self._publishers: dict[str, Publisher] = {}
         self._voices = Voices(config, self.marks)
         self._programs: Programs | None = None  # of a workflow alone
-        self.opponents = Opponents(self._group, self._engines, self._learners, self._publishers)
+        self.opponents = Opponents(
+            self._group, self._engines, self._learners, self._publishers, self.marks
+        )
         """Frozen snapshots, beside the policies of the configuration."""
-        self._bench: Bench | None = None  # made once policies have a voice
+        self._judges: Judges | None = None  # made once policies have a voice
 
     @classmethod
     async def start(
@@ -99,22 +101,22 @@ class Team:
                 trained = config.trained_policies()
                 seats = {r: team.seat(team.env, p, None, trained) for r, p in config.roles.items()}
                 team._programs = await Programs.start(seats, say)
-            team._bench = Bench(config, lambda: team.env, team.voice, team.play)
+            team._judges = Judges(config, lambda: team.env, team.voice, team.play)
         return team
 
     async def stop(self) -> None:
         """End every process that this team started."""
         if self._programs is not None:
             await self._programs.stop()
-        if self._bench is not None:
-            await self._bench.close()
+        if self._judges is not None:
+            await self._judges.close()
         for engines in self._engines.values():
             await engines.stop()
         for learners in self._all_learners():
             await learners.stop()
         await self._voices.close()
 
-    async def load(self, versions: Mapping[str, int], saved: Mapping[str, Files]) -> None:
+    async def load(self, versions: Mapping[str, int], saved: Saved) -> None:
         """Give every policy its weights and its version, the first ones if none were saved."""
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
@@ -123,13 +125,13 @@ class Team:
             await self._publish(policy, group)
         await self.critics.load(saved)
 
-    async def load_learners(self, saved: Mapping[str, Files]) -> None:
+    async def load_learners(self, saved: Saved) -> None:
         """Give learners weights to begin with, without any engine."""
         for policy, group in self._trained():
             if policy in saved:
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
 
-    async def load_engines(self, saved: Mapping[str, Files]) -> None:
+    async def load_engines(self, saved: Saved) -> None:
         """Give engines the weights of a checkpoint, without any learner."""
         for policy, group in self._trained():
             if policy not in saved:
@@ -137,10 +139,10 @@ class Team:
                     f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
                     "it with the configuration of its run"
                 )
-            method = "publish_weights" if group.full else "publish_adapter"
             files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
             self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
-            await self._engines[group.name].publish(policy, Published(method, 0, files))
+            new = Published(group.publish_method, 0, files)
+            await self._engines[group.name].publish(policy, new)
 
     def enter(self, level: int) -> None:
         """Train on a level of the curriculum from now on, if there is one."""
@@ -197,8 +199,8 @@ class Team:
     ) -> Verdicts:
         """Let the judge of [judge] pay for what episodes laid before it. `by_score`: answers to one
         task are not compared with each other."""
-        assert self._bench is not None  # noqa: S101 - a team that samples has one
-        return await self._bench.judge(episodes, played, by_score)
+        assert self._judges is not None  # noqa: S101 - a team that samples has one
+        return await self._judges.judge(episodes, played, by_score)
 
     def voice(self, name: str) -> Voice:
         """A policy of this run as a judge's voice."""
@@ -293,11 +295,11 @@ class Team:
                 gaps[policy] = await self._publish(policy, group)
         return gaps
 
-    async def reply_logprobs(self, policy: str, questions: Sequence[Question]) -> list[list[float]]:
+    async def reply_logprobs(self, policy: str, choices: Sequence[Choice]) -> list[list[float]]:
         """How likely a policy with an engine is to give each of the replies asked about."""
         score = partial(self._engines[self._group(policy).name].score_many, policy)
         renderer: Any = self._voices.renderers[policy]  # with an engine there is a tokenizer
-        return await reply_logprobs(score, renderer, questions)
+        return await reply_logprobs(score, renderer, choices)
 
     def names(self) -> list[str]:
         """All that learns: policies, and critics that are models of their own."""
@@ -365,7 +367,7 @@ class Team:
                     engines,
                     make_canary(self.env, renderer),
                     self.config.gap_bound(),
-                    whole_model=group.full is not None,
+                    group.publish_method,
                 )
         self._voices.add_servers()
 

@@ -8,7 +8,7 @@ from pettingllms.config import RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.inference.readout import Question
+from pettingllms.inference.readout import Choice
 from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.judge import Voice
@@ -16,7 +16,7 @@ from pettingllms.league import SCRIPT
 from pettingllms.rollout import Seat
 from pettingllms.types import Renderer, Sampler
 
-Read = Callable[[str, Sequence[Question]], Awaitable[list[list[float]]]]
+Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]
 """`Team.reply_logprobs`."""
 
 

@@ -44,7 +44,7 @@ class ProblemConfig(EnvConfig):
     """Process reward of a reply that is refused."""
 
 
-def boxed_in(reply: str, problem: Problem, terse: bool = False) -> str:
+def boxed_in(reply: str, problem: Problem, terse: bool) -> str:
     """The answer of a reply, fit to be shown to others; BadReply with the reason."""
     if terse and (OPEN in reply or CLOSE in reply):
         raise BadReply("an answer stands alone here, without tags")

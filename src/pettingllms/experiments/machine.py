@@ -37,7 +37,7 @@ class Machine(Protocol):
         is given back is empty, unless `eval.distance` asks for it."""
 
 
-class Engines:
+class ThisMachine:
     """vLLM, PyTorch and Ray, on this machine."""
 
     def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:

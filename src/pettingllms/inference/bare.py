@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pettingllms.inference.worker import OWNER
+from pettingllms.inference.worker import EXTENSION, OWNER
 
 
 def load(options: dict[str, Any]) -> Callable[..., dict[str, float]]:
@@ -30,8 +30,7 @@ async def _start(options: dict[str, Any]) -> Any:
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    extension = "pettingllms.inference.worker.Worker"
-    return AsyncLLM.from_engine_args(AsyncEngineArgs(**options, worker_extension_cls=extension))
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**options, worker_extension_cls=EXTENSION))
 
 
 async def _generate(

@@ -5,7 +5,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,9 @@ from pettingllms.config import InferenceConfig
 from pettingllms.config.eyes import sees
 from pettingllms.errors import EngineDiedError, ImageError, SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.worker import FOLDER, OWNER
+from pettingllms.inference.worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.eyes import Eyes, eyes_of
+from pettingllms.policies.files import Files
 from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 NO_IDS: Ids = np.empty(0, dtype=np.int32)
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-Files = Mapping[str, bytes]
 """A folder in memory: an adapter, or the weights of a model."""
 
 
@@ -132,9 +132,7 @@ class Engine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = AsyncEngineArgs(
-            **self._spec.options(), worker_extension_cls="pettingllms.inference.worker.Worker"
-        )
+        args = AsyncEngineArgs(**self._spec.options(), worker_extension_cls=EXTENSION)
         self._stop_ids = stop_ids(self._spec.model)
         self._eyes = eyes_of(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)

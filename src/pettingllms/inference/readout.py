@@ -10,7 +10,7 @@ from typing import Protocol
 from pettingllms.types import Given, Ids, LogProbs, Message, images_of
 
 Score = Callable[[Sequence[Given]], Awaitable[list[LogProbs]]]
-Question = tuple[Sequence[Message], Sequence[str]]
+Choice = tuple[Sequence[Message], Sequence[str]]
 """A prompt, and the replies that are asked about."""
 
 
@@ -25,13 +25,13 @@ class Encoder(Protocol):
 
 
 async def reply_logprobs(
-    score: Score, encoder: Encoder, questions: Sequence[Question]
+    score: Score, encoder: Encoder, choices: Sequence[Choice]
 ) -> list[list[float]]:
-    """For each question the log-prob of each of its replies, at temperature 1."""
+    """For each choice the log-prob of each of its replies, at temperature 1."""
     pairs = [
         Given(encoder.render(messages), encoder.encode(reply), images_of(messages))
-        for messages, replies in questions
+        for messages, replies in choices
         for reply in replies
     ]
     found = iter(await score(pairs))
-    return [[float(next(found).sum(dtype=float)) for _ in replies] for _, replies in questions]
+    return [[float(next(found).sum(dtype=float)) for _ in replies] for _, replies in choices]

@@ -8,7 +8,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -18,9 +18,8 @@ from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.engine import UNGUIDED, EngineSpec, not_seen, too_long, uncut
 from pettingllms.policies.eyes import eyes_of
+from pettingllms.policies.files import Files
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
-
-Files = Mapping[str, bytes]
 
 
 class TorchEngine:

@@ -18,7 +18,7 @@ FOLDER = "PETTINGLLMS_ENGINE_FOLDER"
 """Environment variable with the folder of the owner's files, which go with it."""
 
 
-class Worker:
+class EngineExtension:
     """Methods that vLLM adds to its own worker."""
 
     model_runner: Any
@@ -38,6 +38,10 @@ class Worker:
         for layer in layers:
             layer.quant_method.process_weights_after_loading(layer)
         return len(layers)
+
+
+EXTENSION = f"{__name__}.{EngineExtension.__name__}"
+"""What vLLM is told to load, by its name."""
 
 
 def end_with(owner: int, seconds: float = 1.0) -> None:

@@ -71,7 +71,7 @@ def replies_of(units: Sequence[Unit]) -> list[Item]:
 
 
 def turns_of(
-    episodes: Sequence[Episode], policy: str, skip_zero: bool = False, has_head: bool = False
+    episodes: Sequence[Episode], policy: str, skip_zero: bool, has_head: bool
 ) -> list[Turn]:
     """What one policy learns from, in the order of episodes and turns.
 
@@ -112,13 +112,6 @@ def item_of(turn: Turn) -> Item:
         _targets(turn),
         images=images_of(turn.messages),
     )
-
-
-def items_of(
-    episodes: Sequence[Episode], policy: str, skip_zero: bool = False, has_head: bool = False
-) -> list[Item]:
-    """What one policy learns from, as a learner reads it."""
-    return [item_of(turn) for turn in turns_of(episodes, policy, skip_zero, has_head)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from pettingllms.learners.batches import Item
+from pettingllms.learners.passes import rows_of
 from pettingllms.types import LogProbs
 
 
@@ -21,5 +22,4 @@ class Before:
 
     def add(self, batch: Sequence[Item], logp_BT: Tensor) -> None:
         """Take those of some items; a later epoch brings the same again."""
-        for item, row in zip(batch, logp_BT.float().cpu().numpy(), strict=False):
-            self.found[id(item)] = row[: len(item.response_ids)].copy()
+        self.found |= zip(map(id, batch), rows_of(batch, logp_BT), strict=True)

@@ -25,16 +25,16 @@ from pettingllms.config import CriticConfig, LearnerConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
-from pettingllms.learners.batches import Item, Joint, micro_batches, split
+from pettingllms.learners.batches import Item, Joint, split
 from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.learners.mixing import make_mixer
 from pettingllms.learners.model import Padded, ValueModel, decoder_layers, load_lm
+from pettingllms.learners.passes import Passes, rows_of
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
     give_back,
     num_ranks,
-    of_all_ranks,
     own_rank,
     place,
     reshard,
@@ -94,8 +94,13 @@ class Critic:
         lm = load_lm(spec.model, torch.float32)
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
-        self._eyes = eyes_of(spec.model)
         self._model = ValueModel(lm)
+        self._passes = Passes(
+            spec.config.max_batch_tokens,
+            self._device,
+            self._model.can_share,
+            eyes_of(spec.model),
+        )
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place(self._model, layers, self._device, self._dtype)
         named = self._model.named_parameters()
@@ -210,30 +215,21 @@ class Critic:
 
     def _read(self, items: Sequence[Item]) -> tuple[list[Values], list[Values]]:
         """Values, and hidden states at prompts' ends, in the order of the items."""
-        found: dict[int, tuple[Values, Values]] = {}
-        with torch.no_grad():
-            for batch in self._passes(items):
-                value_BS, state_BH = self._forward(self._padded(batch))
-                rows = zip(value_BS.cpu().numpy(), state_BH.cpu().numpy(), strict=True)
-                for item, (row, state) in zip(batch, rows, strict=False):
-                    found[id(item)] = row[: len(item.response_ids) + 1].copy(), state.copy()
-        both = of_all_ranks(items, found)
+
+        def look(batch: Sequence[Item], padded: Padded) -> list[tuple[Values, Values]]:
+            value_BS, state_BH = self._forward(padded)
+            states = [state.copy() for state in state_BH[: len(batch)].cpu().numpy()]
+            return list(zip(rows_of(batch, value_BS, 1), states, strict=True))
+
+        both = self._passes.read(items, look)
         return [row for row, _ in both], [state for _, state in both]
-
-    def _padded(self, items: Sequence[Item]) -> Padded:
-        """As in a learner: prompts are shared on one rank alone."""
-        may_share = self._ranks == 1 and self._model.can_share
-        return Padded(items, self._device, may_share, self._eyes)
-
-    def _passes(self, items: Sequence[Item]) -> list[list[Item]]:
-        return micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
 
     def _mix(
         self, joints: Sequence[Joint], values: Sequence[Values], states: Sequence[Values]
     ) -> list[Mixed]:
         """For each item the team's value before its round, and with this reply known."""
         assert self._mixer is not None  # noqa: S101 - asked for by those that mix
-        table = Table(joints, self._spec.roles, values, states, self._device)
+        table = JointValues(joints, self._spec.roles, values, states, self._device)
         with torch.no_grad():
             before_J = self._mixer(table.before_JR, table.spoke_JR, table.state_JH)
             known_JR = torch.empty_like(table.before_JR)
@@ -249,7 +245,7 @@ class Critic:
         """How the mixed loss of a minibatch changes with every value; gradients of the mixer."""
         assert self._mixer is not None  # noqa: S101 - as above
         items = [item for joint in joints for item in joint.items]
-        table = Table(joints, self._spec.roles, *self._read(items), self._device)
+        table = JointValues(joints, self._spec.roles, *self._read(items), self._device)
         before_JR, after_JR = table.before_JR.requires_grad_(), table.after_JR.requires_grad_()
         paid_J = torch.tensor([_paid(joint) for joint in joints], device=self._device)
         before_J = self._mixer(before_JR, table.spoke_JR, table.state_JH)
@@ -271,8 +267,8 @@ class Critic:
         items = [item for joint in joints for item in joint.items]
         count, clip = max(1, num_targets(items)), self._spec.critic.clip
         total = torch.zeros(())
-        for batch in self._passes(items):
-            padded = self._padded(batch)
+        for batch in self._passes.of(items):
+            padded = self._passes.padded(batch)
             value_BS, _ = self._forward(padded)
             if pulls is None and self._spec.loss == "binary":
                 loss = binary_errors(value_BS, padded.target_BS) / count
@@ -331,7 +327,7 @@ class Pulls:
     paid: list[float]
 
 
-class Table:
+class JointValues:
     """Values of joints by role: before and after each reply, who spoke, and the state.
 
     The state is the mean of what the critic makes of the prompts of those who spoke.

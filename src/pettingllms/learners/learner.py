@@ -18,11 +18,12 @@ from pettingllms.config import LossConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
-from pettingllms.learners.batches import Item, Unit, micro_batches, replies_of, split
+from pettingllms.learners.batches import Item, Unit, replies_of, split
 from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
 from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
+from pettingllms.learners.passes import Passes, rows_of
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
@@ -73,11 +74,16 @@ class Learner:
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
-        self._eyes = eyes_of(spec.model)
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
         self._model = LogProbModel(self._adapters.model if self._adapters else lm, tuple(heads))
+        self._passes = Passes(
+            spec.config.max_batch_tokens,
+            self._device,
+            self._model.can_share,
+            eyes_of(spec.model),
+        )
         self._reference: LogProbModel | None = None
         if spec.loss.kl and not self._adapters:
             self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
@@ -98,7 +104,6 @@ class Learner:
             for name in spec.policies
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
-        torch.manual_seed(derive_seed(spec.seed, "learner"))
         self._skipped: dict[str, list[Item]] = {}
         self._before: Before | None = None
 
@@ -169,30 +174,23 @@ class Learner:
         self._activate(policy)
         if temperature is None:
             temperature = self._spec.policies[policy].temperature
-        found: dict[int, LogProbs] = {}
-        mine = micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
-        with torch.no_grad():
-            for batch in mine:
-                padded = self._padded(batch)
-                logp_N, _, _ = self._forward(self._model, padded, temperature)
-                for item, row in zip(batch, padded.spread(logp_N).cpu().numpy(), strict=False):
-                    found[id(item)] = row[: len(item.response_ids)].copy()
-        return Rows(of_all_ranks(items, found))
+
+        def look(batch: Sequence[Item], padded: Padded) -> list[LogProbs]:
+            logp_N, _, _ = self._forward(self._model, padded, temperature)
+            return rows_of(batch, padded.spread(logp_N))
+
+        return Rows(self._passes.read(items, look))
 
     def values(self, policy: str, items: Sequence[Item]) -> list[Values]:
         """What the policy's value head expects, in the order of the items."""
         self._activate(policy)
-        found: dict[int, Values] = {}
-        mine = micro_batches(items, self._spec.config.max_batch_tokens, self._ranks)[self._rank]
-        with torch.no_grad():
-            for batch in mine:
-                padded = self._padded(batch)
-                _, _, value_M = self._forward(self._model, padded, 1.0, head=policy)
-                assert value_M is not None  # noqa: S101 - there is a head
-                rows = padded.spread_values(value_M).cpu().numpy()
-                for item, row in zip(batch, rows, strict=False):
-                    found[id(item)] = row[: len(item.response_ids) + 1].copy()
-        return Rows(of_all_ranks(items, found))
+
+        def look(batch: Sequence[Item], padded: Padded) -> list[Values]:
+            _, _, value_M = self._forward(self._model, padded, 1.0, head=policy)
+            assert value_M is not None  # noqa: S101 - there is a head
+            return rows_of(batch, padded.spread_values(value_M), 1)
+
+        return Rows(self._passes.read(items, look))
 
     def files(self, policy: str) -> tuple[dict[str, bytes], str]:
         """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash.
@@ -217,7 +215,6 @@ class Learner:
         if self._rank:
             return {}
         tensors["num_updates"] = torch.tensor(self._num_updates[policy])
-        tensors["rng"] = torch.get_rng_state()
         critic = {CRITIC_FILE: to_bytes(head)} if head else {}
         return {OPTIMIZER_FILE: to_bytes(tensors), **critic}
 
@@ -245,7 +242,6 @@ class Learner:
             saved = from_bytes(files[OPTIMIZER_FILE])
             put_moments(self._optimizers[policy], {**parameters, **head}, saved)
             self._num_updates[policy] = int(saved["num_updates"])
-            torch.set_rng_state(saved["rng"])
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
         if self._adapters:
@@ -284,11 +280,6 @@ class Learner:
             )
         return result
 
-    def _padded(self, items: Sequence[Item]) -> Padded:
-        """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
-        may_share = self._ranks == 1 and self._model.can_share
-        return Padded(items, self._device, may_share, self._eyes)
-
     def _old_logprobs(self, policy: str, parts: Sequence[Sequence[Unit]]) -> dict[int, LogProbs]:
         """Needed only where weights change within a batch; else the current ones are the old.
 
@@ -314,10 +305,9 @@ class Learner:
         want_entropy = config.entropy > 0
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
-        max_tokens = self._spec.config.max_batch_tokens
-        for part in micro_batches(units, max_tokens, self._ranks)[self._rank]:
+        for part in self._passes.of(units):
             batch = replies_of(part)
-            padded = self._padded(batch)
+            padded = self._passes.padded(batch)
             logp_N, entropy_N, value_M = self._forward(
                 self._model,
                 padded,

@@ -30,6 +30,16 @@ class ModelGroup:
         return {**self.adapters, **(dict([self.full]) if self.full else {})}
 
     @property
+    def publish_method(self) -> str:
+        """What an engine does with new weights of its policies."""
+        return "publish_weights" if self.full else "publish_adapter"
+
+    @property
+    def snapshot_method(self) -> str:
+        """What an engine does with a snapshot of one, which speaks beside it."""
+        return "publish_copy" if self.full else "publish_adapter"
+
+    @property
     def policies(self) -> list[str]:
         """Everybody who speaks through this model."""
         return [*self.trained, *self.frozen]

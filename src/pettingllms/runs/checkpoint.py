@@ -29,8 +29,6 @@ class State:
     step: int = 0
     """Steps that are done."""
     num_tasks_done: int = 0
-    under_way: list[str] = field(default_factory=list)
-    """Tasks that had been handed out and not learnt from; they are handed out again."""
     versions: dict[str, int] = field(default_factory=dict)
     """Version of each policy that learns."""
     marks: dict[str, str] = field(default_factory=dict)
@@ -122,7 +120,9 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
     """A checkpoint, every byte of it checked."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        state = State(**manifest["state"])
+        saved = dict(manifest["state"])
+        saved.pop("under_way", None)  # tasks, which earlier versions listed and nobody read
+        state = State(**saved)
         wanted = dict(manifest["files"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{folder} has no manifest that can be read: {error}") from error

@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict
 from pettingllms.algos.credit import mean, role_levels
 from pettingllms.config import RunConfig
 from pettingllms.runs.diversity import diversity
-from pettingllms.runs.summary import Summary, alarm, summarize
+from pettingllms.runs.summary import Summary
 from pettingllms.types import Episode, Scored, Turn
 
 LEVELS = ("process", "agent", "team")
@@ -37,11 +37,8 @@ class Metrics(TypedDict):
     """Seconds of the parts of a step, and of the whole under `step`."""
 
 
-def episode_metrics(
-    episodes: Sequence[Episode], config: RunConfig, versions: Mapping[str, int] | None = None
-) -> Metrics:
-    """Measure episodes that have their advantages; `versions` are those that would learn now."""
-    summary = summarize(episodes, config)
+def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Summary) -> Metrics:
+    """Measure episodes that have their advantages, of which there is a summary already."""
     turns = [turn for episode in episodes for turn in episode.turns]
     trained = config.trained_policies()
     return {
@@ -51,9 +48,7 @@ def episode_metrics(
             for role in config.roles
         },
         "policies": {
-            name: _policy(
-                [turn for turn in turns if turn.policy == name], (versions or {}).get(name)
-            )
+            name: _policy([turn for turn in turns if turn.policy == name])
             for name in config.policies
             if name in trained
         },
@@ -64,11 +59,6 @@ def episode_metrics(
             "extra_tokens": float(summary.num_extra_tokens),
         },
     }
-
-
-def failure_alarm(episodes: Sequence[Episode], config: RunConfig) -> str | None:
-    """What is wrong with episodes that nobody should train on, if anything is."""
-    return alarm(summarize(episodes, config), config)
 
 
 def flatten(metrics: Mapping[str, object]) -> dict[str, float]:
@@ -103,7 +93,7 @@ def _role_turns(turns: Sequence[Turn], role: str, summary: Summary) -> dict[str,
     return found | _mean("cut_share", [turn.finish == "length" for turn in written])
 
 
-def _policy(turns: Sequence[Turn], version: int | None) -> dict[str, float]:
+def _policy(turns: Sequence[Turn]) -> dict[str, float]:
     learnt = [turn for turn in turns if turn.advantage is not None]
     advantages = [turn.advantage for turn in learnt if turn.advantage is not None]
     found = {
@@ -112,13 +102,7 @@ def _policy(turns: Sequence[Turn], version: int | None) -> dict[str, float]:
     }
     found |= _mean("mean_abs_advantage", [abs(advantage) for advantage in advantages])
     found |= _mean("zero_share", [advantage == 0 for advantage in advantages])
-    found |= _entropy(turns) | diversity(turns)
-    if version is not None:
-        ages = [version - t.policy_version for t in learnt if t.policy_version is not None]
-        found |= _mean("staleness_mean", ages)
-        if ages:
-            found["staleness_max"] = float(max(ages))
-    return found
+    return found | _entropy(turns) | diversity(turns)
 
 
 def _entropy(turns: Sequence[Turn]) -> dict[str, float]:

@@ -32,8 +32,8 @@ def run_suite(
     folder: Path,
     command: str,
     say: Say,
-    skip_missing: bool = False,
-    progress: Progress = lambda _name, _done, _all: None,
+    skip_missing: bool,
+    progress: Progress,
 ) -> Report:
     """Play what is missing of a suite, bench by bench, and write each result when it is there."""
     report = Report(suite, subject, settings, command)

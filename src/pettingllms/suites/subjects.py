@@ -5,7 +5,7 @@ was trained on one environment can be asked about any other.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from pettingllms.config import RunConfig, apply_overrides, parse_config
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluate import start_weights
 from pettingllms.models import find_model
+from pettingllms.policies.files import Saved
 from pettingllms.rollout import Seat
 from pettingllms.seating import (
     Entrant,
@@ -28,7 +29,6 @@ from pettingllms.seating import (
     with_model,
 )
 
-Saved = Mapping[str, Mapping[str, bytes]]
 SeatOf = Callable[[Env, str], Seat]
 """Who plays a role of an environment."""
 MODEL = "model"

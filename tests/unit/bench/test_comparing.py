@@ -49,19 +49,60 @@ def test_sides_take_turns_in_being_first_and_the_first_round_does_not_count() ->
         assert names == (["ours", "bare"] if number % 2 else ["bare", "ours"])
 
 
-def test_a_step_learns_from_replies_that_fit_and_from_one_at_least(monkeypatch) -> None:
-    from pettingllms.bench import engine
-
+def replies(count: int) -> list[Episode]:
     ids = pytest.importorskip("numpy").arange
     turns = [
         Turn("solver", "shared", (), ids(50), ids(10), ids(10).astype("float32"), "", 0)
-        for _ in range(5)
+        for _ in range(count)
     ]
-    episodes = [Episode(str(n), "e", Task(str(n)), 0, turns=[t]) for n, t in enumerate(turns)]
+    return [Episode(str(n), "e", Task(str(n)), 0, turns=[t]) for n, t in enumerate(turns)]
+
+
+def test_a_step_learns_from_replies_that_fit_and_from_one_at_least(monkeypatch) -> None:
+    from pettingllms.bench import engine
+
+    episodes = replies(5)
     monkeypatch.setattr(engine, "LEARN_TOKENS", 180)
     assert [item.advantage for item in _items(episodes)] == [-1.0, 1.0, -1.0]
     monkeypatch.setattr(engine, "LEARN_TOKENS", 10)
     assert len(_items(episodes)) == 1
+
+
+def test_learners_are_sent_replies_in_the_form_that_runs_send(monkeypatch, tmp_path: Path) -> None:
+    """Thousands of short arrays one by one would be timed as a cost that no run has."""
+    pytest.importorskip("ray")
+    pytest.importorskip("torch")
+    from pettingllms.bench import engine
+    from pettingllms.cluster import learners
+    from pettingllms.learners.wire import Units
+
+    sent = []
+
+    class Deaf:
+        def __init__(self, *_: object) -> None: ...
+
+        async def start(self, loopback: bool) -> None: ...
+
+        async def call(self, method: str, *args: object) -> None:
+            sent.append((method, *args))
+
+        async def ask(self, **_: object) -> dict[str, float]:
+            return {"seconds": 1.0}
+
+    class DeafLearners(Deaf):
+        async def stop(self) -> None: ...
+
+    class DeafProcess(Deaf):
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(learners, "Learners", DeafLearners)
+    monkeypatch.setattr(engine, "Process", DeafProcess)
+    found = _items(replies(3))
+    asyncio.run(engine._bench_learner(tmp_path, "cpu", found, repeats=1))
+    assert [method for method, *_ in sent] == ["train", "train"]
+    for _, policy, items, _ in sent:
+        assert (policy, list(items)) == ("shared", found)
+        assert isinstance(items, Units)
 
 
 @pytest.fixture

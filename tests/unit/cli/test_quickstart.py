@@ -32,7 +32,7 @@ class Pretended:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "Engines", Pretended)
+    monkeypatch.setattr(quick, "ThisMachine", Pretended)
     monkeypatch.setattr(quick, "inspect", lambda _: [])
 
 

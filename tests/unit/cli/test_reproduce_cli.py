@@ -13,7 +13,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
     write_experiment(tmp_path / "experiments" / "relays")
     monkeypatch.chdir(tmp_path)
     fake = FakeMachine(lambda trained, seed: 6 if trained else 1)
-    monkeypatch.setattr("pettingllms.cli.experiments.Engines", lambda: fake)
+    monkeypatch.setattr("pettingllms.cli.experiments.ThisMachine", lambda: fake)
     return fake
 
 
@@ -36,7 +36,7 @@ def test_quick_has_a_folder_of_its_own_and_an_exit_code(machine: FakeMachine, mo
     run("relays", "--quick")
     assert (Path("runs/experiments/relays-quick") / "table.md").is_file()
     broken = FakeMachine(lambda trained, seed: 0)
-    monkeypatch.setattr("pettingllms.cli.experiments.Engines", lambda: broken)
+    monkeypatch.setattr("pettingllms.cli.experiments.ThisMachine", lambda: broken)
     text = run("relays", "--quick", "--out", "broken", code=1)
     assert "0.000 is below the floor of 0.5" in text
 

@@ -51,7 +51,7 @@ def sides() -> Sides:
 def publish(sides: Sides) -> Any:
     canary = Item(IDS, IDS, np.zeros(2, dtype=np.float32), 0.0)
     learners: Any = sides
-    publisher = Publisher(learners, learners, canary, max_gap=0.1, whole_model=False)
+    publisher = Publisher(learners, learners, canary, max_gap=0.1, method="publish_adapter")
     asyncio.run(publisher.publish("p", 0))
     return lambda: asyncio.run(publisher.publish("p", 1))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LearnerError
-from pettingllms.learners.batches import Item, items_of, micro_batches, split
+from pettingllms.learners.batches import Item, item_of, micro_batches, split, turns_of
 from pettingllms.types import Episode
 from plays import linear, rewards
 
@@ -38,6 +38,12 @@ def played(number: int, *roles: str) -> Episode:
         turn.advantage = 10 * number + at
         turn.logprobs = np.array([-1, -2], dtype=np.float32)
     return episode
+
+
+def items_of(
+    episodes: Sequence[Episode], policy: str, skip_zero: bool = False, has_head: bool = False
+) -> list[Item]:
+    return [item_of(turn) for turn in turns_of(episodes, policy, skip_zero, has_head)]
 
 
 def test_items_are_the_turns_of_a_policy_in_order() -> None:

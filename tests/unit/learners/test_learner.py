@@ -147,6 +147,32 @@ def test_a_learner_that_was_saved_goes_on_bit_for_bit(model: Path, kind: str) ->
     }
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_leaves_nothing_to_chance(model: Path, kind: str) -> None:
+    """Checkpoints hold no state of PyTorch's random numbers, so training may not draw any."""
+    policy = next(iter(KINDS[kind]))
+    made = learner(model, KINDS[kind], {"kl": 0.1, "entropy": 0.01}, num_minibatches=2)
+    before = torch.get_rng_state()
+    made.train(policy, batch(made, policy), 1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_state_with_what_earlier_ones_had_more_is_taken_up(model: Path) -> None:
+    """Optimizers were once saved with the state of PyTorch's random numbers."""
+    from pettingllms.learners.files import OPTIMIZER_FILE
+    from pettingllms.learners.weights import from_bytes, to_bytes
+
+    made, again = learner(model, FULL), learner(model, FULL)
+    made.train("f", batch(made, "f", 1), 1)
+    files = {**made.files("f")[0], **made.state("f")}
+    tensors = from_bytes(files[OPTIMIZER_FILE])
+    files[OPTIMIZER_FILE] = to_bytes({**tensors, "rng": torch.get_rng_state()})
+    again.load("f", files)
+    second = batch(made, "f", 2)
+    assert made.train("f", second, 2)["loss"] == again.train("f", second, 2)["loss"]
+    assert marks(made, FULL) == marks(again, FULL)
+
+
 def test_a_step_that_is_not_finite_is_skipped_counted_and_kept(model: Path) -> None:
     made = learner(model, LORA)
     items = batch(made, "a")

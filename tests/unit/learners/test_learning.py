@@ -18,7 +18,7 @@ from pettingllms.algos import make_algorithm
 from pettingllms.algos.base import Algorithm
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy
-from pettingllms.learners.batches import items_of, joints_of
+from pettingllms.learners.batches import item_of, joints_of, turns_of
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.spec import LearnerSpec
@@ -123,7 +123,8 @@ def train(
         episodes = play(learner, step, num_plays, num_tokens)
         value(algorithm, learner, critic, episodes)
         algorithm.assign(episodes)
-        numbers = learner.train("p", items_of(episodes, "p"), step)
+        turns = turns_of(episodes, "p", skip_zero=False, has_head=kind == "head")
+        numbers = learner.train("p", [item_of(turn) for turn in turns], step)
         assert numbers["gap"] < 1e-3, "the sampler has other weights than the learner"
         if critic is not None:
             read = joints_of(algorithm.joints(episodes), "central" in algorithm.needs)

@@ -17,7 +17,7 @@ FILES = {"p": {"weights": b"1234", "optimizer": b"56"}, "q": {"weights": b""}}
 
 
 def saved(root: Path, step: int = 3, keep: int = 5) -> Path:
-    state = State(step, 6, ["t"], {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
+    state = State(step, 6, {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
     writer = Writer(root, state)
     for policy, files in FILES.items():
         writer.add(policy, files)
@@ -26,8 +26,25 @@ def saved(root: Path, step: int = 3, keep: int = 5) -> Path:
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     state, files = load_checkpoint(saved(tmp_path))
-    assert state == State(3, 6, ["t"], {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
+    assert state == State(3, 6, {"p": 3}, {"p": "abc"}, {"baseline": 0.5})
     assert files == FILES
+
+
+def test_a_state_with_what_earlier_versions_wrote_is_loaded(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["state"]["under_way"] = ["t"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert load_checkpoint(folder) == load_checkpoint(saved(tmp_path / "new"))
+
+
+def test_a_state_that_nobody_ever_wrote_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    whole = (folder / MANIFEST).read_text()
+    for state in ({"steps": 3}, [3], None, "step"):
+        (folder / MANIFEST).write_text(json.dumps(json.loads(whole) | {"state": state}))
+        with pytest.raises(CheckpointError, match="no manifest that can be read"):
+            load_checkpoint(folder)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.runs.metrics import episode_metrics, failure_alarm, flatten
-from pettingllms.runs.summary import learner_tokens, summarize
-from pettingllms.types import SampleRequest
+from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
+from pettingllms.runs.summary import alarm, learner_tokens, summarize
+from pettingllms.types import Episode, SampleRequest
 from plays import LOST, linear, rewards, turn
 from toys import Relay, by_chance, roll
 
@@ -22,6 +22,14 @@ def team(**sections) -> RunConfig:
     return parse_config({**base, **sections})
 
 
+def measured(episodes: list[Episode], config: RunConfig) -> Metrics:
+    return episode_metrics(episodes, config, summarize(episodes, config))
+
+
+def alarm_of(episodes: list[Episode], config: RunConfig) -> str | None:
+    return alarm(summarize(episodes, config), config)
+
+
 def test_each_level_is_the_mean_of_the_episodes_in_which_it_was_paid() -> None:
     config = team(reward={"process": 0.5, "team": 2.0})
     episodes = [
@@ -29,7 +37,7 @@ def test_each_level_is_the_mean_of_the_episodes_in_which_it_was_paid() -> None:
         linear("t", 1, ("a", rewards({"a": 2.0})), ("b", rewards(team=3.0))),
         linear("t", 2, ("a", rewards({"a": 100.0})), failure=LOST),
     ]
-    roles = episode_metrics(episodes, config)["roles"]
+    roles = measured(episodes, config)["roles"]
     assert roles["a"]["reward_process"] == 3.0
     assert roles["a"]["reward_team"] == 2.0
     assert roles["a"]["reward"] == 0.5 * 3.0 + 2.0 * 2.0
@@ -40,7 +48,7 @@ def test_each_level_is_the_mean_of_the_episodes_in_which_it_was_paid() -> None:
 
 def test_a_level_without_weight_is_shown_all_the_same() -> None:
     config = team(reward={"process": 0.0})
-    roles = episode_metrics([linear("t", 0, ("a", rewards({"a": 4.0}, team=1.0)))], config)["roles"]
+    roles = measured([linear("t", 0, ("a", rewards({"a": 4.0}, team=1.0)))], config)["roles"]
     assert roles["a"]["reward_process"] == 4.0
     assert roles["a"]["reward"] == 1.0
 
@@ -50,7 +58,7 @@ def test_a_failed_episode_reached_no_aim() -> None:
     episodes[0].success = {"a": True, "b": False}
     episodes[1].success = {"a": True, "b": True}
     episodes.append(linear("t", 3, ("a", rewards()), failure=LOST))
-    roles = episode_metrics(episodes, team())["roles"]
+    roles = measured(episodes, team())["roles"]
     assert roles["a"]["success"] == 2 / 4
     assert roles["b"]["success"] == 1 / 4
 
@@ -63,7 +71,7 @@ def test_turns_are_counted_by_role_and_what_was_never_written_has_no_length() ->
     silent = turn("a", failure=LOST)
     silent.response_ids, silent.policy_version = np.empty(0, dtype=np.int32), None
     episode.turns.append(silent)
-    roles = episode_metrics([episode], team())["roles"]
+    roles = measured([episode], team())["roles"]
     assert roles["a"]["num_turns"] == 4
     assert roles["a"]["failed_share"] == 1 / 4
     assert roles["a"]["reply_tokens"] == (6 + 2 + 2) / 3
@@ -73,12 +81,11 @@ def test_turns_are_counted_by_role_and_what_was_never_written_has_no_length() ->
 
 def test_policies_that_learn_are_measured_by_what_they_learn_from() -> None:
     episode = linear("t", 0, *[("a", rewards(team=1.0))] * 4, ("b", rewards(team=1.0)))
-    for at, (advantage, version) in enumerate([(0.0, 3), (-1.5, 1), (0.5, 2), (None, 0)]):
+    for at, advantage in enumerate([0.0, -1.5, 0.5, None]):
         episode.turns[at].advantage = advantage
-        episode.turns[at].policy_version = version
     episode.turns[0].logprobs = np.array([-1.0, -2.0], dtype=np.float32)
     episode.turns[3].logprobs = np.array([-0.5, -0.5], dtype=np.float32)
-    policies = episode_metrics([episode], team(), {"policy_a": 3})["policies"]
+    policies = measured([episode], team())["policies"]
     assert policies == {
         "policy_a": {
             "trained_turns": 3,
@@ -89,24 +96,21 @@ def test_policies_that_learn_are_measured_by_what_they_learn_from() -> None:
             "distinct_prompts": 1,
             "distinct_replies": 1.0,
             "repetition": 0.0,
-            "staleness_mean": 1.0,
-            "staleness_max": 2.0,
         }
     }
 
 
 def test_what_nobody_measured_is_left_out() -> None:
-    metrics = episode_metrics([], team(), {"policy_a": 3})
+    metrics = measured([], team())
     assert metrics["roles"] == {"a": {"num_turns": 0}, "b": {"num_turns": 0}}
     assert metrics["policies"] == {"policy_a": {"trained_turns": 0, "trained_tokens": 0}}
-    assert "staleness_max" not in episode_metrics([linear("t", 0)], team())["policies"]["policy_a"]
 
 
 def test_the_rollout_as_a_whole() -> None:
     episodes = [linear("t", 0, ("a", rewards(team=1.0))), linear("t", 1, failure=LOST)]
     episodes[0].num_extra_tokens = 5
     episodes[0].dropped_tokens = {"policy_a": 5}
-    assert episode_metrics(episodes, team())["rollout"] == {
+    assert measured(episodes, team())["rollout"] == {
         "num_episodes": 2,
         "failed_episodes": 1,
         "tokens": 2 + 5,
@@ -115,7 +119,7 @@ def test_the_rollout_as_a_whole() -> None:
 
 
 def test_flat_keys_say_where_a_number_stands() -> None:
-    metrics = episode_metrics(roll(Relay()), team(), {"policy_a": 9})
+    metrics = measured(roll(Relay()), team())
     flat = flatten({**metrics, "time": {"step": 2}, "eval": {"x": {"y": {"z": 1.5}}}})
     assert flat["roles/a/reward"] == metrics["roles"]["a"]["reward"]
     assert flat["rollout/num_episodes"] == 9
@@ -129,12 +133,12 @@ def test_flat_keys_say_where_a_number_stands() -> None:
 def test_no_alarm_if_all_is_well() -> None:
     episode = linear("t", 0, ("a", rewards(team=1.0)))
     episode.turns[0].advantage = 0.0
-    assert failure_alarm([episode], team()) is None
+    assert alarm_of([episode], team()) is None
 
 
 def test_an_alarm_names_the_commonest_failure() -> None:
     episodes = [linear("t", n, ("a", rewards()), failure=LOST) for n in range(3)]
-    text = failure_alarm(episodes, team())
+    text = alarm_of(episodes, team())
     assert text is not None
     assert "3 turns and 3 episodes failed, more than rollout.max_failure_share = 10.0%" in text
     assert text.endswith("Most often (3 times): sampler: lost")
@@ -144,18 +148,16 @@ def test_a_tree_that_was_cut_has_a_reason_though_no_turn_of_it_failed() -> None:
     episodes = roll(Relay(), type="tree", max_steps=2)
     assert all(episode.failure for episode in episodes)
     assert not any(turn.failure for episode in episodes for turn in episode.turns)
-    text = failure_alarm(episodes, team())
+    text = alarm_of(episodes, team())
     assert text is not None
     assert "Most often (3 times): limit: cut after 2 steps (rollout.max_steps)" in text
 
 
 def test_an_alarm_if_nothing_can_be_learnt_but_somebody_should() -> None:
     episodes = [linear("t", 0, ("a", rewards(team=1.0)))]
-    assert failure_alarm(episodes, team()) == (
-        "No turn could be compared, so nothing would be learnt."
-    )
+    assert alarm_of(episodes, team()) == ("No turn could be compared, so nothing would be learnt.")
     scripted = {"policy_a": {"kind": "scripted"}, "policy_b": {"kind": "scripted"}}
-    assert failure_alarm(episodes, team(policies=scripted)) is None
+    assert alarm_of(episodes, team(policies=scripted)) is None
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["dropped", "kept"])

@@ -39,7 +39,7 @@ def read_move(answer: str, names: Sequence[str]) -> int:
     return names.index(name)
 
 
-def list_moves(names: Sequence[str], max_listed: int, terse: bool = False) -> str:
+def list_moves(names: Sequence[str], max_listed: int, terse: bool) -> str:
     """The moves as a prompt shows them."""
     if terse:
         return " | ".join(names[:max_listed])

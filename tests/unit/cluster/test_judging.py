@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
-from pettingllms.cluster.bench import Bench, Played
+from pettingllms.cluster.judging import Judges, Played
 from pettingllms.config import parse_config
 from pettingllms.types import Episode, Exhibit, Rewards, Scored, Step, Task
 
@@ -28,12 +28,12 @@ def test_the_rule_is_that_of_the_level_that_was_played() -> None:
         }
     )
     now = [level(1.0)]
-    bench = Bench(config, lambda: now[0], lambda _: None, None)  # type: ignore[arg-type]
+    judges = Judges(config, lambda: now[0], lambda _: None, None)  # type: ignore[arg-type]
 
     def judged(env: Any = None) -> float:
         step = Step(None, (), Rewards(), exhibits={"author": Exhibit("Q", "A")})
         episode = Episode("t/0", "story-v1", Task("t"), 0, [], [step], last=0)
-        asyncio.run(bench.judge([episode], Played([], 0, env=env), by_score=False))
+        asyncio.run(judges.judge([episode], Played([], 0, env=env), by_score=False))
         return step.rewards.agent["author"].value
 
     assert judged() == 1.0

@@ -26,7 +26,7 @@ class Played:
     """None: what is trained on."""
 
 
-class Bench:
+class Judges:
     """Judges that are made once and keep what they have said."""
 
     def __init__(
