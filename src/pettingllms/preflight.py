@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from pettingllms.config import RunConfig
 from pettingllms.config.eyes import ADVICE, object_in, sees
 from pettingllms.config.policies import ApiPolicy
-from pettingllms.doctor import GIB, Finding, check_sandbox, find_gpus, memory
+from pettingllms.doctor import Finding, check_sandbox, find_gpus
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ClusterError, ModelError, PettingError
+from pettingllms.machine import GIB, in_gib, memory
 from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
 from pettingllms.policies import (
     ModelGroup,
@@ -156,14 +157,14 @@ def _check_room(
     disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
     place = next(path for path in [runs.absolute(), *runs.absolute().parents] if path.exists())
     free = shutil.disk_usage(place).free
-    what = f"disk: checkpoints take about {_gib(disk)}, {_gib(free)} are free in {place}"
+    what = f"disk: checkpoints take about {in_gib(disk)}, {in_gib(free)} are free in {place}"
     advice = "free some, write elsewhere with --out, or lower train.keep_checkpoints"
     yield Finding("problem", what, advice) if disk > free else Finding("ok", what)
     if config.cluster.address or (config.cluster.device != "cpu" and find_gpus()):
         return
     needed = memory_needed(config, groups, sizes)
     unused, whole = memory()
-    what = f"memory: about {_gib(needed)} needed, {_gib(unused)} of {_gib(whole)} free"
+    what = f"memory: about {in_gib(needed)} needed, {in_gib(unused)} of {in_gib(whole)} free"
     advice = 'take a smaller model, adapters (kind = "lora") or a lower inference.cache_gib'
     if needed > whole:
         yield Finding("problem", what, advice)
@@ -247,7 +248,3 @@ def _check_trackers(config: RunConfig) -> Iterator[Finding]:
         if getattr(config.log, name) and find_spec(name) is None:
             what = f"log.{name}: is asked for and not installed, so the run would be refused"
             yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"

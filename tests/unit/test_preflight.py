@@ -10,7 +10,7 @@ import pytest
 
 from pettingllms import preflight
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.doctor import GIB
+from pettingllms.machine import GIB
 from pettingllms.policies import plan_models
 
 PARAMETERS = 1000 * 64

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import GraderError
+from pettingllms.machine import num_cores
 from pettingllms.types import Failed, Reward, Scored
 
 SECONDS = 3.0
@@ -192,7 +193,7 @@ class Grader:
         check_installed()
         self._limits = (seconds, memory_mb)
         self._idle = queue.Queue[Worker | None]()
-        for _ in range(num_workers or min(4, os.cpu_count() or 1)):
+        for _ in range(num_workers or min(4, num_cores())):
             self._idle.put(None)
         self._kept: OrderedDict[tuple[str, str], Verdict] = OrderedDict()
         self._lock = threading.Lock()
