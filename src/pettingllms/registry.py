@@ -58,7 +58,7 @@ class Registry:
             )
         if not isinstance(found, type) or self._base not in [c.__name__ for c in found.__mro__]:
             raise UnknownNameError(
-                f"'{name}' is not an {self.kind}; write class {attribute}(pettingllms.{self._base})"
+                f"'{name}' is no {self.kind}; write class {attribute}(pettingllms.{self._base})"
             )
         return found
 

@@ -48,7 +48,7 @@ def test_a_path_is_written_out_and_a_name_is_not() -> None:
         ("no_such_package.env:Mine", "No module named"),
         ("pettingllms.envs:NoSuchClass", "has no 'NoSuchClass'; known: "),
         ("nowhere/at_all.py:Mine", "there is no file nowhere/at_all.py"),
-        ("pettingllms.envs:check_env", "is not an environment; write class"),
+        ("pettingllms.envs:check_env", "is no environment; write class"),
         ("..a:b", "cannot be loaded"),
     ],
 )
