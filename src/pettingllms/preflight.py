@@ -27,6 +27,7 @@ from pettingllms.policies import (
     refuse_what_does_not_fit,
 )
 from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.trackers import PLUGINS
 from pettingllms.sandbox.opening import standing
 
 FLOAT = 4
@@ -38,12 +39,11 @@ PROCESS = {"vllm": 1.5 * GIB, "torch": 0.5 * GIB}
 """What a process of an engine takes before it has a model."""
 PATIENCE = 1.0
 """Seconds that a server has to take a connection."""
-TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
-def inspect(config: RunConfig, runs: Path = Path("runs")) -> list[Finding]:
+def inspect(config: RunConfig, out: Path) -> list[Finding]:
     """Everything that can be told without starting a run, problems of the configuration's own
-    apart: those are errors when it is read."""
+    apart: those are errors when it is read. `out` is where it would write."""
     groups = plan_models(config)
     models = dict.fromkeys([*(g.model for g in groups), *_critics(config)])
     folders: dict[str, Path] = {}
@@ -60,7 +60,7 @@ def inspect(config: RunConfig, runs: Path = Path("runs")) -> list[Finding]:
     if groups:
         found += _check_engine(config)
     if len(folders) == len(models):
-        found += _check_room(config, groups, folders, runs)
+        found += _check_room(config, groups, folders, out)
     return [
         *found,
         *_check_eyes(config, folders),
@@ -145,7 +145,7 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
 
 
 def _check_room(
-    config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], runs: Path
+    config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], out: Path
 ) -> Iterator[Finding]:
     """Memory and disk, roughly: activations are left out."""
     try:
@@ -155,7 +155,7 @@ def _check_room(
         return
     learning = [sizes[g.model] for g in groups if g.full] + [sizes[m] for m in _critics(config)]
     disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
-    place = next(path for path in [runs.absolute(), *runs.absolute().parents] if path.exists())
+    place = next(path for path in [out.absolute(), *out.absolute().parents] if path.exists())
     free = shutil.disk_usage(place).free
     what = f"disk: checkpoints take about {in_gib(disk)}, {in_gib(free)} are free in {place}"
     advice = "free some, write elsewhere with --out, or lower train.keep_checkpoints"
@@ -244,7 +244,7 @@ def _reached(key: str, address: str) -> Finding:
 
 
 def _check_trackers(config: RunConfig) -> Iterator[Finding]:
-    for name in TRACKERS:
+    for name in PLUGINS:
         if getattr(config.log, name) and find_spec(name) is None:
             what = f"log.{name}: is asked for and not installed, so the run would be refused"
             yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")
