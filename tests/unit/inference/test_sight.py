@@ -119,9 +119,9 @@ def test_a_model_that_only_reads_is_shown_nothing(tmp_path: Path, renderer) -> N
 def test_a_recording_tells_pictures_apart(engine, renderer, tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     sampler = RecordedSampler(engine, recording, {})
-    for image, kept in ((RED, 1), (BLUE, 2), (RED, 2)):
+    for image, misses in ((RED, 1), (BLUE, 2), (RED, 2)):
         run(sampler.sample(asked(renderer, [user("Which cell?", image)])))
-        assert len(recording._replies) == kept
+        assert len(recording._replies) == misses
     recording.close()
 
 
