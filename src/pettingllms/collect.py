@@ -17,12 +17,12 @@ from pettingllms.judge import Hall, Voice, judge_all, make_judges
 from pettingllms.judge.rule import RuleJudge
 from pettingllms.league import SCRIPT, Lineup, make_company, rotations
 from pettingllms.rollout import Seat, Worker
+from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.types import Episode, Task, write_episodes
 
 __all__ = ["collect"]
 
-CONFIG_FILE = "config.toml"
 EPISODES_FILE = "episodes.jsonl"
 ALGORITHM_FILE = "algorithm.json"
 

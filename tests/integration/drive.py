@@ -149,7 +149,7 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
 async def memory_of(team: Any, name: str) -> dict[str, int]:
     """Resident bytes of the learner's process and of all of the engine's, and the bytes of the
     tensors that the learner holds: what is resident is also what the allocator keeps for later."""
-    from pettingllms.ports import descendants
+    from pettingllms.sandbox.watch import descendants
 
     def resident(pid: int) -> int:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -169,7 +169,7 @@ async def memory_of(team: Any, name: str) -> dict[str, int]:
 
     learner = await team._learners[name].actors[0].__ray_call__.remote(pid_of)
     engine = await team._engines[name].replicas[0].actor.__ray_call__.remote(pid_of)
-    both = {"learner": {learner}, "engine": {engine} | descendants(engine)}
+    both = {"learner": {learner}, "engine": {engine, *descendants(engine)}}
     tensors = await team._learners[name].actors[0].__ray_call__.remote(held)
     return {"tensors": tensors} | {what: sum(map(resident, pids)) for what, pids in both.items()}
 
@@ -216,7 +216,7 @@ def killed(config: Any, result: Path, options: dict[str, Any]) -> Any:
     """Engines killed in the middle of rollouts: the owner, then vLLM's own processes."""
 
     async def go() -> Any:
-        from pettingllms.ports import descendants
+        from pettingllms.sandbox.watch import descendants
 
         team = await started(config)
         (group,) = team._groups

@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from pettingllms.ports import descendants
+from pettingllms.sandbox.watch import descendants
 
 HERE = Path(__file__).parent
 ENV = f"{HERE / 'digits.py'}:Digits"
@@ -69,7 +69,7 @@ def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 def kill_all(pid: int) -> None:
     """Kill -9 of a run with all its processes."""
-    for victim in {pid} | descendants(pid):
+    for victim in {pid, *descendants(pid)}:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
 

@@ -94,7 +94,7 @@ def asked(url: str, key: str) -> float:
     import asyncio
 
     from pettingllms.types import Scored, user
-    from pettingllms.verdicts import VerifierClient
+    from pettingllms.verifier_client import VerifierClient
 
     async def ask() -> object:
         client = VerifierClient(url, "OFFLINE_TEST_KEY")

@@ -21,7 +21,8 @@ from running import (
 )
 
 from pettingllms.cluster.start import REMOTE
-from pettingllms.ports import descendants, listeners_of
+from pettingllms.ports import listeners
+from pettingllms.sandbox.watch import descendants
 
 pytestmark = pytest.mark.engine
 NUM_KILLS = int(os.environ.get("PETTINGLLMS_TEST_KILLS", "1"))
@@ -109,8 +110,8 @@ def test_ctrl_c_saves_and_stops(tiny: Path, tmp_path: Path, request: pytest.Fixt
     process = start(log, "-m", "pettingllms", "train", str(path), "--out", str(folder))
     request.addfinalizer(lambda: kill_all(process.pid))
     wait_for(lambda: (folder / "metrics.jsonl").exists() and metrics_of(folder), 300, "a step")
-    ours = {process.pid} | descendants(process.pid)
-    heard = listeners_of(ours)
+    ours = {process.pid, *descendants(process.pid)}
+    heard = [one for one in listeners() if one.pid in ours]
     assert heard, "no port was found, so the look was in vain"
     assert [one for one in heard if not one.loopback] == []
     port = next(one.port for one in heard if one.process == "gcs_server")

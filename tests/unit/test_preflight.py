@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pettingllms import preflight
-from pettingllms.config import RunConfig, parse_config
-from pettingllms.doctor import GIB
+from pettingllms.config import RunConfig, parse_config, to_toml
+from pettingllms.machine import GIB
 from pettingllms.policies import plan_models
 
 PARAMETERS = 1000 * 64
@@ -51,7 +51,8 @@ def config_of(model: Path, **sections: Any) -> RunConfig:
 
 
 def problems(config: RunConfig, level: str = "problem") -> list[str]:
-    return [f"{f.what} | {f.advice}" for f in preflight.inspect(config) if f.level == level]
+    found = preflight.inspect(config, Path("runs"))
+    return [f"{f.what} | {f.advice}" for f in found if f.level == level]
 
 
 def test_a_sound_run_has_no_problem(model: Path) -> None:
@@ -152,6 +153,21 @@ def test_memory_and_disk_that_do_not_suffice_are_problems(model: Path, monkeypat
     assert [one.split(":")[0] for one in found] == ["disk", "memory"]
     monkeypatch.setattr(preflight, "memory", lambda: (GIB, 100 * GIB))
     assert [one.split(":")[0] for one in problems(config_of(model), "note")] == ["memory"]
+
+
+def test_the_disk_is_that_of_the_folder_that_is_written_to(model: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from pettingllms.cli.main import app
+
+    (tmp_path / "large").mkdir()
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(config_of(model)))
+    out = tmp_path / "large" / "not" / "yet"
+    said = CliRunner().invoke(app, ["check", str(path), "--json", "--out", str(out)])
+    found = [finding["what"] for finding in json.loads(said.output)["findings"]]
+    (disk,) = [what for what in found if what.startswith("disk: ")]
+    assert disk.endswith(f"free in {tmp_path}/large")
 
 
 def test_adapters_share_one_base_and_whole_models_do_not(model: Path) -> None:

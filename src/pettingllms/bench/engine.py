@@ -6,7 +6,6 @@ do on the way; the bare side times its own loop, without what it takes to ask fo
 """
 
 import asyncio
-import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,6 +31,7 @@ from pettingllms.inference.engine import EngineSpec
 from pettingllms.inference.worker import OWNER
 from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
 from pettingllms.learners.wire import Units
+from pettingllms.machine import num_cores
 from pettingllms.models import find_model
 from pettingllms.rollout import Seat, Worker
 from pettingllms.seeds import derive_seed
@@ -247,7 +247,7 @@ async def _bench_learner(
     spec = LearnerSpec(
         model, {POLICY: policy}, config, LossConfig(), REPLY_TOKENS, seed=0, device=device
     )
-    num_threads = os.cpu_count() or 1
+    num_threads = num_cores()
     learners = Learners(spec, _gpus(device), num_threads)
     bare = Process("pettingllms.learners.bare", {})
     num_tokens = sum(item.num_tokens for item in items)

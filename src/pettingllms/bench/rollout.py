@@ -13,6 +13,8 @@ from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, Sample, SampleRequest
 
+NUM_FEW = 100
+
 
 class InstantSampler(ScriptedSampler):
     """Answers as soon as the loop comes round again, so that all episodes are under way at once."""
@@ -42,20 +44,20 @@ class RolloutBench:
     held_bytes_per_episode: int
 
 
-def bench_rollout(num_many: int = 10_000, num_few: int = 100, repeats: int = 5) -> RolloutBench:
-    """Play tic-tac-toe with `num_few` and `num_many` episodes at once, taking turns.
+def bench_rollout(num_many: int = 10_000, repeats: int = 5) -> RolloutBench:
+    """Play tic-tac-toe with `NUM_FEW` and `num_many` episodes at once, taking turns.
 
     Both play enough episodes that starting up does not count.
     """
-    total_few = max(num_few, num_many // 5)
-    _play(total_few, num_few)
+    total_few = max(NUM_FEW, num_many // 5)
+    _play(total_few, NUM_FEW)
     few, many = [], []
     for _ in range(repeats):
-        few.append(_play(total_few, num_few)[:2])
+        few.append(_play(total_few, NUM_FEW)[:2])
         many.append(_play(num_many, num_many)[:2])
     peak, held = _memory(1000)
     return RolloutBench(
-        num_few=num_few,
+        num_few=NUM_FEW,
         num_many=num_many,
         at_once=many[0][1],
         few_us_per_turn=round(statistics.median(cost for cost, _ in few), 1),

@@ -17,6 +17,8 @@ from pettingllms.sandbox.stock import NUM_CORES, WarmSandbox
 PAUSE_SECONDS = 0.3
 """Enough for the next sandbox to be ready."""
 HANG_SECONDS = 600.0
+NUM_ALONE = 9
+"""Programs that come alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,9 @@ def _rate(sandbox: WarmSandbox, num_programs: int) -> tuple[float, float]:
     return num_programs / seconds, (_processor_seconds() - used) / num_programs * 1000
 
 
-def _delay(sandbox: WarmSandbox, num_programs: int = 9) -> float:
+def _delay(sandbox: WarmSandbox) -> float:
     found = []
-    for number in range(num_programs):
+    for number in range(NUM_ALONE):
         time.sleep(PAUSE_SECONDS)
         start = time.perf_counter()
         _one(sandbox, number)

@@ -17,10 +17,10 @@ from pettingllms.doctor import Finding
 from pettingllms.preflight import inspect
 
 
-def check_config(path: Path, overrides: Sequence[str], as_json: bool) -> None:
+def check_config(path: Path, overrides: Sequence[str], out: Path, as_json: bool) -> None:
     """Read a configuration, look at what it needs here, and say all that would stop it."""
     config = load_config(path, overrides)
-    findings = inspect(config)
+    findings = inspect(config, out)
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:
         whole = {"num_problems": len(problems), "findings": [asdict(each) for each in findings]}

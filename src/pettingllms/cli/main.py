@@ -92,12 +92,13 @@ def doctor(
 def check(
     config: Config,
     overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Where the run would write.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a configuration can run here, with every problem at once."""
     from pettingllms.cli.configs import check_config
 
-    check_config(config, overrides or [], as_json)
+    check_config(config, overrides or [], out, as_json)
 
 
 @app.command()

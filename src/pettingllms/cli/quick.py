@@ -34,7 +34,7 @@ def run_quickstart(out: Path | None, overrides: list[str]) -> Path:
     with console.status("making a model of 200,000 parameters, with random weights"):
         machine.make_model(MODEL, [load_config(CONFIG).env], 0, top / "made")
     taught = _config(overrides, top / "made")
-    _refuse_what_would_stop(taught)
+    _refuse_what_would_stop(taught, top)
     console.print("1. It imitates a careless player, who walks into walls now and then.")
     folder = RunFolder(top / "teaching")
     folder.create(taught, supervised=True)
@@ -55,8 +55,8 @@ def _config(overrides: list[str], model: Path) -> RunConfig:
     return load_config(CONFIG, [*overrides, f"policies.shared.model={json.dumps(str(model))}"])
 
 
-def _refuse_what_would_stop(config: RunConfig) -> None:
-    found: list[Finding] = [f for f in inspect(config) if f.level == "problem"]
+def _refuse_what_would_stop(config: RunConfig, out: Path) -> None:
+    found: list[Finding] = [f for f in inspect(config, out) if f.level == "problem"]
     if found:
         raise ConfigError("quickstart", [f"{f.what}; {f.advice}" for f in found])
 

@@ -12,10 +12,11 @@ from rich.table import Table
 
 from pettingllms.algos import Algorithm, make_algorithm_for
 from pettingllms.cli.console import console
-from pettingllms.collect import CONFIG_FILE, EPISODES_FILE, collect
+from pettingllms.collect import EPISODES_FILE, collect
 from pettingllms.config import RunConfig, load_config
 from pettingllms.envs import Split, make_env_for
 from pettingllms.errors import ConfigError
+from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, alarm
 from pettingllms.types import Episode, Group, read_episodes, write_episodes
 

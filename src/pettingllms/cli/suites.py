@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from pettingllms.cli.console import console
+from pettingllms.cli.console import console, warn
 from pettingllms.cli.training import weights_of
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.spec import slug
@@ -90,7 +89,7 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
             settings,
             folder,
             order.command(settings),
-            say=_warn if order.as_json else lambda text: progress.console.print(escape(text)),
+            say=warn if order.as_json else lambda text: progress.console.print(escape(text)),
             skip_missing=order.skip_missing,
             progress=lambda name, done, total: progress.update(
                 bar, description=escape(name), completed=done, total=total
@@ -165,7 +164,3 @@ def _print(report: Report) -> None:
     console.print(table)
     for line in (*remarks_on(report), SHORT_LEGEND):
         console.print(escape(line))
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"{text}\n")

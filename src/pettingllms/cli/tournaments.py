@@ -13,6 +13,7 @@ from rich.text import Text
 
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
+from pettingllms.cli.training import free_folder
 from pettingllms.league.standings import Standings
 from pettingllms.tournament import Entrant, Tournament, hold, read_entrants
 
@@ -55,7 +56,7 @@ def hold_tournament(
             progress=lambda done: progress.update(bar, completed=done),
         )
     seconds = time.perf_counter() - start
-    folder = wishes.out or _free(Path("runs"))
+    folder = wishes.out or free_folder(Path("runs"), "tournament")
     folder.mkdir(parents=True, exist_ok=True)
     data = {
         "env": env.id,
@@ -147,10 +148,3 @@ def _warn_of_other_options(
                 f"[yellow]{escape(entrant.name)} was trained with {key}={own[key]}, and plays here "
                 f"with {key}={options.get(key)}[/]"
             )
-
-
-def _free(root: Path) -> Path:
-    number = 1
-    while (root / f"tournament-{number}").exists():
-        number += 1
-    return root / f"tournament-{number}"

@@ -1,7 +1,6 @@
 """`train`, `resume`, `eval` and `export`: a run from its first step to a model that others load."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from pettingllms.cli.console import console
+from pettingllms.cli.console import console, warn
 from pettingllms.cli.live import make_display
 from pettingllms.config import RunConfig, load_config
 from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
@@ -182,14 +181,10 @@ def weights_of(
             str(path), ["is neither a configuration nor the folder of a run; give one of them"]
         )
     config = load_config(path / CONFIG_FILE, overrides)
-    newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(_warn)
+    newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(warn)
     if newest is None:
-        _warn(f"{path} has no checkpoint yet: these are the models as they were before training")
+        warn(f"{path} has no checkpoint yet: these are the models as they were before training")
     return config, newest[1] if newest else {}
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _need_learners(config: RunConfig) -> None:

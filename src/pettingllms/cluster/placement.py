@@ -12,6 +12,7 @@ from pettingllms.errors import ModelError
 from pettingllms.inference.engine import EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.spec import LearnerSpec
+from pettingllms.machine import cores, num_cores
 from pettingllms.policies import CriticPlan, ModelGroup
 
 SHARED_GPU = 0.5
@@ -104,13 +105,12 @@ def critic_spec(config: RunConfig, plan: CriticPlan, model: Path, device: str) -
 def usable_cores() -> int:
     """Cores for PyTorch's threads: OMP_NUM_THREADS where it is set, as for runs side by side."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdigit() and int(wanted) else os.cpu_count() or 1
+    return int(wanted) if wanted.isdigit() and int(wanted) else num_cores()
 
 
-def cores_of(number: int, count: int, num_cores: int | None = None) -> str:
+def cores_of(number: int, count: int) -> str:
     """The cores of one engine among several: parts of the machine, shared when it is small."""
-    cores = num_cores or os.cpu_count() or 1
-    share = max(1, cores // count)
-    first = number * share % cores
-    last = first + share - 1
-    return f"{first}-{last}" if last > first else str(first)
+    usable = cores()
+    share = max(1, len(usable) // count)
+    first = number * share % len(usable)
+    return ",".join(map(str, usable[first : first + share]))

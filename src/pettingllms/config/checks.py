@@ -10,14 +10,14 @@ from pettingllms.config.company import CompanyConfig, company_problems, seat_pro
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.eyes import blind
-from pettingllms.config.judge import JudgeConfig, judge_problems, part_problems
+from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
 from pettingllms.errors import UnknownNameError, describe, nearest
 from pettingllms.images import NEEDS, can_decode
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, absolute
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -73,16 +73,27 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
 def resolve(config: RunConfig, env: Any) -> RunConfig:
     """Fill in what the file left to choose; the configuration has no problems any more."""
     algorithm = ALGORITHMS.load(config.algo.type)
-    rollout = {"type": algorithm.rollout_type()}
-    if rollout["type"] == "replay" and config.rollout.replay == "auto":
-        rollout["replay"] = "silent" if "silence" in algorithm.needs else "kept"
+    only = next(iter(config.policies))
+    played = {"type": algorithm.rollout_type()}
+    if played["type"] == "replay" and config.rollout.replay == "auto":
+        played["replay"] = "silent" if "silence" in algorithm.needs else "kept"
     critic = None
     if "values" in algorithm.needs:
         critic = config.critic or CriticConfig()
         if critic.kind == "auto":
             kind = "model" if algorithm.one_critic() else "head"
             critic = critic.model_copy(update={"kind": kind})
-    return config.resolved(env.roles, rollout, critic, env.judged)
+    judge = config.judge
+    if env.judged and not judge.is_on:
+        judge = judge.model_copy(update={"by": RULE})
+    update = {
+        "env": config.env_at(1).model_copy(update={"id": absolute(config.env.id)}),
+        "roles": {role: config.roles.get(role, only) for role in env.roles},
+        "rollout": config.rollout.model_copy(update=played),
+        "critic": critic,
+        "judge": judge,
+    }
+    return config.model_copy(update=update)
 
 
 def _check_policies(
@@ -123,10 +134,10 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
-    if getattr(env, "seeing", ()) and not can_decode():
+    if env.seeing and not can_decode():
         yield f"env: '{env.id}' shows images, and {NEEDS}"
     only = next(iter(policies)) if len(policies) == 1 else ""
-    for role in getattr(env, "seeing", ()):
+    for role in env.seeing:
         policy = policies.get(name := roles.get(role, only))
         if policy is not None and (reason := blind(policy)):
             yield (

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from pettingllms.config.section import Section
+from pettingllms.config.section import Section, section_of
 from pettingllms.errors import nearest
 from pettingllms.registry import JUDGES
 
@@ -40,11 +40,7 @@ class RuleConfig(OneJudgeConfig):
 
 
 def _one_judge(data: Any) -> Any:
-    if isinstance(data, Section):
-        return data
-    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
-        raise ValueError('not a table with kind = "rule", "llm", "panel" or "verifier"')  # noqa: TRY004
-    return JUDGES.load(data["kind"]).Config.model_validate(data)
+    return section_of(JUDGES, "kind", data)
 
 
 OneJudge = Annotated[SerializeAsAny[OneJudgeConfig], BeforeValidator(_one_judge)]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
@@ -15,16 +15,15 @@ from pettingllms.config.engines import (
     LossConfig,
 )
 from pettingllms.config.guard import GuardConfig
-from pettingllms.config.judge import RULE, JudgeConfig
+from pettingllms.config.judge import JudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
-from pettingllms.config.section import AlgoConfig, EnvConfig, Section, problem
+from pettingllms.config.section import AlgoConfig, EnvConfig, Section, section_of
 from pettingllms.config.sft import DpoConfig, SftConfig
 from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 from pettingllms.config.verifier import VerifierConfig
-from pettingllms.errors import UnknownNameError
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry, absolute
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
 class RewardConfig(Section):
@@ -96,28 +95,12 @@ class RolloutConfig(Section):
         return 1 if self.type == "tree" else self.num_samples
 
 
-def _section_of(registry: Registry, key: str, data: Any) -> Any:
-    """Read a section with the configuration class of what it names."""
-    if isinstance(data, Section):
-        return data
-    if not isinstance(data, dict) or not isinstance(data.get(key), str):
-        raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
-            f'not a table with {key} = "NAME", where NAME is an {registry.kind}'
-        )
-    try:
-        found = registry.load(data[key])
-    except UnknownNameError as error:
-        wrong = problem(str(error), (key,), data[key])
-        raise ValidationError.from_exception_data(registry.kind, [wrong]) from error
-    return found.Config.model_validate(data)
-
-
 def _env_section(data: Any) -> Any:
-    return _section_of(ENVIRONMENTS, "id", data)
+    return section_of(ENVIRONMENTS, "id", data)
 
 
 def _algo_section(data: Any) -> Any:
-    return _section_of(ALGORITHMS, "type", data)
+    return section_of(ALGORITHMS, "type", data)
 
 
 class RunConfig(Section):
@@ -169,31 +152,6 @@ class RunConfig(Section):
     """Where metrics go."""
     seed: int = 0
     """Everything random in the run follows from this number."""
-
-    def resolved(
-        self,
-        env_roles: tuple[str, ...],
-        rollout: dict[str, str],
-        critic: CriticConfig | None = None,
-        judged: bool = False,
-    ) -> Self:
-        """The same run with what was left to choose filled in; `rollout` has the keys of that. An
-        environment that is `judged` has a judge."""
-        only = next(iter(self.policies))
-        roles = {role: self.roles.get(role, only) for role in env_roles}
-        env = self.env_at(1).model_copy(update={"id": absolute(self.env.id)})
-        played = self.rollout.model_copy(update=rollout)
-        judge = self.judge
-        if judged and not judge.is_on:
-            judge = judge.model_copy(update={"by": RULE})
-        update = {
-            "env": env,
-            "roles": roles,
-            "rollout": played,
-            "critic": critic,
-            "judge": judge,
-        }
-        return self.model_copy(update=update)
 
     def gap_bound(self) -> float:
         """Mean difference of log-probs between sampler and learner past which the run stops."""

@@ -11,7 +11,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pettingllms.errors import nearest
+from pettingllms.errors import UnknownNameError, nearest
+from pettingllms.registry import Registry
 
 
 class Section(BaseModel):
@@ -48,6 +49,22 @@ def problem(message: str, loc: tuple[int | str, ...], value: Any) -> InitErrorDe
     """Something that pydantic is to report at a key of ours."""
     error = PydanticCustomError("config", "{message}", {"message": message})
     return InitErrorDetails(type=error, loc=loc, input=value)
+
+
+def section_of(registry: Registry, key: str, data: Any) -> Any:
+    """Read a section with the configuration class of what it names."""
+    if isinstance(data, Section):
+        return data
+    if not isinstance(data, dict) or not isinstance(data.get(key), str):
+        raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
+            f'not a table with {key} = "NAME", where NAME says which {registry.kind}'
+        )
+    try:
+        found = registry.load(data[key])
+    except UnknownNameError as error:
+        wrong = problem(str(error), (key,), data[key])
+        raise ValidationError.from_exception_data(registry.kind, [wrong]) from error
+    return found.Config.model_validate(data)
 
 
 class EnvConfig(Section):

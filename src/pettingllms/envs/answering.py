@@ -14,8 +14,9 @@ from pydantic import Field
 from pettingllms.config import EnvConfig
 from pettingllms.data import Problem
 from pettingllms.data.maths import last_boxed
+from pettingllms.data.tasks import ProblemTasks
 from pettingllms.envs.answers import CLOSE, OPEN, BadReply
-from pettingllms.grading import Verdict, grade
+from pettingllms.grading import Verdict, check_installed, grade
 from pettingllms.grading.forms import written
 
 HOW_TO_BOX = r"You may think first. Give your answer last, as \boxed{...}."
@@ -42,6 +43,14 @@ class ProblemConfig(EnvConfig):
     """Steps that a made problem takes to solve."""
     illegal_reward: float = -0.1
     """Process reward of a reply that is refused."""
+
+
+def problem_tasks(config: ProblemConfig) -> ProblemTasks:
+    """The problems that a configuration asks for, where there is what grades them."""
+    check_installed()
+    return ProblemTasks(
+        config.data, config.test_data, config.num_tasks, config.num_steps, config.test_share
+    )
 
 
 def boxed_in(reply: str, problem: Problem, terse: bool) -> str:

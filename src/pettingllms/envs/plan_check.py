@@ -20,6 +20,7 @@ from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_repl
 from pettingllms.envs.base import Environment, Player, Split, StepResult
 from pettingllms.envs.careless import careless
 from pettingllms.envs.drawing import SeenConfig
+from pettingllms.envs.solo import with_options
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
@@ -128,7 +129,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return () if self.config.observation == "text" else self.roles
 
     def solo(self) -> Environment[Any, Any]:
-        return type(self)(self.config.model_copy(update={"solo": True}))
+        return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks, halved_seed)

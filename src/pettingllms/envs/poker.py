@@ -18,7 +18,6 @@ from pettingllms.config import EnvConfig
 from pettingllms.data.seeded import SeededTasks
 from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.solo import OneSeat
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
@@ -164,9 +163,6 @@ class Poker(Environment[Hand, PokerConfig]):
 
     def success(self, state: Hand, role: str) -> bool:
         return self.won(state)[SEATS.index(role)] > 0
-
-    def solo(self) -> OneSeat:
-        return OneSeat(self, "random")
 
     def redeal(self, state: Hand, role: str, rng: random.Random) -> Hand:
         now, seat = self.betting(state), SEATS.index(role)

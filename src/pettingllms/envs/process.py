@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,12 +21,7 @@ class CommandError(PettingError):
     """A program that ended badly, or that gave no result."""
 
 
-async def command(
-    words: Sequence[str],
-    agents: Agents,
-    given: Any = None,
-    variables: Mapping[str, str] | None = None,
-) -> Any:
+async def command(words: Sequence[str], agents: Agents, given: Any = None) -> Any:
     """Run a program to its end; what the last line of its output holds, as JSON.
 
     `given` is written to its input as JSON. It finds its roles in environment variables, so one
@@ -38,7 +33,7 @@ async def command(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **agents.environment(), **(variables or {})},
+        env={**os.environ, **agents.environment()},
         start_new_session=True,
     )
     try:

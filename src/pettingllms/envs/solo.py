@@ -27,6 +27,12 @@ class SeatState:
     num_steps: int = 0
 
 
+def with_options(env: Environment[Any, Any], **options: object) -> Environment[Any, Any]:
+    """The environment with these options: itself if it has them, since another may read a file."""
+    config = env.config.model_copy(update=options)
+    return env if config == env.config else type(env)(config)
+
+
 class AllSeats(Environment[SeatState, EnvConfig]):
     """The role `solo` speaks for whoever is to move, and sees what that seat sees.
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from pettingllms.config import EnvConfig
+from pettingllms.envs.answers import as_reply
 from pettingllms.envs.tool_calls import CLOSE, MISTRAL, OPEN, Tool, ToolCall
 from pettingllms.types import Message, assistant, user
 
@@ -54,6 +55,21 @@ def as_call(call: ToolCall, style: Style = "hermes") -> str:
         return json.dumps({"name": call.name, "parameters": arguments})
     body = json.dumps({"name": call.name, "arguments": arguments})
     return f"{MISTRAL}[{body}]" if style == "mistral" else f"{OPEN}\n{body}\n{CLOSE}"
+
+
+def call_of(config: ToolConfig, call: ToolCall) -> str:
+    """A call as a scripted player makes it: without tags where no reply has any."""
+    return as_call(call, "llama" if config.terse else config.tool_calls)
+
+
+def search_for(config: ToolConfig, query: str) -> str:
+    """A search as a scripted player makes it."""
+    return call_of(config, ToolCall("search", (("query", query),)))
+
+
+def call_or_answer(typed: str, terse: bool) -> str:
+    """The reply that a person means: a call as it was typed, or else an answer."""
+    return typed if typed.startswith("{") else as_reply(typed, terse)
 
 
 def exchange(call: ToolCall, result: str, style: Style = "hermes") -> list[Message]:

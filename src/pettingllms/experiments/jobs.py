@@ -15,8 +15,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from pettingllms.doctor import num_cores
 from pettingllms.errors import ExperimentError, PettingError
+from pettingllms.machine import num_cores
 from pettingllms.models.folder import is_model
 
 Say = Callable[[str], None]

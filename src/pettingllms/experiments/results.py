@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pettingllms.doctor import GIB, find_gpus, memory, num_cores
+from pettingllms.doctor import find_gpus
 from pettingllms.experiments.measure import Measured
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
 from pettingllms.experiments.spec import Figure
+from pettingllms.machine import GIB, memory, num_cores
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
 from pettingllms.runs.trackers import METRICS_FILE
 

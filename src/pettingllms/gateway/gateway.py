@@ -13,9 +13,9 @@ from pettingllms.gateway.keys import Keyring
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.server import make_app
 from pettingllms.gateway.session import Limits, Session
-from pettingllms.gateway.templates import Renderer, Template
+from pettingllms.gateway.templates import Template
 from pettingllms.seats import Seat
-from pettingllms.types import Episode, Rewards
+from pettingllms.types import Episode, Renderer, Rewards
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,7 +9,7 @@ every single chat. A template that fails a few ordinary ones is named when the g
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from pettingllms.gateway.calls import (
     images_in,
 )
 from pettingllms.gateway.texts import folded, with_schema
-from pettingllms.types import Ids, Image, Message
+from pettingllms.policies.eyes import Eyes
+from pettingllms.types import Ids, Image, Message, Renderer
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
 """A chat, what follows the reply to it, and its tools."""
@@ -34,21 +35,13 @@ SIGHT = ChatMessage("user", "One and this", images=(Placed(0, Image(b"")), Place
 THOUGHT = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
 
 
-class Renderer(Protocol):
-    """What the gateway asks of a renderer; one without `chat_text` renders whole chats alone."""
-
-    def render(self, messages: Sequence[Message]) -> Ids:
-        """Ids of the prompt, ready for a reply."""
-
-    def decode(self, ids: Ids) -> str:
-        """The text of a reply."""
-
-
-class ChatText(Renderer, Protocol):
+class ChatRenderer(Renderer, Protocol):
     """A renderer that shows the text between messages and ids."""
 
     end: str
     """Text of the token that ends a reply; empty if none does."""
+    eyes: Eyes
+    """Where its model sees."""
 
     def chat_text(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
@@ -59,27 +52,21 @@ class ChatText(Renderer, Protocol):
         """The ids of such a text, nothing added; `alone`: with what the tokenizer puts before a
         prompt that no template made."""
 
-
-class SeenText(ChatText, Protocol):
-    """One whose model sees."""
-
-    eyes: Any
-    """`image_id` stands in a prompt for a piece of an image, `num_tokens(image)` times."""
-
     def seen_ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
-        """The ids of such a text, with all the places of the images that it shows; SamplerError if
-        it shows another number of them."""
+        """Where its model sees: the ids of such a text, with all the places of the images that it
+        shows; SamplerError if it shows another number of them."""
 
 
 class Template:
     """How one renderer's chats are shown to its model."""
 
     def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-        self._chat: Any = renderer if hasattr(renderer, "chat_text") else None
-        self.has_tools = self._chat is not None and self._shows_tools()
+        """A renderer without `chat_text` renders whole chats alone."""
+        self._renderer = cast("ChatRenderer", renderer)
+        self._has_text = hasattr(renderer, "chat_text")
+        self._sees = hasattr(renderer, "seen_ids")
+        self.has_tools = self._has_text and self._shows_tools()
         """Whether the template itself has a place for tools."""
-        self._seen: Any = renderer if hasattr(renderer, "seen_ids") else None
         self.blindness = self._find_blindness()
         """Why no image can be shown; empty if one can."""
         self.fault = self._find_fault()
@@ -98,13 +85,13 @@ class Template:
 
     def whole(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Ids:
         """Ids of a chat from its beginning."""
-        if self._chat is None:
+        if not self._has_text:
             return self._renderer.render(as_messages(messages))
         return self._ids(self._text(messages, tools, True), images_in(messages))
 
     def ids(self, text: str) -> Ids:
         """Ids of a prompt that is no chat."""
-        if self._chat is None:
+        if not self._has_text:
             raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
         return self._ids(text, (), alone=True)
 
@@ -122,7 +109,7 @@ class Template:
     ) -> Ids | None:
         """Ids of what stands behind a reply once the chat goes on; None if this template would
         change what stands before. `ended` says whether the reply has its last token already."""
-        if self._chat is None or self.fault:
+        if not self._has_text or self.fault:
             return None
         tail = self._tail(before, tools)
         closed = self._text([*before, reply], tools, False)
@@ -130,52 +117,49 @@ class Template:
         if tail is None or not longer.startswith(closed):
             return None
         if ended:
-            tail = tail.removeprefix(self._chat.end)
+            tail = tail.removeprefix(self._renderer.end)
         return self._ids(tail + longer[len(closed) :], images_in(after))
 
     def can_go_on(self, reply_ids: Ids) -> bool:
         """Whether a reply can stand in a prompt as it is: a policy may write the id that stands for
         a piece of an image, and there nobody could tell it from a place."""
-        return self._seen is None or self._seen.eyes.image_id not in reply_ids
+        return not self._sees or self._renderer.eyes.image_id not in reply_ids
 
     def look(self, images: Sequence[Image]) -> None:
         """Make ready what is seen of images, which takes its time; ImageError if nobody can."""
         for image in images:
-            self._seen.eyes.num_tokens(image)
+            self._renderer.eyes.num_tokens(image)
 
     def _ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
-        if self._seen is None:
-            ids: Ids = self._chat.text_ids(text, alone)
-        else:
-            ids = self._seen.seen_ids(text, images, alone)
-        return ids
+        if not self._sees:
+            return self._renderer.text_ids(text, alone)
+        return self._renderer.seen_ids(text, images, alone)
 
     def _tail(self, before: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str | None:
         """What the template puts behind a reply, beginning with the end of it."""
         opened = self._text(before, tools, True) + REPLY
         closed = self._text([*before, ChatMessage("assistant", REPLY)], tools, False)
         tail = closed[len(opened) :]
-        return tail if closed.startswith(opened) and tail.startswith(self._chat.end) else None
+        return tail if closed.startswith(opened) and tail.startswith(self._renderer.end) else None
 
     def _text(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], opens: bool) -> str:
         chat = [message.as_json() for message in messages]
-        text: str = self._chat.chat_text(chat, [tool.as_json() for tool in tools], opens)
-        return text
+        return self._renderer.chat_text(chat, [tool.as_json() for tool in tools], opens)
 
     def _shows_tools(self) -> bool:
         return PROBE in self._text([ChatMessage("user", "hello")], [ToolSpec(PROBE)], True)
 
     def _find_blindness(self) -> str:
-        if self._seen is None:
+        if not self._sees:
             return "reads text alone"
         with suppress(SamplerError):
-            ids = self._chat.text_ids(self._text([SIGHT], [], True))
-            if np.count_nonzero(ids == self._seen.eyes.image_id) == len(SIGHT.images):
+            ids = self._renderer.text_ids(self._text([SIGHT], [], True))
+            if np.count_nonzero(ids == self._renderer.eyes.image_id) == len(SIGHT.images):
                 return ""
         return "has a chat template with no place for images"
 
     def _find_fault(self) -> str:
-        if self._chat is None:
+        if not self._has_text:
             return "its server is given whole chats, not ids"
         num_read = 0
         for probe in self._probes():
@@ -200,10 +184,10 @@ class Template:
         if not longer.startswith(closed):
             return "it changes what stands before once a chat goes on"
         opened = self._text(before, tools, True)
-        replied = opened + REPLY + self._chat.end
-        parts = [opened, REPLY + self._chat.end, longer[len(replied) :]]
-        ids = [self._chat.text_ids(part) for part in parts]
-        if not np.array_equal(np.concatenate(ids), self._chat.text_ids(longer)):
+        replied = opened + REPLY + self._renderer.end
+        parts = [opened, REPLY + self._renderer.end, longer[len(replied) :]]
+        ids = [self._renderer.text_ids(part) for part in parts]
+        if not np.array_equal(np.concatenate(ids), self._renderer.text_ids(longer)):
             return "its tokenizer joins what a reply ends with and what follows it"
         return ""
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import GraderError
+from pettingllms.machine import num_cores
 from pettingllms.types import Failed, Reward, Scored
 
 SECONDS = 3.0
@@ -132,9 +133,9 @@ class GoneError(GraderError):
 class Worker:
     """One process of `pettingllms.grading.worker`, and the pipe to it."""
 
-    def __init__(self, seconds: float, memory_mb: int) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        limits = (str(seconds), str(memory_mb), str(is_confined()))
+        limits = (str(seconds), str(MEMORY_MB), str(is_confined()))
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
             [sys.executable, "-I", "-c", BOOT, ROOT, *limits],
             stdin=subprocess.PIPE,
@@ -186,13 +187,11 @@ class Worker:
 class Grader:
     """A pool of workers, for any number of threads."""
 
-    def __init__(
-        self, num_workers: int = 0, seconds: float = SECONDS, memory_mb: int = MEMORY_MB
-    ) -> None:
+    def __init__(self, num_workers: int = 0, seconds: float = SECONDS) -> None:
         check_installed()
-        self._limits = (seconds, memory_mb)
+        self._seconds = seconds
         self._idle = queue.Queue[Worker | None]()
-        for _ in range(num_workers or min(4, os.cpu_count() or 1)):
+        for _ in range(num_workers or min(4, num_cores())):
             self._idle.put(None)
         self._kept: OrderedDict[tuple[str, str], Verdict] = OrderedDict()
         self._lock = threading.Lock()
@@ -201,7 +200,7 @@ class Grader:
         """Start every worker that is not running, and wait for none of them."""
         for _ in range(self._idle.qsize()):
             with suppress(queue.Empty):
-                self._idle.put(self._idle.get_nowait() or Worker(*self._limits))
+                self._idle.put(self._idle.get_nowait() or Worker(self._seconds))
 
     def grade(self, answer: str, truth: str) -> Verdict:
         """What there is to say of an answer to a problem with this truth."""
@@ -243,7 +242,7 @@ class Grader:
         """Ask the next worker. One that is left in the middle, whatever the reason, is replaced."""
         worker, sound = self._idle.get(), False
         try:
-            worker = worker or Worker(*self._limits)
+            worker = worker or Worker(self._seconds)
             message = worker.ask(answer, truth)
             sound = True
             return message

@@ -20,6 +20,7 @@ from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.eyes import Eyes, eyes_of
 from pettingllms.policies.files import Files
+from pettingllms.seats import NO_IDS
 from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
     from vllm.sampling_params import StructuredOutputsParams
 
-NO_IDS: Ids = np.empty(0, dtype=np.int32)
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""A folder in memory: an adapter, or the weights of a model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pydantic import Field
 from pettingllms.config import OneJudgeConfig
 from pettingllms.judge.base import Hall, Judge
 from pettingllms.types import Exhibit, Reward, user
-from pettingllms.verdicts import VerifierClient
+from pettingllms.verifier_client import VerifierClient
 
 
 class VerifierConfig(OneJudgeConfig):
@@ -17,7 +17,7 @@ class VerifierConfig(OneJudgeConfig):
 
     url: str
     """Where it is served, such as http://127.0.0.1:8100."""
-    key: str = "VERIFIER_KEY"
+    key: str = Field(default="VERIFIER_KEY", min_length=1)
     """Name of the environment variable that holds its key."""
     seconds: float = Field(default=60.0, gt=0)
     """How long one score may take, all tries included."""

@@ -63,9 +63,9 @@ class Ratings:
         return {name: [rating.mu, rating.sigma] for name, rating in self.ratings.items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Sequence[float]], moving: float = MOVING) -> "Ratings":
+    def from_json(cls, data: Mapping[str, Sequence[float]]) -> "Ratings":
         """Back from plain data."""
-        return cls({name: Rating(mu, sigma) for name, (mu, sigma) in data.items()}, moving)
+        return cls({name: Rating(mu, sigma) for name, (mu, sigma) in data.items()})
 
 
 @lru_cache

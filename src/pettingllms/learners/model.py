@@ -127,11 +127,6 @@ class Padded:
         self._shared = shared_prompts(items, device) if may_share and items else None
         self._items, self._device = items, device
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether prompts are read once each."""
-        return self._shared is not None
-
     def read(self, body: Any, values: bool) -> Tensor:
         """What a model has in mind before each reply token, and for values also after the last."""
         num_places = self.mask_BT.shape[1] + values

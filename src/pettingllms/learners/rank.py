@@ -21,7 +21,6 @@ class Rank:
     """A learner that meets the others before it is made."""
 
     def __init__(self, spec: LearnerSpec | CriticSpec, rank: int, num_threads: int) -> None:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         torch.set_num_threads(num_threads)
         self._spec = spec
         self._rank = rank

@@ -209,7 +209,6 @@ _KINDS = {
         },
     ),
 }
-VISION_FAMILIES = tuple(_KINDS)
 
 
 def make_tiny_vision(

@@ -130,13 +130,13 @@ class RunFolder:
         """Keep the episodes of a step."""
         folder = self.path / EPISODES
         folder.mkdir(exist_ok=True)
-        write_episodes(folder / f"step-{step:06d}.jsonl", episodes)
+        write_episodes(folder / f"{checkpoint_name(step)}.jsonl", episodes)
 
     def keep_skipped(self, step: int, policy: str, items: Sequence[Any]) -> Path:
         """Keep replies that nothing could be learnt from, for a look."""
         folder = self.path / SKIPPED
         folder.mkdir(exist_ok=True)
-        path = folder / f"step-{step:06d}-{policy}.jsonl"
+        path = folder / f"{checkpoint_name(step)}-{policy}.jsonl"
         lines = [
             json.dumps(
                 {

@@ -13,11 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from pettingllms.errors import SandboxError
+from pettingllms.machine import num_cores
 from pettingllms.sandbox.box import Box
 from pettingllms.sandbox.program import Limits, Outcome, Program
 from pettingllms.sandbox.tiers import Tier
 
-NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+NUM_CORES = num_cores()
 NUM_WARM = max(4, 2 * NUM_CORES)
 NUM_RUNNING = max(16, 8 * NUM_CORES)
 """Programs at once; more wait their turn, so that the clock is fair to those that run."""

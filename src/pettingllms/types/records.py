@@ -40,12 +40,12 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "seed": episode.seed,
         "success": dict(episode.success),
         **({"answers": dict(episode.answers)} if episode.answers else {}),
-        "failure": _reward_to_json(episode.failure),
+        "failure": reward_to_json(episode.failure),
         "last": episode.last,
         "num_extra_tokens": episode.num_extra_tokens,
         **({"dropped_tokens": dict(episode.dropped_tokens)} if episode.dropped_tokens else {}),
         "without": {
-            role: _reward_to_json(end) if isinstance(end, Failed) else end
+            role: reward_to_json(end) if isinstance(end, Failed) else end
             for role, end in episode.without.items()
         },
         "turns": [_turn_to_json(turn) for turn in episode.turns],
@@ -134,7 +134,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "step": turn.step,
         "last": turn.last,
         "branch": turn.branch,
-        "failure": _reward_to_json(turn.failure),
+        "failure": reward_to_json(turn.failure),
         "advantage": turn.advantage,
         "prompt_ids": turn.prompt_ids.tolist(),
         "response_ids": turn.response_ids.tolist(),
@@ -233,9 +233,9 @@ def _step_to_json(step: Step) -> dict[str, Any]:
         "parent": step.parent,
         "turns": list(step.turns),
         "rewards": {
-            "process": {role: _reward_to_json(r) for role, r in rewards.process.items()},
-            "agent": {role: _reward_to_json(r) for role, r in rewards.agent.items()},
-            "team": _reward_to_json(rewards.team),
+            "process": {role: reward_to_json(r) for role, r in rewards.process.items()},
+            "agent": {role: reward_to_json(r) for role, r in rewards.agent.items()},
+            "team": reward_to_json(rewards.team),
         },
         "metrics": dict(step.metrics),
         **({"exhibits": _exhibits_to_json(step)} if step.exhibits else {}),
@@ -269,7 +269,8 @@ def _step_from_json(data: dict[str, Any]) -> Step:
     )
 
 
-def _reward_to_json(reward: Reward | None) -> float | dict[str, str] | None:
+def reward_to_json(reward: Reward | None) -> float | dict[str, str] | None:
+    """A number, or why there is none."""
     match reward:
         case None:
             return None

@@ -132,9 +132,7 @@ def write_verifier(folder: Path, make: Make, weights: bytes) -> None:
     (folder / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def load_verifier(
-    folder: Path, learner: LearnerConfig | None = None, device: str = "cpu"
-) -> Verifier:
+def load_verifier(folder: Path, device: str = "cpu") -> Verifier:
     """A verifier that `write_verifier` wrote, ready to score."""
     try:
         settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
@@ -143,6 +141,6 @@ def load_verifier(
         raise ModelError(
             f"{folder} holds no verifier ({error}); `pettingllms verifier train` writes one"
         ) from None
-    critic = Critic(make.spec(learner or LearnerConfig(), device=device))
+    critic = Critic(make.spec(LearnerConfig(), device=device))
     critic.load({CRITIC_FILE: weights})
     return Verifier(make, critic)

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from pettingllms.errors import ConfigError
+from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.runs.worries import worries
 from pettingllms.view.comparison import Place, groups_of
 from pettingllms.view.curves import columns
@@ -93,7 +94,7 @@ class Answers:
 def _progress(index: Index) -> dict[str, Any]:
     with index.open() as db:
         num, last = db.execute("SELECT COUNT(*), MAX(n) FROM episodes").fetchone()
-    metrics = index.run.folder / "metrics.jsonl"
+    metrics = index.run.folder / METRICS_FILE
     return {
         "num_episodes": num,
         "last": last,

@@ -11,7 +11,8 @@ import numpy as np
 
 from pettingllms.algos.credit import turn_levels, turn_reward
 from pettingllms.config import RewardConfig
-from pettingllms.types import Episode, Failed, Message, Reward, Scored, Turn
+from pettingllms.types import Episode, Failed, Message, Turn
+from pettingllms.types.records import reward_to_json
 from pettingllms.view.comparison import Place
 from pettingllms.view.exhibits import judged_turn, shown_exhibits
 from pettingllms.view.images import shown_images
@@ -35,8 +36,8 @@ def shown_episode(
             | {
                 "prompt": prompt,
                 "chosen": number in on_trunk,
-                "rewards": dict(zip(LEVELS, map(_reward, levels), strict=True)),
-                "reward": _reward(turn_reward(episode, turn, mix)),
+                "rewards": dict(zip(LEVELS, map(reward_to_json, levels), strict=True)),
+                "reward": reward_to_json(turn_reward(episode, turn, mix)),
                 "group": groups.get((episode.id, number)),
                 "judged": judged_turn(episode, turn),
             }
@@ -48,10 +49,10 @@ def shown_episode(
         "seed": episode.seed,
         "success": dict(episode.success),
         "answers": dict(episode.answers),
-        "failure": _reward(episode.failure),
+        "failure": reward_to_json(episode.failure),
         "num_extra_tokens": episode.num_extra_tokens,
         "without": {
-            role: _reward(end) if isinstance(end, Failed) else end
+            role: reward_to_json(end) if isinstance(end, Failed) else end
             for role, end in episode.without.items()
         },
         "roles": list(dict.fromkeys(turn.role for turn in episode.turns)),
@@ -139,7 +140,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "text": turn.text,
         "finish": turn.finish,
         "branch": turn.branch,
-        "failure": _reward(turn.failure),
+        "failure": reward_to_json(turn.failure),
         "advantage": turn.advantage,
         "advantages": None if turn.advantages is None else _numbers(turn.advantages),
         "values": None if turn.values is None else _numbers(turn.values),
@@ -158,17 +159,7 @@ def _numbers(values: Any) -> list[float | None]:
 
 def _step_rewards(rewards: Any) -> dict[str, Any]:
     return {
-        "process": {role: _reward(one) for role, one in rewards.process.items()},
-        "agent": {role: _reward(one) for role, one in rewards.agent.items()},
-        "team": _reward(rewards.team),
+        "process": {role: reward_to_json(one) for role, one in rewards.process.items()},
+        "agent": {role: reward_to_json(one) for role, one in rewards.agent.items()},
+        "team": reward_to_json(rewards.team),
     }
-
-
-def _reward(reward: Reward | None) -> float | dict[str, str] | None:
-    match reward:
-        case None:
-            return None
-        case Scored(value):
-            return value
-        case Failed(reason, owner):
-            return {"failed": reason, "owner": owner}

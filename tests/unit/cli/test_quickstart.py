@@ -33,7 +33,7 @@ class Pretended:
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick, "ThisMachine", Pretended)
-    monkeypatch.setattr(quick, "inspect", lambda _: [])
+    monkeypatch.setattr(quick, "inspect", lambda *_: [])
 
 
 @pytest.mark.usefixtures("pretended")
@@ -56,7 +56,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("pretended")
 def test_what_would_stop_it_is_said_before_it_teaches(tmp_path: Path, monkeypatch: Any) -> None:
     found = quick.Finding("problem", "inference.engine: needs ray", "pip install it")
-    monkeypatch.setattr(quick, "inspect", lambda _: [found])
+    monkeypatch.setattr(quick, "inspect", lambda *_: [found])
     with pytest.raises(ConfigError, match="needs ray; pip install it"):
         quick.run_quickstart(tmp_path / "q", [])
     assert not (tmp_path / "q" / "taught").exists()

@@ -1,9 +1,12 @@
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from pettingllms import machine
 from pettingllms.cluster.placement import (
     cores_of,
     critic_spec,
@@ -17,15 +20,24 @@ from pettingllms.policies import plan_critics, plan_models, refuse_what_does_not
 @pytest.mark.parametrize(
     ("count", "cores", "expected"),
     [
-        (1, 2, ["0-1"]),
-        (2, 2, ["0", "1"]),
-        (3, 2, ["0", "1", "0"]),
-        (2, 8, ["0-3", "4-7"]),
-        (3, 8, ["0-1", "2-3", "4-5"]),
+        (1, range(2), ["0,1"]),
+        (2, range(2), ["0", "1"]),
+        (3, range(2), ["0", "1", "0"]),
+        (2, range(8), ["0,1,2,3", "4,5,6,7"]),
+        (3, range(8), ["0,1", "2,3", "4,5"]),
+        (2, (2, 3, 6, 7), ["2,3", "6,7"]),
     ],
 )
-def test_engines_share_the_cores(count: int, cores: int, expected: list[str]) -> None:
-    assert [cores_of(number, count, cores) for number in range(count)] == expected
+def test_engines_share_the_cores_that_the_process_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    count: int,
+    cores: Sequence[int],
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores))
+    assert [cores_of(number, count) for number in range(count)] == expected
 
 
 @pytest.mark.parametrize(

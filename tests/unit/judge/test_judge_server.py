@@ -13,8 +13,8 @@ pytest.importorskip("httpx")
 
 from fakes import FakeRun, train_with_fakes
 from judges import shown
+from pettingllms import keyed_client
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.inference import http
 from pettingllms.types import Failed, Scored, read_episodes
 from servers import serving
 
@@ -25,7 +25,7 @@ NUM_EPISODES = 6
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY, CANARY)
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(keyed_client, "FIRST_WAIT", 0.01)
 
 
 def config_at(url: str, against: str = "group", steps: int = 1, **judge: Any) -> RunConfig:
@@ -148,16 +148,3 @@ def test_the_key_is_in_no_file_no_message_and_no_failure(
     told += [path.read_bytes().decode("utf-8", errors="replace") for path in files]
     assert len(told) > 8
     assert not any(CANARY in text for text in told)
-
-
-def test_a_key_that_no_header_may_hold_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pettingllms.config.policies import ApiPolicy
-    from pettingllms.errors import ConfigError
-
-    monkeypatch.setenv(KEY, f"{CANARY}\x7f")
-    with pytest.raises(ConfigError, match="no header may hold") as caught:
-        http.HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))
-    assert CANARY not in str(caught.value)
-    monkeypatch.setenv(KEY, f"{CANARY}\n")
-    sampler = http.HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))
-    assert sampler.headers == {"Authorization": f"Bearer {CANARY}"}

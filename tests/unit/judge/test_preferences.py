@@ -278,7 +278,9 @@ def test_trees_are_judged_at_the_ends_of_their_branches(tmp_path: Path) -> None:
         ({"by": "x", "judges": {"x": {"kind": "llm", "policy": "p"}}}, "'p' learns"),
         ({"by": "x", "judges": {"x": {"kind": "llm", "policy": "q"}}}, "no policy is called 'q'"),
         ({"by": "x", "judges": {"x": {"kind": "rule", "part": "plot"}}}, "has no such part"),
-        ({"by": "x", "judges": {"x": {"kind": "lmm"}}}, "no judge is called 'lmm'"),
+        ({"by": "x", "judges": {"x": {"kind": "lmm"}}}, "x.kind: no judge is called 'lmm'"),
+        ({"by": "x", "judges": {"x": {}}}, "x: not a table with kind = .* which judge"),
+        ({"by": "x", "judges": {"x": 3}}, "x: not a table with kind"),
         ({"held_out": "x"}, "by names no judge"),
     ],
 )

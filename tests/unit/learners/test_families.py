@@ -23,6 +23,7 @@ from pettingllms.learners.batches import Item, Joint
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny_vision
+from pettingllms.policies import families
 from pettingllms.policies.families import family_of
 from pettingllms.types import Given, user
 from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of, noise
@@ -198,6 +199,7 @@ def test_a_tiled_image_stands_in_the_prompt_as_the_familys_own_processor_has_it(
 
 
 def test_the_table_has_every_family_and_no_other(tmp_path: Path) -> None:
+    assert set(families._TABLE) == set(FAMILIES)
     for name in FAMILIES:
         assert family_of(name).arrays[0] == "pixel_values"
     with pytest.raises(ModelError, match="no family that sees is called 'qwen2_vl'"):

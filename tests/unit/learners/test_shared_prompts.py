@@ -58,7 +58,7 @@ def moved(model: Path, kind: str) -> tuple[list[np.ndarray], dict[str, torch.Ten
 def test_log_probs_losses_and_updates_are_the_same(
     model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Padded(siblings(), torch.device("cpu"), may_share=True).is_shared
+    assert Padded(siblings(), torch.device("cpu"), may_share=True)._shared is not None
     shared, shared_weights, shared_numbers = moved(model, kind)
     monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
     whole, whole_weights, whole_numbers = moved(model, kind)
@@ -71,8 +71,8 @@ def test_log_probs_losses_and_updates_are_the_same(
 
 
 def test_prompts_that_all_differ_are_read_in_one_piece() -> None:
-    assert not Padded(siblings(8, 1), torch.device("cpu"), may_share=True).is_shared
-    assert not Padded(siblings(), torch.device("cpu")).is_shared
+    assert Padded(siblings(8, 1), torch.device("cpu"), may_share=True)._shared is None
+    assert Padded(siblings(), torch.device("cpu"))._shared is None
 
 
 @pytest.mark.parametrize("policy", list(POLICIES.values()), ids=list(POLICIES))

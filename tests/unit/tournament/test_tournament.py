@@ -167,14 +167,14 @@ def test_a_game_for_one_is_refused() -> None:
 
 def test_players_behind_a_server_play(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("httpx")
-    from pettingllms.inference.http import HttpSampler
+    from pettingllms.keyed_client import KeyedClient
 
     async def nine(self: Any, body: Any) -> Any:
         assert body["model"] == "big"
         assert body["temperature"] == 0.25
         return {"choices": [{"message": {"content": "9"}, "finish_reason": "stop"}]}
 
-    monkeypatch.setattr(HttpSampler, "_post", nine)
+    monkeypatch.setattr(KeyedClient, "post", nine)
     env = Relay()
     entrants = read_entrants(env, ["http://localhost:1/v1#big", "random"])
     found = hold(Tournament(env, entrants, 10, temperature=0.25), say=print)

@@ -18,14 +18,15 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 pytest.importorskip("torch")
 
+from pettingllms import keyed_client
 from pettingllms.config import JudgeConfig
 from pettingllms.errors import ConfigError
 from pettingllms.judge import make_judges
 from pettingllms.judge.base import Hall, Voice
 from pettingllms.judge.verifier import VerifierJudge
 from pettingllms.types import Exhibit, Failed, Reward, Scored, user
-from pettingllms.verdicts import VerifierClient
 from pettingllms.verifier.serve import Limits, make_app
+from pettingllms.verifier_client import VerifierClient
 from servers import serving
 
 KEY = "canary-5f1d9c0e77ab"
@@ -208,7 +209,10 @@ def test_a_deadline_holds_for_all_tries_together() -> None:
 @pytest.mark.parametrize(
     "said", ["nonsense", "[]", '{"score": true}', '{"score": 1.5}', '{"score": NaN}', "[" * 99_999]
 )
-def test_what_is_no_probability_is_a_failure_and_never_a_number(said: str) -> None:
+def test_what_is_no_probability_is_a_failure_and_never_a_number(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_client, "FIRST_WAIT", 0.0)
     with serving(lambda _: (200, said)) as server:
         (found,) = ask(server.url, "x")
     assert isinstance(found, Failed)

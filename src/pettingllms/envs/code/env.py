@@ -30,6 +30,7 @@ from pettingllms.envs.code.prompts import (
 )
 from pettingllms.envs.code.replies import KEEP, read_tests, text_in
 from pettingllms.envs.code.run import UNKNOWN, Clock
+from pettingllms.envs.solo import with_options
 from pettingllms.errors import DataError
 from pettingllms.types import Failed, Message, Reward, Rewards, Scored, Task, system, user
 
@@ -89,7 +90,7 @@ class Code(Environment[Work, CodeConfig]):
         return (SOLVER,) if self.config.solo else (CODER, TESTER)
 
     def solo(self) -> Environment[Any, Any]:
-        return type(self)(self.config.model_copy(update={"solo": True}))
+        return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         found = problems_of(split, self.config.data, self.config.test_data)

@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import Field
 
 from pettingllms.data import Problem
-from pettingllms.data.tasks import ProblemTasks
 from pettingllms.envs.answering import (
     HOW_TO_BOX,
     ProblemConfig,
@@ -22,13 +21,15 @@ from pettingllms.envs.answering import (
     in_box,
     judged,
     other_answer,
+    problem_tasks,
     spelt,
 )
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.debate import players
+from pettingllms.envs.solo import with_options
 from pettingllms.envs.talk import HOW_TO_TALK, checked_words
-from pettingllms.grading import NO_VERDICT, Verdict, check_installed, start_grader
+from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.grading.forms import written
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
@@ -85,9 +86,7 @@ class Debate(Environment[Floor, DebateConfig]):
 
     def __init__(self, config: DebateConfig | None = None) -> None:
         super().__init__(config)
-        check_installed()
-        c = self.config
-        self._problems = ProblemTasks(c.data, c.test_data, c.num_tasks, c.num_steps, c.test_share)
+        self._problems = problem_tasks(self.config)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -96,7 +95,7 @@ class Debate(Environment[Floor, DebateConfig]):
         return tuple(f"debater_{at + 1}" for at in range(self.config.num_debaters))
 
     def solo(self) -> Environment[Any, Any]:
-        return type(self)(self.config.model_copy(update={"solo": True}))
+        return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self._problems.tasks(split)

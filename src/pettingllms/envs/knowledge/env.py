@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from pettingllms.data.seeded import SeededTasks
-from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.knowledge import players
 from pettingllms.envs.knowledge.topics import (
@@ -30,7 +30,7 @@ from pettingllms.envs.search.index import require_bm25s, search_world
 from pettingllms.envs.solo import AllSeats
 from pettingllms.envs.talk import checked_words
 from pettingllms.envs.tool_calls import Parameter, Tool, ToolCall, one_call
-from pettingllms.envs.tool_texts import ToolConfig, describe, exchange, shown
+from pettingllms.envs.tool_texts import ToolConfig, call_or_answer, describe, exchange, shown
 from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Scored, Task, system, user
 
@@ -177,7 +177,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return self.reply_of("Nothing to add.") if role == FINDER else ""
 
     def reply_of(self, typed: str) -> str:
-        return typed if typed.startswith("{") else as_reply(typed, self.config.terse)
+        return call_or_answer(typed, self.config.terse)
 
     def hint(self, state: Study, role: str) -> str:
         if role == WRITER:

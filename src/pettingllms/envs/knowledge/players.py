@@ -6,8 +6,7 @@ from typing import Any
 
 from pettingllms.envs.base import Player
 from pettingllms.envs.careless import careless
-from pettingllms.envs.tool_calls import ToolCall
-from pettingllms.envs.tool_texts import as_call
+from pettingllms.envs.tool_texts import search_for
 
 
 def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -18,7 +17,7 @@ def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
     found = dict(state.articles)
     missing = [fact.subject for fact in facts if fact.subject not in found]
     if missing and state.num_calls < env.config.max_calls:
-        return _search(env, missing[0])
+        return search_for(env.config, missing[0])
     return str(env.reply_of("All of it is there."))
 
 
@@ -37,13 +36,8 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
         return str(env.reply_of(f"{title} is known. [{title}]"))
     words = state.topic.text.strip(".").split()
     if state.num_calls < env.config.max_calls and rng.random() < 0.8:
-        return _search(env, " ".join(rng.sample(words, min(3, len(words)))))
+        return search_for(env.config, " ".join(rng.sample(words, min(3, len(words)))))
     return str(env.reply_of("That is all."))
-
-
-def _search(env: Any, query: str) -> str:
-    call = ToolCall("search", (("query", query),))
-    return as_call(call, "llama" if env.config.terse else env.config.tool_calls)
 
 
 PLAYERS: Mapping[str, Player] = {

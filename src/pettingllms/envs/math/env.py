@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import Field
 
 from pettingllms.data import Problem
-from pettingllms.data.tasks import ProblemTasks
 from pettingllms.envs.answering import (
     HOW_TO_BOX,
     ProblemConfig,
@@ -16,13 +15,14 @@ from pettingllms.envs.answering import (
     in_box,
     judged,
     other_answer,
+    problem_tasks,
     spelt,
 )
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.math import players, programs
-from pettingllms.envs.solo import AllSeats
-from pettingllms.grading import NO_VERDICT, Verdict, check_installed, start_grader
+from pettingllms.envs.solo import AllSeats, with_options
+from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
 TOOL, REASONER = "tool", "reasoner"
@@ -93,9 +93,7 @@ class Math(Environment[Work, MathConfig]):
 
     def __init__(self, config: MathConfig | None = None) -> None:
         super().__init__(config)
-        check_installed()
-        c = self.config
-        self._problems = ProblemTasks(c.data, c.test_data, c.num_tasks, c.num_steps, c.test_share)
+        self._problems = problem_tasks(self.config)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -142,7 +140,7 @@ class Math(Environment[Work, MathConfig]):
 
     def solo(self) -> AllSeats:
         """One role that writes the program, sees what it printed, and then answers."""
-        return AllSeats(type(self)(self.config.model_copy(update={"order": "in_turn"})))
+        return AllSeats(with_options(self, order="in_turn"))
 
     def redeal(self, state: Work, role: str, rng: random.Random) -> Work:
         """Another truth: nobody is shown it, or whether an answer is right."""

@@ -13,16 +13,17 @@ from pydantic import Field
 
 from pettingllms.data.seeded import NUM_MADE, SeededTasks
 from pettingllms.data.short_answers import read_short_answers
-from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.search import players
 from pettingllms.envs.search.grading import f1, is_exact, normal
 from pettingllms.envs.search.index import require_bm25s, search_service, search_world
 from pettingllms.envs.search.questions import Question, make_question
 from pettingllms.envs.search.world import Article
+from pettingllms.envs.solo import with_options
 from pettingllms.envs.talk import checked_words
 from pettingllms.envs.tool_calls import Look, Parameter, Tool, ToolCall, one_call
-from pettingllms.envs.tool_texts import ToolConfig, describe, exchange, shown
+from pettingllms.envs.tool_texts import ToolConfig, call_or_answer, describe, exchange, shown
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
@@ -94,7 +95,7 @@ class Search(Environment[Quest, SearchConfig]):
         return (SOLVER,) if self.config.solo else (DECOMPOSER, SEARCHER)
 
     def solo(self) -> Environment[Any, Any]:
-        return type(self)(self.config.model_copy(update={"solo": True}))
+        return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         if not self.config.service:
@@ -156,7 +157,7 @@ class Search(Environment[Quest, SearchConfig]):
         return replace(state, question=other)
 
     def reply_of(self, typed: str) -> str:
-        return typed if typed.startswith("{") else as_reply(typed, self.config.terse)
+        return call_or_answer(typed, self.config.terse)
 
     def hint(self, state: Quest, role: str) -> str:
         if role == DECOMPOSER:

@@ -6,8 +6,7 @@ from typing import Any
 
 from pettingllms.envs.base import Player
 from pettingllms.envs.careless import careless
-from pettingllms.envs.tool_calls import ToolCall
-from pettingllms.envs.tool_texts import as_call
+from pettingllms.envs.tool_texts import search_for
 
 
 def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -16,7 +15,7 @@ def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
         return str(env.reply_of("\n".join(ask for _, ask in state.question.hops)))
     missing = [thing for thing, _ in state.question.hops if thing not in state.seen]
     if missing and state.num_calls < env.config.max_calls:
-        return _search(env, missing[0])
+        return search_for(env.config, missing[0])
     return str(env.reply_of(state.question.answers[0]))
 
 
@@ -25,18 +24,13 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     words = state.question.text.strip("?").split()
     some = " ".join(rng.sample(words, min(3, len(words))))
     if role != "decomposer" and state.num_calls < env.config.max_calls and rng.random() < 0.7:
-        return _search(env, some)
+        return search_for(env.config, some)
     return str(env.reply_of(some))
 
 
 def play_hasty(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """Splits nothing, searches nothing, and answers the same to every question."""
     return str(env.reply_of("Answer it." if role == "decomposer" else "nobody knows"))
-
-
-def _search(env: Any, query: str) -> str:
-    call = ToolCall("search", (("query", query),))
-    return as_call(call, "llama" if env.config.terse else env.config.tool_calls)
 
 
 PLAYERS: Mapping[str, Player] = {

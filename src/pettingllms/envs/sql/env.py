@@ -16,8 +16,9 @@ from pydantic import Field
 
 from pettingllms.data.seeded import NUM_MADE, SeededTasks, halved_seed
 from pettingllms.data.text_to_sql import read_questions
-from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.envs.answers import HOW_TO_ANSWER, BadReply, answer_in
 from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.solo import with_options
 from pettingllms.envs.sql import players
 from pettingllms.envs.sql.database import (
     GRADED_ROWS,
@@ -32,7 +33,7 @@ from pettingllms.envs.sql.grading import share_right
 from pettingllms.envs.sql.questions import Question, make_question
 from pettingllms.envs.talk import checked_words
 from pettingllms.envs.tool_calls import Look, Parameter, Tool, ToolCall, one_call
-from pettingllms.envs.tool_texts import ToolConfig, describe, exchange, shown
+from pettingllms.envs.tool_texts import ToolConfig, call_or_answer, describe, exchange, shown
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
@@ -102,7 +103,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
         return (SOLVER,) if self.config.solo else (EXPLORER, WRITER)
 
     def solo(self) -> Environment[Any, Any]:
-        return type(self)(self.config.model_copy(update={"solo": True}))
+        return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         if not self.config.data:
@@ -157,7 +158,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
         return replace(state, question=other, score=rng.random())
 
     def reply_of(self, typed: str) -> str:
-        return typed if typed.startswith("{") else as_reply(typed, self.config.terse)
+        return call_or_answer(typed, self.config.terse)
 
     def hint(self, state: Inquiry, role: str) -> str:
         call = '{"name": "describe_table", "arguments": {"table": "..."}}'

@@ -8,7 +8,7 @@ from pettingllms.envs.base import Player
 from pettingllms.envs.careless import careless
 from pettingllms.envs.sql.database import expected_result
 from pettingllms.envs.tool_calls import ToolCall
-from pettingllms.envs.tool_texts import as_call
+from pettingllms.envs.tool_texts import call_of
 
 WORDS = ("customers", "books", "flights", "students", "orders")
 
@@ -19,7 +19,7 @@ def play_analyst(env: Any, state: Any, role: str, rng: random.Random) -> str:
         needed = expected_result(state.question.database, state.question.sql).tables
         missing = sorted(needed - state.seen)
         if missing and state.num_calls < env.config.max_calls:
-            return _call(env, ToolCall("describe_table", (("table", missing[0]),)))
+            return call_of(env.config, ToolCall("describe_table", (("table", missing[0]),)))
     if role == "explorer":
         return str(env.reply_of("These are the tables that it needs."))
     return str(env.reply_of(state.question.sql))
@@ -33,7 +33,7 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
             ToolCall("list_tables"),
             ToolCall("run_query", (("sql", f"SELECT COUNT(*) FROM {word}"),)),  # noqa: S608 - a word above
         )
-        return _call(env, rng.choice(calls))
+        return call_of(env.config, rng.choice(calls))
     if role == "explorer":
         return str(env.reply_of(f"Look at {word}."))
     return str(env.reply_of(f"SELECT name FROM {word}"))  # noqa: S608 - a word above
@@ -42,10 +42,6 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
 def play_blind(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """Looks at nothing and answers the same to every question."""
     return str(env.reply_of("No note." if role == "explorer" else "SELECT 'nobody knows'"))
-
-
-def _call(env: Any, call: ToolCall) -> str:
-    return as_call(call, "llama" if env.config.terse else env.config.tool_calls)
 
 
 PLAYERS: Mapping[str, Player] = {

@@ -18,6 +18,7 @@ from pettingllms.config import EnvConfig
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.fences import blocks_in
+from pettingllms.envs.solo import with_options
 from pettingllms.envs.tool_texts import shown
 from pettingllms.envs.verilog import players
 from pettingllms.envs.verilog.modules import MODULES, Module
@@ -80,7 +81,7 @@ class Verilog(Environment[Work, VerilogConfig]):
         return (ENGINEER,) if self.config.solo else (DESIGNER, BENCHER)
 
     def solo(self) -> Environment[Any, Any]:
-        return type(self)(self.config.model_copy(update={"solo": True}))
+        return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         require_icarus()

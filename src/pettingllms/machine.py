@@ -1,0 +1,49 @@
+"""What a process has of its machine: by what it may use, not by what is built in."""
+
+import os
+from pathlib import Path
+
+GIB = 2**30
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def cores() -> list[int]:
+    """Numbers of the cores that this process may use, as many as its container's quota allows."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+    else:
+        allowed = list(range(os.cpu_count() or 1))
+    quota, _, period = _of_container("cpu.max").partition(" ")
+    return allowed[: max(1, int(quota) // int(period))] if quota.isdecimal() else allowed
+
+
+def num_cores() -> int:
+    """How many cores this process may use."""
+    return len(cores())
+
+
+def memory() -> tuple[int, int]:
+    """Bytes that are free and that there are, on the machine or in its container."""
+    table = Path("/proc/meminfo")
+    if not table.exists():
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return whole, whole
+    lines = (line.split() for line in table.read_text().splitlines())
+    sizes = {words[0]: int(words[1]) * 1024 for words in lines}
+    free, whole = sizes["MemAvailable:"], sizes["MemTotal:"]
+    bound, used = _of_container("memory.max"), _of_container("memory.current")
+    if bound.isdecimal() and used.isdecimal():
+        return min(free, int(bound) - int(used)), min(whole, int(bound))
+    return free, whole
+
+
+def in_gib(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / GIB:.1f} GiB"
+
+
+def _of_container(name: str) -> str:
+    try:
+        return (CGROUP / name).read_text().strip()
+    except OSError:
+        return ""
