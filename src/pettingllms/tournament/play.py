@@ -9,7 +9,9 @@ from typing import Any
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import (
+    CompanyConfig,
     CurriculumConfig,
+    JudgeConfig,
     LeagueConfig,
     RewardConfig,
     RolloutConfig,
@@ -189,5 +191,7 @@ def _config(
             "train": TrainConfig(),
             "league": LeagueConfig(),
             "curriculum": CurriculumConfig(),
+            "judge": JudgeConfig(),
+            "company": CompanyConfig(),
         }
     )

@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,38 @@ def test_players_behind_a_server_play(monkeypatch: pytest.MonkeyPatch) -> None:
     found = hold(Tournament(env, entrants, 10, temperature=0.25), say=print)
     assert found.players == ["big", "random"]
     assert found.payoff.between("big", "random").losses == 0
+
+
+def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("ray", "torch", "transformers"):
+        pytest.importorskip(package)
+    from fakes import FakeRun, Watched, faked, legal_cell, train_with_fakes
+
+    config = parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1", "terse": True},
+            "algo": {"type": "grpo"},
+            "policies": {
+                "p": {"kind": "lora", "model": "m"},
+                "rival": {"kind": "scripted", "player": "random"},
+                "critic": {"kind": "api", "url": "http://127.0.0.1:1/v1", "model": "m"},
+            },
+            "roles": {"player_x": "p", "player_o": "rival"},
+            "company": {"phases": [{"members": {"rival": 1.0}}]},
+            "judge": {"by": "c", "judges": {"c": {"kind": "llm", "policy": "critic"}}},
+            "train": {"num_steps": 1},
+        }
+    )
+    train_with_fakes(config, tmp_path / "run", legal_cell)
+    monkeypatch.setattr(playing, "ray_running", lambda _: nullcontext())
+    env = make_env("tic_tac_toe-v1", terse=True)
+    with faked(FakeRun(Watched()), legal_cell):
+        entrants = read_entrants(env, [str(tmp_path / "run"), "random"])
+        found = hold(Tournament(env, entrants, 2), say=print)
+    assert found.num_games == 4
+    assert not found.unfinished
 
 
 def test_the_command_prints_a_table_and_writes_results_and_a_picture(tmp_path: Path) -> None:
