@@ -28,7 +28,7 @@ from pettingllms.cluster.voices import Voices
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.envs.workflow import Workflow
-from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
+from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.inference.readout import Question, reply_logprobs
 from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
@@ -184,10 +184,7 @@ class Team:
         by_task = dict(zip(lineups, others, strict=True))
         programs = self._programs.play(config) if self._programs else None
         worker = Worker(env, own, config, self.config.reward, by_task, programs)
-        try:
-            await worker.run(tasks, seed, end)
-        except* ClusterError as dead:
-            raise dead.exceptions[0] from None
+        await worker.run(tasks, seed, end)
         place = {task.id: at for at, task in enumerate(tasks)}
         episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
         return episodes

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pettingllms.config import RewardConfig
-from pettingllms.errors import ClusterError
 from pettingllms.rollout import Seat, Worker
 from pettingllms.seating import Env, player_seat
 from pettingllms.seeds import derive_seed
@@ -123,10 +122,7 @@ async def _play_on(
         played.episodes.append(episode)
         end()
 
-    try:
-        await worker.run(form.tasks, seed, deliver, played.num_plays)
-    except* ClusterError as dead:
-        raise dead.exceptions[0] from None
+    await worker.run(form.tasks, seed, deliver, played.num_plays)
     place = {task.id: at for at, task in enumerate(form.tasks)}
     played.episodes.sort(key=lambda e: (place[e.task.id], len(e.id), e.id))
     models = [role for role in form.roles if not seats[role].sees_state]

@@ -20,7 +20,7 @@ from pettingllms.config import (
 )
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
-from pettingllms.errors import ClusterError, ConfigError
+from pettingllms.errors import ConfigError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.league.payoff import result_of
@@ -122,10 +122,7 @@ async def _games(
         others = {id_: {r: seats[n] for r, n in some.items()} for id_, some in lineups.items()}
         worker = Worker(env, dict.fromkeys(roles, next(iter(seats.values()))), rollout,
                         RewardConfig(), others)  # fmt: skip
-        try:
-            await worker.run(tasks, tournament.seed, end)
-        except* ClusterError as dead:
-            raise dead.exceptions[0] from None
+        await worker.run(tasks, tournament.seed, end)
 
     await asyncio.gather(*(play(turn) for turn in range(len(roles))))
     return games
