@@ -12,11 +12,11 @@ from pettingllms.config import RunConfig, to_toml
 from pettingllms.config.judge import RULE
 from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.judge import Hall, Voice, judge_all, make_judges
 from pettingllms.judge.rule import RuleJudge
 from pettingllms.league import SCRIPT, Lineup, make_company, rotations
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.types import Episode, Task, write_episodes
 
@@ -41,7 +41,7 @@ def _seat(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: st
     else:
         player = policy.player if isinstance(policy, ScriptedPolicy) else stand_in
     trained = name in config.trained_policies()
-    return Seat(name, ScriptedSampler(env, player), ByteRenderer(), trained, sees_state=True)
+    return scripted_seat(env, player, name, trained)
 
 
 def _other_seats(
@@ -75,9 +75,7 @@ async def _judge(
         learn = config.trained_policies()
         roles = {r: section.reference if n in learn else n for r, n in config.roles.items()}
         seats = scripted_seats(config.model_copy(update={"roles": roles}), env, stand_in)
-        rollout = config.rollout.model_copy(
-            update={"type": "linear", "num_samples": section.num_references}
-        )
+        rollout = config.rollout.linear(section.num_references)
         worker = Worker(env, seats, rollout, config.reward)
         await worker.run(tasks, config.seed, references.append)
     made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
@@ -114,8 +112,7 @@ def collect(
         on_episode(episode)
 
     asyncio.run(worker.run(tasks, config.seed, deliver))
-    place = {task.id: at for at, task in enumerate(tasks)}
-    episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
+    episodes = in_order(episodes, tasks)
     if config.judge.is_on:
         asyncio.run(_judge(config, env, tasks, episodes, stand_in))
     algorithm = make_algorithm_for(config)

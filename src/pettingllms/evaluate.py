@@ -189,9 +189,7 @@ async def evaluate_team(
     names, or with the company of a phase."""
     config = team.config
     tasks = eval_tasks(team.test_env, config.eval)
-    rollout = config.rollout.model_copy(
-        update={"type": "linear", "num_samples": config.eval.num_samples}
-    )
+    rollout = config.rollout.linear(config.eval.num_samples)
     seed = derive_seed(config.seed, "eval")
     lineups = {task.id: lineup for task in tasks} if lineup else {}
     if company is not None:

@@ -20,7 +20,7 @@ from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.errors import CheckpointError, ConfigError, SamplerError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.models import find_model
 from pettingllms.rollout import Seat
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
@@ -119,7 +119,7 @@ async def seated(
                 )
             match entrant.kind:
                 case "player":
-                    seats[role] = player_seat(env, entrant.name)
+                    seats[role] = scripted_seat(env, entrant.name)
                 case "server":
                     seats[role] = server_seat(stack, entrant, options)
                 case "run":
@@ -138,12 +138,6 @@ async def seated(
                 case "human":
                     pass
         yield seats
-
-
-def player_seat(env: Env, player: str) -> Seat:
-    """The seat of a scripted player."""
-    script = ScriptedSampler(env, player)
-    return Seat(player, script, ByteRenderer(), trained=False, sees_state=True)
 
 
 def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions) -> Seat:

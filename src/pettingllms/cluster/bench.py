@@ -73,7 +73,5 @@ class Bench:
             }
             for task in played.tasks
         }
-        rollout = self._config.rollout.model_copy(
-            update={"type": "linear", "num_samples": section.num_references}
-        )
+        rollout = self._config.rollout.linear(section.num_references)
         return await self._play(played.tasks, played.seed, rollout, env=played.env, lineups=lineups)

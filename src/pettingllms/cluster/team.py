@@ -38,7 +38,7 @@ from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
 Files = Mapping[str, bytes]
@@ -185,9 +185,7 @@ class Team:
         programs = self._programs.play(config) if self._programs else None
         worker = Worker(env, own, config, self.config.reward, by_task, programs)
         await worker.run(tasks, seed, end)
-        place = {task.id: at for at, task in enumerate(tasks)}
-        episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
-        return episodes
+        return in_order(episodes, tasks)
 
     async def judge(
         self, episodes: Sequence[Episode], played: Played, by_score: bool = False

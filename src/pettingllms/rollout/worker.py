@@ -117,6 +117,12 @@ class Worker:
                 yield Episode(f"{task.id}/{number}", self.env.id, task, env_seed), number
 
 
+def in_order(episodes: Iterable[Episode], tasks: Iterable[Task]) -> list[Episode]:
+    """Episodes in the order of their tasks and plays, whatever order they ended in."""
+    place = {task.id: at for at, task in enumerate(tasks)}
+    return sorted(episodes, key=lambda e: (place[e.task.id], len(e.id), e.id))
+
+
 def _each_once(tasks: Iterable[Task]) -> list[Task]:
     """The tasks of a batch; two with one id would be played alike and compared as one problem."""
     found: dict[str, Task] = {}

@@ -15,13 +15,13 @@ from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig, apply_overrides, parse_config
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluate import start_weights
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.models import find_model
 from pettingllms.rollout import Seat
 from pettingllms.seating import (
     Entrant,
     Env,
     ServerOptions,
-    player_seat,
     read_address,
     read_keys,
     server_seat,
@@ -118,7 +118,7 @@ async def opened(subject: Subject, say: Callable[[str], None]) -> AsyncIterator[
             seat = server_seat(stack, subject.entrant, subject.options)
             yield lambda _env, _role: seat
         else:
-            yield lambda env, _role: player_seat(env, subject.name)
+            yield lambda env, _role: scripted_seat(env, subject.name)
 
 
 async def _engines(

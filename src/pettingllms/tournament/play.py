@@ -22,7 +22,7 @@ from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.league.payoff import result_of
 from pettingllms.league.seating import Lineup, duel
 from pettingllms.league.standings import Game, Standings, standings
@@ -92,10 +92,9 @@ async def _play(
     progress: Callable[[int], None],
 ) -> list[Game]:
     rollout = RolloutConfig() if base is None else base.rollout
-    once = {"type": "linear", "num_samples": 1}
     async with AsyncExitStack() as stack:
         seats = await _seats(tournament, base, say, stack)
-        return await _games(tournament, seats, rollout.model_copy(update=once), progress)
+        return await _games(tournament, seats, rollout.linear(1), progress)
 
 
 async def _games(
@@ -139,10 +138,7 @@ async def _seats(
     for entrant in tournament.entrants:
         match entrant.policy:
             case ScriptedPolicy() as script:
-                sampler = ScriptedSampler(tournament.env, script.player)
-                seats[entrant.name] = Seat(
-                    entrant.name, sampler, ByteRenderer(), trained=False, sees_state=True
-                )
+                seats[entrant.name] = scripted_seat(tournament.env, script.player, entrant.name)
             case ApiPolicy() as api:
                 server = HttpSampler(api)
                 stack.push_async_callback(server.close)

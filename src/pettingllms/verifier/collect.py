@@ -43,9 +43,7 @@ def sampled(config: RunConfig, say: Callable[[str], None]) -> list[Episode]:
     """Plays of training tasks by the policies as they are, or as `train.start` has them."""
     settings = config.verifier
     tasks = list(itertools.islice(make_env_at(config, 1).tasks("train"), settings.num_tasks))
-    rollout = config.rollout.model_copy(
-        update={"type": "linear", "num_samples": settings.num_samples}
-    )
+    rollout = config.rollout.linear(settings.num_samples)
 
     async def run() -> list[Episode]:
         from pettingllms.cluster.team import Team
