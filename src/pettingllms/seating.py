@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pettingllms.cluster.start import ray_running
+from pettingllms.cluster.playing import playing_team
 from pettingllms.config import RunConfig
 from pettingllms.config.eyes import sees
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
-from pettingllms.errors import CheckpointError, ConfigError, SamplerError, describe, nearest
+from pettingllms.errors import ConfigError, SamplerError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.models import find_model
@@ -161,9 +161,7 @@ async def _start_run(
 ) -> Any:
     """A run's engines with the weights of its newest checkpoint."""
     run = RunFolder(Path(folder))
-    config, found = run.config(), run.load(say)
-    if found is None:
-        raise CheckpointError(f"{folder} has no checkpoint yet; it is saved every train.save_every")
+    config, (_, weights) = run.config(), run.newest(say)
     trained_on, played = config.env.model_dump(), env.config.model_dump()
     if trained_on["id"] != env.config.id:
         raise ConfigError(folder, [f"plays '{trained_on['id']}', and this is '{env.config.id}'"])
@@ -171,13 +169,7 @@ async def _start_run(
         if trained_on[key] != played.get(key):
             say(f"note: {folder} was trained with {key}={trained_on[key]}, not {played.get(key)}")
     say(f"starting the engines of {folder}")
-    stack.enter_context(ray_running(config.cluster))
-    from pettingllms.cluster.team import Team
-
-    team = await Team.start(config, say, learning=False)
-    stack.push_async_callback(team.stop)
-    await team.load_engines(found[1])
-    return team
+    return await stack.enter_async_context(playing_team(config, weights, say))
 
 
 def _policy_of(config: RunConfig, folder: str, role: str) -> str:

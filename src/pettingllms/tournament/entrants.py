@@ -14,7 +14,7 @@ from typing import Any
 from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
-from pettingllms.errors import CheckpointError, ConfigError, nearest
+from pettingllms.errors import ConfigError, nearest
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 
 LABEL = re.compile(r"([A-Za-z0-9_.~@ -]+)=(.+)")
@@ -71,7 +71,7 @@ def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Entra
             [f"{word}: neither a run's folder nor a player; {nearest(word, env.players)}"],
         )
     folder = RunFolder(Path(place))
-    config, saved = folder.config(), _saved(folder)
+    config, (_, saved) = folder.config(), folder.newest(lambda _: None)
     trained = sorted(set(saved) & config.trained_policies())
     if not policy and len(trained) != 1:
         problem = f"{word}: the run has {', '.join(trained)}; write {place}#POLICY"
@@ -86,10 +86,3 @@ def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Entra
         at = name.removeprefix(policy)
         named = (label or whole) + (at if step in ("", "all") or not label else "")
         yield Entrant(named, config.policies[policy], saved[name], config)
-
-
-def _saved(folder: RunFolder) -> dict[str, dict[str, bytes]]:
-    newest = folder.load(lambda _: None)
-    if newest is None:
-        raise CheckpointError(f"{folder.path} has no checkpoint yet, so nobody to enter")
-    return newest[1]

@@ -3,11 +3,11 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pettingllms.cluster.start import ray_running
+from pettingllms.cluster.playing import playing_team
 from pettingllms.config import (
     CompanyConfig,
     CurriculumConfig,
@@ -79,18 +79,14 @@ def hold(
     """Play all games and rate the players. Engines are started only for players that need one."""
     if len(tournament.env.roles) < 2:
         raise ConfigError(tournament.env.id, ["has one role, so there is nobody to play against"])
-    base = next((e.run for e in tournament.entrants if e.run), None)
-    with ray_running(base.cluster) if base else nullcontext():
-        games = asyncio.run(_play(tournament, base, say, progress))
+    games = asyncio.run(_play(tournament, say, progress))
     return standings([e.name for e in tournament.entrants], games, tournament.seed)
 
 
 async def _play(
-    tournament: Tournament,
-    base: RunConfig | None,
-    say: Callable[[str], None],
-    progress: Callable[[int], None],
+    tournament: Tournament, say: Callable[[str], None], progress: Callable[[int], None]
 ) -> list[Game]:
+    base = next((e.run for e in tournament.entrants if e.run), None)
     rollout = RolloutConfig() if base is None else base.rollout
     async with AsyncExitStack() as stack:
         seats = await _seats(tournament, base, say, stack)
@@ -158,12 +154,10 @@ async def _served(
     tournament: Tournament, base: RunConfig, say: Callable[[str], None], stack: AsyncExitStack
 ) -> dict[str, Seat]:
     """Seats of those that an engine answers for, under names that are folders too."""
-    from pettingllms.cluster.team import Team
-
     served = {f"entrant{at}": e for at, e in enumerate(tournament.entrants) if e.files}
-    team = await Team.start(_config(base, tournament.env, served), say, learning=False)
-    stack.push_async_callback(team.stop)
-    await team.load_engines({name: entrant.files for name, entrant in served.items()})
+    weights = {name: entrant.files for name, entrant in served.items()}
+    playing = playing_team(_config(base, tournament.env, served), weights, say)
+    team = await stack.enter_async_context(playing)
     return {
         entrant.name: team.seat(tournament.env, name, tournament.temperature, frozenset())
         for name, entrant in served.items()

@@ -190,7 +190,7 @@ def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -
 
     run_of = FakeRun(Watched())
     with faked(run_of, answer), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pettingllms.seating.ray_running", lambda _: nullcontext())
+        patch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
         seats = ("--seat", "x=human", "--seat", f"o={tmp_path / 'run'}")
         text = run(*X_AND_O, "terse=true", *seats, typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 3)
         other = run(*X_AND_O, *seats, typed="q\n")

@@ -206,7 +206,7 @@ def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
         }
     )
     train_with_fakes(config, tmp_path / "run", legal_cell)
-    monkeypatch.setattr(playing, "ray_running", lambda _: nullcontext())
+    monkeypatch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
     env = make_env("tic_tac_toe-v1", terse=True)
     with faked(FakeRun(Watched()), legal_cell):
         entrants = read_entrants(env, [str(tmp_path / "run"), "random"])
