@@ -1,4 +1,4 @@
-"""Every pair of entrants meets, in all seats, all games at once on one event loop."""
+"""Every pair of contestants meets, in all seats, all games at once on one event loop."""
 
 import asyncio
 import itertools
@@ -18,16 +18,15 @@ from pettingllms.config import (
     RunConfig,
     TrainConfig,
 )
-from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError
-from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.league.payoff import result_of
 from pettingllms.league.seating import Lineup, duel
 from pettingllms.league.standings import Game, Standings, standings
 from pettingllms.rollout import Seat, Worker
-from pettingllms.tournament.entrants import Entrant
+from pettingllms.seating import ServerOptions, refuse_blind, server_seat
+from pettingllms.tournament.contestants import Contestant
 from pettingllms.types import Episode, Task
 
 Seats = Mapping[str, Seat]
@@ -48,7 +47,7 @@ class Tournament:
     """What is played, by whom, and how often."""
 
     env: Environment[Any, Any]
-    entrants: Sequence[Entrant]
+    contestants: Sequence[Contestant]
     num_rounds: int = 10
     """In a round every pair meets once in each seating, from one start."""
     seed: int = 0
@@ -58,13 +57,13 @@ class Tournament:
     @property
     def num_games(self) -> int:
         """All games of all rounds."""
-        num_pairs = len(self.entrants) * (len(self.entrants) - 1) // 2
+        num_pairs = len(self.contestants) * (len(self.contestants) - 1) // 2
         return num_pairs * self.num_rounds * len(self.env.roles)
 
     def matches(self) -> Iterator[Match]:
         """One for each pair and round."""
         tasks = self.env.tasks("test")
-        pairs = list(itertools.combinations([entrant.name for entrant in self.entrants], 2))
+        pairs = list(itertools.combinations([one.name for one in self.contestants], 2))
         for number in range(self.num_rounds):
             task = tasks[number % len(tasks)]
             for at, (one, other) in enumerate(pairs):
@@ -80,13 +79,13 @@ def hold(
     if len(tournament.env.roles) < 2:
         raise ConfigError(tournament.env.id, ["has one role, so there is nobody to play against"])
     games = asyncio.run(_play(tournament, say, progress))
-    return standings([e.name for e in tournament.entrants], games, tournament.seed)
+    return standings([one.name for one in tournament.contestants], games, tournament.seed)
 
 
 async def _play(
     tournament: Tournament, say: Callable[[str], None], progress: Callable[[int], None]
 ) -> list[Game]:
-    base = next((e.run for e in tournament.entrants if e.run), None)
+    base = next((one.run for one in tournament.contestants if one.run), None)
     rollout = RolloutConfig() if base is None else base.rollout
     async with AsyncExitStack() as stack:
         seats = await _seats(tournament, base, say, stack)
@@ -129,50 +128,47 @@ async def _seats(
     say: Callable[[str], None],
     stack: AsyncExitStack,
 ) -> dict[str, Seat]:
-    """A seat for each entrant; what must be closed goes on the stack."""
+    """A seat for each contestant; what must be closed goes on the stack."""
     seats = {}
-    for entrant in tournament.entrants:
-        match entrant.policy:
-            case ScriptedPolicy() as script:
-                seats[entrant.name] = scripted_seat(tournament.env, script.player, entrant.name)
-            case ApiPolicy() as api:
-                server = HttpSampler(api)
-                stack.push_async_callback(server.close)
-                heat = api.temperature if tournament.temperature is None else tournament.temperature
-                seats[entrant.name] = Seat(
-                    entrant.name, server, JsonRenderer(api.sees), trained=False, in_bytes=True,
-                    temperature=heat,
-                )  # fmt: skip
-            case _:
-                pass
+    for one in tournament.contestants:
+        if one.entrant.kind == "player":
+            seats[one.name] = scripted_seat(tournament.env, one.entrant.name, one.name)
+        elif one.entrant.kind == "server":
+            options = ServerOptions({one.entrant.url: one.key})
+            if tournament.temperature is not None:
+                options = replace(options, temperature=tournament.temperature)
+            seats[one.name] = replace(server_seat(stack, one.entrant, options), policy=one.name)
     if base is not None:
         seats |= await _served(tournament, base, say, stack)
-    return {entrant.name: seats[entrant.name] for entrant in tournament.entrants}
+    return {one.name: seats[one.name] for one in tournament.contestants}
 
 
 async def _served(
     tournament: Tournament, base: RunConfig, say: Callable[[str], None], stack: AsyncExitStack
 ) -> dict[str, Seat]:
     """Seats of those that an engine answers for, under names that are folders too."""
-    served = {f"entrant{at}": e for at, e in enumerate(tournament.entrants) if e.files}
-    weights = {name: entrant.files for name, entrant in served.items()}
+    served = {f"contestant{at}": c for at, c in enumerate(tournament.contestants) if c.run}
+    for one in served.values():
+        if tournament.env.seeing and one.policy is not None:
+            refuse_blind(tournament.env, one.name, one.policy)
+    weights = {name: one.files for name, one in served.items()}
     playing = playing_team(_config(base, tournament.env, served), weights, say)
     team = await stack.enter_async_context(playing)
     return {
-        entrant.name: team.seat(tournament.env, name, tournament.temperature, frozenset())
-        for name, entrant in served.items()
+        one.name: team.seat(tournament.env, name, tournament.temperature, frozenset())
+        for name, one in served.items()
     }
 
 
 def _config(
-    base: RunConfig, env: Environment[Any, Any], served: Mapping[str, Entrant]
+    base: RunConfig, env: Environment[Any, Any], served: Mapping[str, Contestant]
 ) -> RunConfig:
-    """A run of all served entrants on the engines of the first one's run. Each is a role of its
+    """A run of all served contestants on the engines of the first one's run. Each is a role of its
     own, so that it gets a model; the environment's roles are taken by turns."""
     return base.model_copy(
         update={
             "env": env.config,
-            "policies": {name: entrant.policy for name, entrant in served.items()},
+            "policies": {name: one.policy for name, one in served.items()},
             "roles": {name: name for name in served},
             "critic": None,
             "train": TrainConfig(),
