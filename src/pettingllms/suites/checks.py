@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, problems_in
 from pettingllms.config.checks import build_env
+from pettingllms.entrants import Env
 from pettingllms.errors import PettingError, UnknownNameError, describe, nearest
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.rollout import Worker
 from pettingllms.rollout.guard import CallFailed, Guard
-from pettingllms.seating import Env
 from pettingllms.suites.play import Form, Settings
 from pettingllms.suites.spec import SOLO, Bench
 from pettingllms.suites.subjects import Subject

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pettingllms.config import RewardConfig
+from pettingllms.entrants import Env
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.rollout import Seat, Worker, in_order
-from pettingllms.seating import Env
 from pettingllms.seeds import derive_seed
 from pettingllms.suites.equal import num_plays_for
 from pettingllms.suites.measure import Play, play_of

@@ -13,12 +13,7 @@ from typing import Literal
 
 from pettingllms.cluster.playing import playing_team
 from pettingllms.config import RunConfig, apply_overrides, parse_config
-from pettingllms.errors import ConfigError, nearest
-from pettingllms.evaluate import start_weights
-from pettingllms.inference.scripted import scripted_seat
-from pettingllms.models import find_model
-from pettingllms.rollout import Seat
-from pettingllms.seating import (
+from pettingllms.entrants import (
     Entrant,
     Env,
     ServerOptions,
@@ -27,6 +22,11 @@ from pettingllms.seating import (
     server_seat,
     with_model,
 )
+from pettingllms.errors import ConfigError, nearest
+from pettingllms.evaluate import start_weights
+from pettingllms.inference.scripted import scripted_seat
+from pettingllms.models import find_model
+from pettingllms.rollout import Seat
 
 Saved = Mapping[str, Mapping[str, bytes]]
 SeatOf = Callable[[Env, str], Seat]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import PolicyConfig, RunConfig
+from pettingllms.entrants import Entrant, ServerOptions, read_keys, read_outsider, with_model
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
-from pettingllms.seating import Entrant, ServerOptions, read_keys, read_outsider, with_model
 
 LABEL = re.compile(r"([A-Za-z0-9_.~@ -]+)=(.+)")
 SNAPSHOT = re.compile(r"(.+)@(\d+|all)")

@@ -18,14 +18,14 @@ from pettingllms.config import (
     RunConfig,
     TrainConfig,
 )
+from pettingllms.entrants import ServerOptions, refuse_blind, server_seat
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError
 from pettingllms.inference.scripted import scripted_seat
+from pettingllms.league.lineups import Lineup, duel
 from pettingllms.league.payoff import result_of
-from pettingllms.league.seating import Lineup, duel
 from pettingllms.league.standings import Game, Standings, standings
 from pettingllms.rollout import Seat, Worker
-from pettingllms.seating import ServerOptions, refuse_blind, server_seat
 from pettingllms.tournament.contestants import Contestant
 from pettingllms.types import Episode, Task
 
