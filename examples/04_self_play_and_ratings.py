@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
-from pettingllms.tournament import Tournament, hold, read_entrants
+from pettingllms.tournament import Tournament, hold, read_contestants
 from pettingllms.train import train
 from pettingllms.watching import Watcher
 
@@ -54,7 +54,7 @@ def rate(run: Path, num_rounds: int = 40) -> list[dict]:
     """Rows of the table, the best player first."""
     env = pl.make_env(**GAME)
     words = ["nash", "random", f"trained={run}", f"untrained={run}@0"]
-    found = hold(Tournament(env, read_entrants(env, words), num_rounds), say=print)
+    found = hold(Tournament(env, read_contestants(env, words), num_rounds), say=print)
     return list(found.rows())
 
 

@@ -61,8 +61,7 @@ class LocalEngines:
 @contextmanager
 def in_this_process() -> Iterator[list[LocalEngines]]:
     """Teams of this process alone; the engines that were made."""
-    from pettingllms.cluster import team
-    from pettingllms.tournament import play
+    from pettingllms.cluster import playing, team
 
     made: list[LocalEngines] = []
 
@@ -78,5 +77,5 @@ def in_this_process() -> Iterator[list[LocalEngines]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team.Team, "_start_processes", start_processes)
         patch.setattr(team, "find_model", Path)
-        patch.setattr(play, "ray_running", lambda config: nullcontext())
+        patch.setattr(playing, "ray_running", lambda config: nullcontext())
         yield made

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.algos import make_algorithm_for
-from pettingllms.config import RunConfig, to_toml
+from pettingllms.config import RolloutConfig, RunConfig, to_toml
 from pettingllms.config.judge import RULE
 from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
-from pettingllms.judge import Hall, Voice, judge_all, make_judges
+from pettingllms.inference.scripted import scripted_seat
+from pettingllms.judge import Hall, Voice, judge_all, make_judges, reference_lineups
 from pettingllms.judge.rule import RuleJudge
 from pettingllms.league import SCRIPT, Lineup, make_company, rotations
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.types import Episode, Task, write_episodes
@@ -41,28 +41,37 @@ def _seat(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: st
     else:
         player = policy.player if isinstance(policy, ScriptedPolicy) else stand_in
     trained = name in config.trained_policies()
-    return Seat(name, ScriptedSampler(env, player), ByteRenderer(), trained, sees_state=True)
+    return scripted_seat(env, player, name, trained)
 
 
-def _other_seats(
-    config: RunConfig, env: Environment[Any, Any], tasks: Sequence[Task], stand_in: str
-) -> dict[str, Mapping[str, Seat]]:
-    """Seats of tasks that are played by others than whom [roles] names."""
-    lineups: Mapping[str, Lineup] = {}
+def _lineups(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Lineup]:
+    """Who plays tasks where that is not whom [roles] names, as in the first step of a run."""
     if config.company.is_on:
-        lineups = make_company(config, {}).lineups(1, tasks)
-    elif config.rollout.rotate:
-        lineups = rotations(config.roles, tasks, 0)
-    return {
+        return make_company(config, {}).lineups(1, tasks)
+    return rotations(config.roles, tasks, 0) if config.rollout.rotate else {}
+
+
+def _worker(
+    config: RunConfig,
+    env: Environment[Any, Any],
+    lineups: Mapping[str, Lineup],
+    rollout: RolloutConfig,
+    stand_in: str,
+) -> Worker:
+    """A worker without engines; `lineups` say who plays which task."""
+    others = {
         task: {role: _seat(config, env, name, stand_in) for role, name in lineup.items()}
         for task, lineup in lineups.items()
     }
+    seats = scripted_seats(config, env, stand_in)
+    return Worker(env, seats, rollout, config.reward, others)
 
 
 async def _judge(
     config: RunConfig,
     env: Environment[Any, Any],
     tasks: Sequence[Task],
+    lineups: Mapping[str, Lineup],
     episodes: Sequence[Episode],
     stand_in: str,
 ) -> None:
@@ -72,13 +81,9 @@ async def _judge(
     section = section.model_copy(update={"judges": judges})
     references: list[Episode] = []
     if section.against == "reference":
-        learn = config.trained_policies()
-        roles = {r: section.reference if n in learn else n for r, n in config.roles.items()}
-        seats = scripted_seats(config.model_copy(update={"roles": roles}), env, stand_in)
-        rollout = config.rollout.model_copy(
-            update={"type": "linear", "num_samples": section.num_references}
-        )
-        worker = Worker(env, seats, rollout, config.reward)
+        held_to = reference_lineups(config, tasks, lineups)
+        rollout = config.rollout.linear(section.num_references)
+        worker = _worker(config, env, held_to, rollout, stand_in)
         await worker.run(tasks, config.seed, references.append)
     made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
     share = config.rollout.max_failure_share
@@ -104,9 +109,8 @@ def collect(
     """
     env = make_env_for(config.env)
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
-    seats = scripted_seats(config, env, stand_in)
-    others = _other_seats(config, env, tasks, stand_in)
-    worker = Worker(env, seats, config.rollout, config.reward, others)
+    lineups = _lineups(config, tasks)
+    worker = _worker(config, env, lineups, config.rollout, stand_in)
     episodes: list[Episode] = []
 
     def deliver(episode: Episode) -> None:
@@ -114,10 +118,9 @@ def collect(
         on_episode(episode)
 
     asyncio.run(worker.run(tasks, config.seed, deliver))
-    place = {task.id: at for at, task in enumerate(tasks)}
-    episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
+    episodes = in_order(episodes, tasks)
     if config.judge.is_on:
-        asyncio.run(_judge(config, env, tasks, episodes, stand_in))
+        asyncio.run(_judge(config, env, tasks, lineups, episodes, stand_in))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
 from pettingllms.cluster.judging import Played
-from pettingllms.cluster.start import ray_running
+from pettingllms.cluster.playing import playing_team
 from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
 from pettingllms.envs import make_test_env
@@ -55,20 +55,12 @@ def evaluate(
     """Start the engines alone, with the weights of a checkpoint, else of `train.start`; play."""
 
     async def run() -> Evaluation:
-        from pettingllms.cluster.team import Team
-
-        team = await Team.start(config, say, learning=False)
-        try:
-            if weights:
-                await team.load_engines(weights)
+        async with playing_team(config, weights, say) as team:
             scores = await evaluate_team(team, progress, out)
             return Evaluation(scores, await team_distances(team, tree) if tree else {})
-        finally:
-            await team.stop()
 
     weights, tree = saved or start_weights(config), written_out(config)
-    with ray_running(config.cluster):
-        return asyncio.run(run())
+    return asyncio.run(run())
 
 
 def written_out(config: RunConfig) -> Tree | None:
@@ -202,9 +194,7 @@ async def evaluate_team(
     names, or with the company of a phase."""
     config = team.config
     tasks = eval_tasks(team.test_env, config.eval)
-    rollout = config.rollout.model_copy(
-        update={"type": "linear", "num_samples": config.eval.num_samples}
-    )
+    rollout = config.rollout.linear(config.eval.num_samples)
     seed = derive_seed(config.seed, "eval")
     lineups = {task.id: lineup for task in tasks} if lineup else {}
     if company is not None:

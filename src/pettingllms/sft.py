@@ -125,7 +125,7 @@ def source_episodes(config: RunConfig) -> list[Episode]:
         raise ConfigError("sft", ["neither player nor episodes are set, so there is no teacher"])
     env = make_env_for(config.env)
     whole = {"max_reply_tokens": WHOLE, "max_episode_tokens": WHOLE}  # a script's are bytes
-    rollout = config.rollout.model_copy(update={"type": "linear", "num_samples": 1, **whole})
+    rollout = config.rollout.linear(1).model_copy(update=whole)
     seats = scripted_seats(config, env, source.player)
     episodes: list[Episode] = []
     tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))

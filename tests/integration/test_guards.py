@@ -94,7 +94,7 @@ def test_a_sound_run_is_not_paused_and_can_be_played_against(
         rows = rows_of(run.path)
         assert len(rows) == STEPS
         assert all(row["policies/p/distinct_replies"] > 2 for row in rows)
-        monkeypatch.setattr("pettingllms.seating.ray_running", lambda _: nullcontext())
+        monkeypatch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
         seats: list[Any] = ["--seat", "x=random", "--seat", f"o={run.path}", "--delay", "0"]
         played = CliRunner().invoke(app, ["play", ENV, "terse=true", *seats])
     assert played.exit_code == 0, played.output

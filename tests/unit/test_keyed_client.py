@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("httpx")
 
 from pettingllms.config.policies import ApiPolicy
+from pettingllms.entrants import Entrant, ServerOptions, with_model
 from pettingllms.errors import ConfigError, SamplerError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.seating import Entrant, ServerOptions, with_model
 from pettingllms.types import Failed, Sample, SampleRequest, Scored, user
 from pettingllms.verifier_client import VerifierClient
 

@@ -20,7 +20,7 @@ from pettingllms.learners.files import OPTIMIZER_FILE
 from pettingllms.models import make_tiny
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import RunFolder
-from pettingllms.tournament import Tournament, hold, read_entrants
+from pettingllms.tournament import Tournament, hold, read_contestants
 from pettingllms.types import read_episodes
 
 NUM_STEPS = 4
@@ -131,7 +131,7 @@ def test_a_run_and_its_snapshots_meet_scripts_in_a_tournament(runs: Any) -> None
     from pettingllms.envs import make_env
 
     env = make_env("tic_tac_toe-v1", terse=True)
-    entrants = read_entrants(env, [str(run), f"{run}@all", "minimax", "minimax~0.2"])
+    entrants = read_contestants(env, [str(run), f"{run}@all", "minimax", "minimax~0.2"])
     with in_this_process() as made:
         found = hold(Tournament(env, entrants, num_rounds=2), say=print)
     assert len(found.players) == 6

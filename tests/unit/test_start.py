@@ -90,7 +90,7 @@ def test_a_policy_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: P
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no checkpoint to start from"):
+    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
         start_weights(config(tmp_path, FULL, FULL))
 
 

@@ -150,10 +150,21 @@ def failing(request: SampleRequest, number: int, weights: int) -> str:
     return legal_cell(request, number, weights) if weights < 5 else f"{request.seed}?"
 
 
+def test_an_anchor_may_play_well_by_degrees(tmp_path: Path) -> None:
+    config = config_of(
+        guard={"anchors": ["minimax~0.3"]},
+        train={"num_steps": 1, "eval_every": 1},
+        eval={"num_tasks": 4},
+    )
+    run = train_with_fakes(config, tmp_path / "run", legal_cell)
+    assert "anchor_minimax~0.3" in run.watched.metrics[1]["policies"]["p"]
+
+
 @pytest.mark.parametrize(
     ("sections", "expected"),
     [
         ({"guard": {"anchors": ["minmax"]}, "train": {"eval_every": 1}}, "did you mean 'minimax'"),
+        ({"guard": {"anchors": ["random~7"]}}, "guard.anchors: .* a share from 0 to 1"),
         ({"guard": {"anchors": ["random"]}}, "train.eval_every is 0; set it"),
         (
             {

@@ -126,7 +126,7 @@ async def _seats(wishes: Wishes) -> AsyncIterator[dict[str, Any]]:
     """A seat for every role: one engine for each model, one connection for each server."""
     from contextlib import AsyncExitStack
 
-    from pettingllms.seating import ServerOptions, read_address, server_seat, with_model
+    from pettingllms.entrants import ServerOptions, read_address, server_seat, with_model
 
     found: dict[str, Any] = {}
     engines: dict[str, Any] = {}

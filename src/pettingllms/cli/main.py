@@ -198,16 +198,14 @@ def tournament(
     temperature: Annotated[
         float | None, typer.Option(min=0, help="In place of every policy's own; 0 is greedy.")
     ] = None,
-    key: Annotated[
-        str, typer.Option(help="Environment variable that holds the servers' key.")
-    ] = "",
+    key: Keys = None,
     out: Out = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Let runs, snapshots, servers and scripts play each other: ratings and a heat map."""
     from pettingllms.cli.tournaments import Wishes, hold_tournament
 
-    wishes = Wishes(rounds, seed, temperature, key, out, as_json)
+    wishes = Wishes(rounds, seed, temperature, key or [], out, as_json)
     hold_tournament(env, options or [], player or [], wishes)
 
 

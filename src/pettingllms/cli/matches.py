@@ -13,11 +13,7 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.cli.playing import full_role
-from pettingllms.errors import ConfigError, nearest
-from pettingllms.match.logs import Logs, open_logs
-from pettingllms.match.rounds import Limits, Match, Played, play_match
-from pettingllms.match.tally import OUTCOMES, add_to_summary, outcome_of, read_summary, summary_path
-from pettingllms.seating import (
+from pettingllms.entrants import (
     Entrant,
     Env,
     ServerOptions,
@@ -25,6 +21,10 @@ from pettingllms.seating import (
     read_keys,
     with_model,
 )
+from pettingllms.errors import ConfigError, nearest
+from pettingllms.match.logs import Logs, open_logs
+from pettingllms.match.rounds import Limits, Match, Played, play_match
+from pettingllms.match.tally import OUTCOMES, add_to_summary, outcome_of, read_summary, summary_path
 
 
 def run_match(

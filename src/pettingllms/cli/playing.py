@@ -14,11 +14,7 @@ from rich.panel import Panel
 
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
-from pettingllms.envs import Environment, StepResult
-from pettingllms.envs.answers import CLOSE, OPEN
-from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
-from pettingllms.rollout.guard import CallFailed, Guard
-from pettingllms.seating import (
+from pettingllms.entrants import (
     HUMAN,
     Entrant,
     ServerOptions,
@@ -27,6 +23,10 @@ from pettingllms.seating import (
     seated,
     with_model,
 )
+from pettingllms.envs import Environment, StepResult
+from pettingllms.envs.answers import CLOSE, OPEN
+from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
+from pettingllms.rollout.guard import CallFailed, Guard
 from pettingllms.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored

@@ -15,7 +15,7 @@ from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.cli.training import free_folder
 from pettingllms.league.standings import Standings
-from pettingllms.tournament import Entrant, Tournament, hold, read_entrants
+from pettingllms.tournament import Contestant, Tournament, hold, read_contestants
 
 RESULTS_FILE, PICTURE_FILE = "results.json", "heat_map.png"
 SHADES = ((0.8, "#0a5a96", "white"), (0.6, "#6fa9d6", "black"), (0.4, "#f2f0ea", "black"),
@@ -30,7 +30,7 @@ class Wishes:
     num_rounds: int
     seed: int
     temperature: float | None
-    key: str
+    keys: Sequence[str]
     out: Path | None
     as_json: bool
 
@@ -41,9 +41,9 @@ def hold_tournament(
     """Play, print and write. A word that sets nothing is a player, as if --player stood before."""
     players = [*players, *(word for word in options if "=" not in word)]
     env = env_with(env_name, [word for word in options if "=" in word])
-    entrants = read_entrants(env, players, wishes.key)
-    _warn_of_other_options(env_name, env.config.model_dump(exclude={"id"}), entrants)
-    tournament = Tournament(env, entrants, wishes.num_rounds, wishes.seed, wishes.temperature)
+    contestants = read_contestants(env, players, wishes.keys)
+    _warn_of_other_options(env_name, env.config.model_dump(exclude={"id"}), contestants)
+    tournament = Tournament(env, contestants, wishes.num_rounds, wishes.seed, wishes.temperature)
     start = time.perf_counter()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -133,18 +133,18 @@ def _draw(found: Standings, title: str, path: Path) -> bool:
 
 
 def _warn_of_other_options(
-    env_name: str, options: dict[str, object], entrants: Sequence[Entrant]
+    env_name: str, options: dict[str, object], contestants: Sequence[Contestant]
 ) -> None:
     """Say so if a run learnt to read other prompts than it will be given."""
-    for entrant in entrants:
-        if entrant.run is None:
+    for one in contestants:
+        if one.run is None:
             continue
-        own = entrant.run.env.model_dump(exclude={"id"})
-        if entrant.run.env.id != env_name:
-            console.print(f"[yellow]{escape(entrant.name)} was trained on {entrant.run.env.id}[/]")
+        own = one.run.env.model_dump(exclude={"id"})
+        if one.run.env.id != env_name:
+            console.print(f"[yellow]{escape(one.name)} was trained on {one.run.env.id}[/]")
             continue
         for key in sorted(k for k in own if own[k] != options.get(k)):
             console.print(
-                f"[yellow]{escape(entrant.name)} was trained with {key}={own[key]}, and plays here "
+                f"[yellow]{escape(one.name)} was trained with {key}={own[key]}, and plays here "
                 f"with {key}={options.get(key)}[/]"
             )

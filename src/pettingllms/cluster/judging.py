@@ -6,7 +6,7 @@ from typing import Any
 
 from pettingllms.config import RunConfig
 from pettingllms.envs import Environment
-from pettingllms.judge import Hall, Verdicts, Voice, judge_all, make_judges
+from pettingllms.judge import Hall, Verdicts, Voice, judge_all, make_judges, reference_lineups
 from pettingllms.league import Lineup
 from pettingllms.types import Episode, Exhibit, Reward, Task
 
@@ -65,15 +65,6 @@ class Judges:
 
     async def _references(self, played: Played) -> list[Episode]:
         """The same tasks, with the reference in the place of all that learn."""
-        section, learn = self._config.judge, self._config.trained_policies()
-        lineups = {
-            task.id: {
-                role: section.reference if name in learn else name
-                for role, name in played.lineups.get(task.id, self._config.roles).items()
-            }
-            for task in played.tasks
-        }
-        rollout = self._config.rollout.model_copy(
-            update={"type": "linear", "num_samples": section.num_references}
-        )
+        lineups = reference_lineups(self._config, played.tasks, played.lineups)
+        rollout = self._config.rollout.linear(self._config.judge.num_references)
         return await self._play(played.tasks, played.seed, rollout, env=played.env, lineups=lineups)

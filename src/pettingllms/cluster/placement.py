@@ -36,7 +36,7 @@ def refuse_blind(
 ) -> None:
     """Refuse a role that is shown images and played by a model that only reads."""
     for role in env.seeing:
-        policy = config.roles[role]
+        policy = config.roles.get(role)  # None: nobody of this run, as in a tournament
         for group in groups:
             if policy in group.policies and not sees(models[group.name]):
                 raise ModelError(

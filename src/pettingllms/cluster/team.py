@@ -28,7 +28,7 @@ from pettingllms.cluster.voices import Voices
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
 from pettingllms.envs.workflow import Workflow
-from pettingllms.errors import CheckpointError, ClusterError, StaleWeightsError
+from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.inference.readout import Choice, reply_logprobs
 from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
@@ -39,7 +39,7 @@ from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
 from pettingllms.policies.files import Saved
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
 NO_LINEUPS: Mapping[str, Lineup] = {}
@@ -186,13 +186,8 @@ class Team:
         by_task = dict(zip(lineups, others, strict=True))
         programs = self._programs.play(config) if self._programs else None
         worker = Worker(env, own, config, self.config.reward, by_task, programs)
-        try:
-            await worker.run(tasks, seed, end)
-        except* ClusterError as dead:
-            raise dead.exceptions[0] from None
-        place = {task.id: at for at, task in enumerate(tasks)}
-        episodes.sort(key=lambda episode: (place[episode.task.id], len(episode.id), episode.id))
-        return episodes
+        await worker.run(tasks, seed, end)
+        return in_order(episodes, tasks)
 
     async def judge(
         self, episodes: Sequence[Episode], played: Played, by_score: bool = False

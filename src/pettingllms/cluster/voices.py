@@ -10,7 +10,7 @@ from pettingllms.envs import Environment
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.readout import Choice
 from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.judge import Voice
 from pettingllms.league import SCRIPT
 from pettingllms.rollout import Seat
@@ -62,8 +62,7 @@ class Voices:
         policy = self._config.policies.get(source)
         if isinstance(policy, ScriptedPolicy) or policy is None:
             player = name.removeprefix(SCRIPT) if policy is None else policy.player
-            sampler = ScriptedSampler(env, player)
-            return Seat(name, sampler, ByteRenderer(), trained=False, sees_state=True)
+            return scripted_seat(env, player, name)
         return Seat(
             name,
             self._samplers[source],

@@ -12,10 +12,11 @@ from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.eyes import blind
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
+from pettingllms.config.players import player_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
-from pettingllms.errors import UnknownNameError, describe, nearest
+from pettingllms.errors import describe, nearest
 from pettingllms.images import NEEDS, can_decode
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, absolute
 
@@ -127,10 +128,7 @@ def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]
 def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
     for name, policy in policies.items():
         if policy.kind == "scripted":
-            try:
-                env.player(policy.player)
-            except UnknownNameError as error:
-                yield f"policies.{name}.player: {error}"
+            yield from player_problems(env, f"policies.{name}.player", [policy.player])
 
 
 def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
@@ -155,12 +153,7 @@ def _without_images(env: Any) -> str:
 
 def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
     anchors = sections["guard"].anchors if "guard" in sections else []
-    for name in anchors:
-        if name not in env.players:
-            yield (
-                f"guard.anchors: '{env.id}' has no player called '{name}'; "
-                f"{nearest(name, env.players)}"
-            )
+    yield from player_problems(env, "guard.anchors", anchors)
     if anchors and "train" in sections and not sections["train"].eval_every:
         yield "guard.anchors: are played when a run evaluates, and train.eval_every is 0; set it"
     if anchors and len(env.roles) == 1:

@@ -5,9 +5,10 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from pettingllms.config.players import player_problems
 from pettingllms.config.policies import TRAINED_KINDS
 from pettingllms.config.section import Section
-from pettingllms.errors import UnknownNameError, nearest
+from pettingllms.errors import nearest
 
 SCRIPT = "script:"
 """Before the name of a scripted player; no policy's name has a colon."""
@@ -143,9 +144,5 @@ def seat_problems(company: CompanyConfig, env: Any) -> Iterator[str]:
     for role in company.seats:
         if role not in env.roles:
             yield f"company.seats: '{env.id}' has no such role; {nearest(role, env.roles)}"
-    for name in company.members():
-        if name.startswith(SCRIPT):
-            try:
-                env.player(name.removeprefix(SCRIPT))
-            except UnknownNameError as error:
-                yield f"company: {error}"
+    scripts = [n.removeprefix(SCRIPT) for n in company.members() if n.startswith(SCRIPT)]
+    yield from player_problems(env, "company", scripts)

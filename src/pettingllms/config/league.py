@@ -5,9 +5,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pettingllms.config.players import player_problems
 from pettingllms.config.policies import TRAINED_KINDS
 from pettingllms.config.section import Section
-from pettingllms.errors import UnknownNameError, nearest
+from pettingllms.errors import nearest
 
 Rule = Literal["latest", "uniform", "prioritised"]
 
@@ -93,11 +94,7 @@ def league_problems(
 
 def anchor_problems(league: LeagueConfig, env: Any) -> Iterator[str]:
     """Anchors that the environment has no player for, and games that have no opponents."""
-    for name in league.anchors:
-        try:
-            env.player(name)
-        except UnknownNameError as error:
-            yield f"league.anchors: {error}"
+    yield from player_problems(env, "league.anchors", league.anchors)
     if league.is_on and len(env.roles) < 2:
         yield f"league: '{env.id}' has one role, so there is nobody to meet; remove the section"
 

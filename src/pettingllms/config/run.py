@@ -94,6 +94,10 @@ class RolloutConfig(Section):
         """Episodes of one task: a tree has its samples within one."""
         return 1 if self.type == "tree" else self.num_samples
 
+    def linear(self, num_samples: int) -> Self:
+        """The same for whole episodes side by side, so many of each task."""
+        return self.model_copy(update={"type": "linear", "num_samples": num_samples})
+
 
 def _env_section(data: Any) -> Any:
     return section_of(ENVIRONMENTS, "id", data)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.envs import Environment
+from pettingllms.seats import Seat
 from pettingllms.types import Ids, Message, Sample, SampleRequest
 
 
@@ -65,6 +66,14 @@ class ScriptedSampler:
             for _ in range(request.num_samples)
         ]
         return [Sample(text_ids(reply), None, 0, "stop") for reply in replies]
+
+
+def scripted_seat(
+    env: Environment[Any, Any], player: str, policy: str = "", trained: bool = False
+) -> Seat:
+    """The seat of a scripted player, in a policy's name if it has one."""
+    sampler = ScriptedSampler(env, player)
+    return Seat(policy or player, sampler, ByteRenderer(), trained, sees_state=True)
 
 
 def _described(message: Message) -> str:

@@ -4,6 +4,7 @@ from pettingllms.judge.base import Hall, Judge, Voice
 from pettingllms.judge.bradley_terry import Strengths, strengths
 from pettingllms.judge.court import make_judges
 from pettingllms.judge.preferences import Verdicts, judge_all
+from pettingllms.judge.references import reference_lineups
 
 __all__ = [
     "Hall",
@@ -13,5 +14,6 @@ __all__ = [
     "Voice",
     "judge_all",
     "make_judges",
+    "reference_lineups",
     "strengths",
 ]

@@ -3,10 +3,10 @@
 from pettingllms.config.company import SCRIPT
 from pettingllms.league.company import Company, make_company, mean_reward
 from pettingllms.league.league import League, make_league
+from pettingllms.league.lineups import Lineup, duel, rotated, rotations
 from pettingllms.league.payoff import Payoff
 from pettingllms.league.pool import Snapshot
 from pettingllms.league.ratings import Rating, Ratings
-from pettingllms.league.seating import Lineup, duel, rotated, rotations
 
 __all__ = [
     "SCRIPT",

@@ -15,8 +15,8 @@ from typing import Any
 from pettingllms.algos.credit import role_reward
 from pettingllms.config import RewardConfig, RunConfig
 from pettingllms.config.company import CompanyConfig
+from pettingllms.league.lineups import Lineup
 from pettingllms.league.pool import Snapshot
-from pettingllms.league.seating import Lineup
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Scored, Task
 

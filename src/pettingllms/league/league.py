@@ -18,10 +18,10 @@ from pettingllms.algos.credit import mean
 from pettingllms.config import RewardConfig, RunConfig
 from pettingllms.config.company import SCRIPT
 from pettingllms.config.league import LeagueConfig
+from pettingllms.league.lineups import Lineup, duel
 from pettingllms.league.payoff import Payoff, result_of
 from pettingllms.league.pool import Snapshot, draw, thinned
 from pettingllms.league.ratings import Ratings
-from pettingllms.league.seating import Lineup, duel
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pettingllms.config import RewardConfig, RolloutConfig
+from pettingllms.entrants import Entrant, Env, ServerOptions, seated
 from pettingllms.match.logs import LoggedSampler, Logs
 from pettingllms.match.tally import Outcome, Row, outcome_of
 from pettingllms.rollout import Seat, Worker
-from pettingllms.seating import Entrant, Env, ServerOptions, seated
 from pettingllms.types import Episode, Task
 
 

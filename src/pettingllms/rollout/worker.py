@@ -10,7 +10,7 @@ from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment
-from pettingllms.errors import TaskError
+from pettingllms.errors import ClusterError, TaskError
 from pettingllms.rollout.guard import Guard
 from pettingllms.rollout.linear import judge_turns, play_linear
 from pettingllms.rollout.replay import play_replay
@@ -77,7 +77,8 @@ class Worker:
     ) -> None:
         """Play every task; episodes are delivered in the order in which they end.
 
-        `first` is the number of a task's first play, where earlier ones are there already.
+        `first` is the number of a task's first play, where earlier ones are there already. Engines
+        that are gone end it with one ClusterError, however many plays have waited for them.
         """
         plays = self._plays(_each_once(tasks), seed, first)
         under_way: set[str] = set()
@@ -100,9 +101,12 @@ class Worker:
                 episode, path = play
 
         with rare_collections(), Guard(self.config.env_seconds, self.env.blocking) as guard:
-            async with asyncio.TaskGroup() as group:
-                for episode, path in itertools.islice(plays, self.config.max_concurrent):
-                    group.create_task(play_all(episode, path))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for episode, path in itertools.islice(plays, self.config.max_concurrent):
+                        group.create_task(play_all(episode, path))
+            except* ClusterError as dead:
+                raise dead.exceptions[0] from None
         assert not under_way, f"lost: {under_way}"  # noqa: S101 - a lost episode is a bug of ours
 
     def _plays(self, tasks: Iterable[Task], seed: int, first: int) -> Iterator[tuple[Episode, int]]:
@@ -111,6 +115,12 @@ class Worker:
             env_seed = derive_seed("env", seed, task.id)
             for number in range(first, first + self.config.num_episodes):
                 yield Episode(f"{task.id}/{number}", self.env.id, task, env_seed), number
+
+
+def in_order(episodes: Iterable[Episode], tasks: Iterable[Task]) -> list[Episode]:
+    """Episodes in the order of their tasks and plays, whatever order they ended in."""
+    place = {task.id: at for at, task in enumerate(tasks)}
+    return sorted(episodes, key=lambda e: (place[e.task.id], len(e.id), e.id))
 
 
 def _each_once(tasks: Iterable[Task]) -> list[Task]:

@@ -83,13 +83,19 @@ class RunFolder:
             )
         return None
 
+    def newest(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]]:
+        """The same, for those who can do nothing without one."""
+        found = self.load(say)
+        if found is None:
+            raise CheckpointError(
+                f"{self.path} has no checkpoint yet; it is saved every train.save_every"
+            )
+        return found
+
     def weights(self, policies: Iterable[str]) -> dict[str, dict[str, bytes]]:
         """What policies of another run can begin with: the files of the same name, or of the only
         policy there is."""
-        found = self.load(lambda _: None)
-        if found is None:
-            raise CheckpointError(f"{self.path} has no checkpoint to start from")
-        state, files = found
+        state, files = self.newest(lambda _: None)
         saved = {name: files[name] for name in files if name in state.versions}  # not critics
         started = {}
         for policy in policies:

@@ -17,6 +17,8 @@ from pettingllms.errors import ConfigError, describe
 METRICS_FILE = "metrics.jsonl"
 MAX_FAILURES = 3
 """Failures in a row after which a tracker gets no more values."""
+NOT_IN_MLFLOW = re.compile(r"[^\w./ -]")
+"""Signs, such as the ~ of a player, for which MLflow would refuse all numbers of a step."""
 
 
 class Tracker(Protocol):
@@ -112,7 +114,8 @@ class Mlflow:
         self._mlflow.log_text(to_toml(config), "config.toml")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._mlflow.log_metrics(dict(values), step=step)
+        named = {NOT_IN_MLFLOW.sub("_", name): value for name, value in values.items()}
+        self._mlflow.log_metrics(named, step=step)
 
     def close(self) -> None:
         self._mlflow.end_run()

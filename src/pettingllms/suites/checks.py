@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, problems_in
 from pettingllms.config.checks import build_env
+from pettingllms.entrants import Env
 from pettingllms.errors import PettingError, UnknownNameError, describe, nearest
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.rollout import Worker
 from pettingllms.rollout.guard import CallFailed, Guard
-from pettingllms.seating import Env, player_seat
 from pettingllms.suites.play import Form, Settings
 from pettingllms.suites.spec import SOLO, Bench
 from pettingllms.suites.subjects import Subject
@@ -126,7 +127,7 @@ def _tasks(env: Env, bench: Bench) -> list[Task]:
 
 def _try_out(form: Form) -> None:
     """Play one task with scripts; what breaks now would break every play."""
-    seats = {role: player_seat(form.env, TRIAL) for role in form.env.roles}
+    seats = {role: scripted_seat(form.env, TRIAL) for role in form.env.roles}
     limits = Settings()
     config = form.bench.rollout(1, 1, limits.seconds).model_copy(
         update={"max_reply_tokens": 1_000_000}

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pettingllms.config import RewardConfig
-from pettingllms.errors import ClusterError
-from pettingllms.rollout import Seat, Worker
-from pettingllms.seating import Env, player_seat
+from pettingllms.entrants import Env
+from pettingllms.inference.scripted import scripted_seat
+from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.seeds import derive_seed
 from pettingllms.suites.equal import num_plays_for
 from pettingllms.suites.measure import Play, play_of
@@ -123,12 +123,8 @@ async def _play_on(
         played.episodes.append(episode)
         end()
 
-    try:
-        await worker.run(form.tasks, seed, deliver, played.num_plays)
-    except* ClusterError as dead:
-        raise dead.exceptions[0] from None
-    place = {task.id: at for at, task in enumerate(form.tasks)}
-    played.episodes.sort(key=lambda e: (place[e.task.id], len(e.id), e.id))
+    await worker.run(form.tasks, seed, deliver, played.num_plays)
+    played.episodes = in_order(played.episodes, form.tasks)
     models = [role for role in form.roles if not seats[role].sees_state]
     in_bytes = not models or any(seats[role].in_bytes for role in models)
     counted = models or form.roles
@@ -143,7 +139,7 @@ def _seats(
     seats, clocks = {}, []
     for role in form.env.roles:
         if role not in form.roles:
-            seats[role] = player_seat(form.env, form.bench.others)
+            seats[role] = scripted_seat(form.env, form.bench.others)
             continue
         seat = seat_of(form.env, role)
         clock = Clocked(seat.sampler)

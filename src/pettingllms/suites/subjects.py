@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pettingllms.cluster.start import ray_running
+from pettingllms.cluster.playing import playing_team
 from pettingllms.config import RunConfig, apply_overrides, parse_config
-from pettingllms.errors import ConfigError, nearest
-from pettingllms.evaluate import start_weights
-from pettingllms.models import find_model
-from pettingllms.policies.files import Saved
-from pettingllms.rollout import Seat
-from pettingllms.seating import (
+from pettingllms.entrants import (
     Entrant,
     Env,
     ServerOptions,
-    player_seat,
     read_address,
     read_keys,
     server_seat,
     with_model,
 )
+from pettingllms.errors import ConfigError, nearest
+from pettingllms.evaluate import start_weights
+from pettingllms.inference.scripted import scripted_seat
+from pettingllms.models import find_model
+from pettingllms.policies.files import Saved
+from pettingllms.rollout import Seat
 
 SeatOf = Callable[[Env, str], Seat]
 """Who plays a role of an environment."""
@@ -113,26 +113,15 @@ async def opened(subject: Subject, say: Callable[[str], None]) -> AsyncIterator[
     """Who plays which role, while engines run and connections are open."""
     async with AsyncExitStack() as stack:
         if subject.config is not None:
-            yield await _engines(stack, subject, subject.config, say)
+            say(f"starting the engines of {subject.name}")
+            playing = playing_team(subject.config, subject.saved, say)
+            team = await stack.enter_async_context(playing)
+            yield lambda env, role: team.seat(env, subject.policy_of(role), None, frozenset())
         elif subject.entrant is not None:
             seat = server_seat(stack, subject.entrant, subject.options)
             yield lambda _env, _role: seat
         else:
-            yield lambda env, _role: player_seat(env, subject.name)
-
-
-async def _engines(
-    stack: AsyncExitStack, subject: Subject, config: RunConfig, say: Callable[[str], None]
-) -> SeatOf:
-    say(f"starting the engines of {subject.name}")
-    stack.enter_context(ray_running(config.cluster))
-    from pettingllms.cluster.team import Team
-
-    team = await Team.start(config, say, learning=False)
-    stack.push_async_callback(team.stop)
-    if subject.saved:
-        await team.load_engines(subject.saved)
-    return lambda env, role: team.seat(env, subject.policy_of(role), None, frozenset())
+            yield lambda env, _role: scripted_seat(env, subject.name)
 
 
 def _hash(*parts: object) -> str:

@@ -1,6 +1,6 @@
 """Tournaments: runs, snapshots, models behind HTTP and scripts, each against each."""
 
-from pettingllms.tournament.entrants import Entrant, read_entrants
+from pettingllms.tournament.contestants import Contestant, read_contestants
 from pettingllms.tournament.play import Tournament, hold
 
-__all__ = ["Entrant", "Tournament", "hold", "read_entrants"]
+__all__ = ["Contestant", "Tournament", "hold", "read_contestants"]

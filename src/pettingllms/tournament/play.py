@@ -1,31 +1,32 @@
-"""Every pair of entrants meets, in all seats, all games at once on one event loop."""
+"""Every pair of contestants meets, in all seats, all games at once on one event loop."""
 
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pettingllms.cluster.start import ray_running
+from pettingllms.cluster.playing import playing_team
 from pettingllms.config import (
+    CompanyConfig,
     CurriculumConfig,
+    JudgeConfig,
     LeagueConfig,
     RewardConfig,
     RolloutConfig,
     RunConfig,
     TrainConfig,
 )
-from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
+from pettingllms.entrants import ServerOptions, refuse_blind, server_seat
 from pettingllms.envs import Environment
-from pettingllms.errors import ClusterError, ConfigError
-from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.errors import ConfigError
+from pettingllms.inference.scripted import scripted_seat
+from pettingllms.league.lineups import Lineup, duel
 from pettingllms.league.payoff import result_of
-from pettingllms.league.seating import Lineup, duel
 from pettingllms.league.standings import Game, Standings, standings
 from pettingllms.rollout import Seat, Worker
-from pettingllms.tournament.entrants import Entrant
+from pettingllms.tournament.contestants import Contestant
 from pettingllms.types import Episode, Task
 
 Seats = Mapping[str, Seat]
@@ -46,7 +47,7 @@ class Tournament:
     """What is played, by whom, and how often."""
 
     env: Environment[Any, Any]
-    entrants: Sequence[Entrant]
+    contestants: Sequence[Contestant]
     num_rounds: int = 10
     """In a round every pair meets once in each seating, from one start."""
     seed: int = 0
@@ -56,13 +57,13 @@ class Tournament:
     @property
     def num_games(self) -> int:
         """All games of all rounds."""
-        num_pairs = len(self.entrants) * (len(self.entrants) - 1) // 2
+        num_pairs = len(self.contestants) * (len(self.contestants) - 1) // 2
         return num_pairs * self.num_rounds * len(self.env.roles)
 
     def matches(self) -> Iterator[Match]:
         """One for each pair and round."""
         tasks = self.env.tasks("test")
-        pairs = list(itertools.combinations([entrant.name for entrant in self.entrants], 2))
+        pairs = list(itertools.combinations([one.name for one in self.contestants], 2))
         for number in range(self.num_rounds):
             task = tasks[number % len(tasks)]
             for at, (one, other) in enumerate(pairs):
@@ -77,23 +78,18 @@ def hold(
     """Play all games and rate the players. Engines are started only for players that need one."""
     if len(tournament.env.roles) < 2:
         raise ConfigError(tournament.env.id, ["has one role, so there is nobody to play against"])
-    base = next((e.run for e in tournament.entrants if e.run), None)
-    with ray_running(base.cluster) if base else nullcontext():
-        games = asyncio.run(_play(tournament, base, say, progress))
-    return standings([e.name for e in tournament.entrants], games, tournament.seed)
+    games = asyncio.run(_play(tournament, say, progress))
+    return standings([one.name for one in tournament.contestants], games, tournament.seed)
 
 
 async def _play(
-    tournament: Tournament,
-    base: RunConfig | None,
-    say: Callable[[str], None],
-    progress: Callable[[int], None],
+    tournament: Tournament, say: Callable[[str], None], progress: Callable[[int], None]
 ) -> list[Game]:
+    base = next((one.run for one in tournament.contestants if one.run), None)
     rollout = RolloutConfig() if base is None else base.rollout
-    once = {"type": "linear", "num_samples": 1}
     async with AsyncExitStack() as stack:
         seats = await _seats(tournament, base, say, stack)
-        return await _games(tournament, seats, rollout.model_copy(update=once), progress)
+        return await _games(tournament, seats, rollout.linear(1), progress)
 
 
 async def _games(
@@ -120,10 +116,7 @@ async def _games(
         others = {id_: {r: seats[n] for r, n in some.items()} for id_, some in lineups.items()}
         worker = Worker(env, dict.fromkeys(roles, next(iter(seats.values()))), rollout,
                         RewardConfig(), others)  # fmt: skip
-        try:
-            await worker.run(tasks, tournament.seed, end)
-        except* ClusterError as dead:
-            raise dead.exceptions[0] from None
+        await worker.run(tasks, tournament.seed, end)
 
     await asyncio.gather(*(play(turn) for turn in range(len(roles))))
     return games
@@ -135,59 +128,53 @@ async def _seats(
     say: Callable[[str], None],
     stack: AsyncExitStack,
 ) -> dict[str, Seat]:
-    """A seat for each entrant; what must be closed goes on the stack."""
+    """A seat for each contestant; what must be closed goes on the stack."""
     seats = {}
-    for entrant in tournament.entrants:
-        match entrant.policy:
-            case ScriptedPolicy() as script:
-                sampler = ScriptedSampler(tournament.env, script.player)
-                seats[entrant.name] = Seat(
-                    entrant.name, sampler, ByteRenderer(), trained=False, sees_state=True
-                )
-            case ApiPolicy() as api:
-                server = HttpSampler(api)
-                stack.push_async_callback(server.close)
-                heat = api.temperature if tournament.temperature is None else tournament.temperature
-                seats[entrant.name] = Seat(
-                    entrant.name, server, JsonRenderer(api.sees), trained=False, in_bytes=True,
-                    temperature=heat,
-                )  # fmt: skip
-            case _:
-                pass
+    for one in tournament.contestants:
+        if one.entrant.kind == "player":
+            seats[one.name] = scripted_seat(tournament.env, one.entrant.name, one.name)
+        elif one.entrant.kind == "server":
+            options = ServerOptions({one.entrant.url: one.key})
+            if tournament.temperature is not None:
+                options = replace(options, temperature=tournament.temperature)
+            seats[one.name] = replace(server_seat(stack, one.entrant, options), policy=one.name)
     if base is not None:
         seats |= await _served(tournament, base, say, stack)
-    return {entrant.name: seats[entrant.name] for entrant in tournament.entrants}
+    return {one.name: seats[one.name] for one in tournament.contestants}
 
 
 async def _served(
     tournament: Tournament, base: RunConfig, say: Callable[[str], None], stack: AsyncExitStack
 ) -> dict[str, Seat]:
     """Seats of those that an engine answers for, under names that are folders too."""
-    from pettingllms.cluster.team import Team
-
-    served = {f"entrant{at}": e for at, e in enumerate(tournament.entrants) if e.files}
-    team = await Team.start(_config(base, tournament.env, served), say, learning=False)
-    stack.push_async_callback(team.stop)
-    await team.load_engines({name: entrant.files for name, entrant in served.items()})
+    served = {f"contestant{at}": c for at, c in enumerate(tournament.contestants) if c.run}
+    for one in served.values():
+        if tournament.env.seeing and one.policy is not None:
+            refuse_blind(tournament.env, one.name, one.policy)
+    weights = {name: one.files for name, one in served.items()}
+    playing = playing_team(_config(base, tournament.env, served), weights, say)
+    team = await stack.enter_async_context(playing)
     return {
-        entrant.name: team.seat(tournament.env, name, tournament.temperature, frozenset())
-        for name, entrant in served.items()
+        one.name: team.seat(tournament.env, name, tournament.temperature, frozenset())
+        for name, one in served.items()
     }
 
 
 def _config(
-    base: RunConfig, env: Environment[Any, Any], served: Mapping[str, Entrant]
+    base: RunConfig, env: Environment[Any, Any], served: Mapping[str, Contestant]
 ) -> RunConfig:
-    """A run of all served entrants on the engines of the first one's run. Each is a role of its
+    """A run of all served contestants on the engines of the first one's run. Each is a role of its
     own, so that it gets a model; the environment's roles are taken by turns."""
     return base.model_copy(
         update={
             "env": env.config,
-            "policies": {name: entrant.policy for name, entrant in served.items()},
+            "policies": {name: one.policy for name, one in served.items()},
             "roles": {name: name for name in served},
             "critic": None,
             "train": TrainConfig(),
             "league": LeagueConfig(),
             "curriculum": CurriculumConfig(),
+            "judge": JudgeConfig(),
+            "company": CompanyConfig(),
         }
     )

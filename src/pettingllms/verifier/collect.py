@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from pettingllms.cluster.start import ray_running
+from pettingllms.cluster.playing import playing_team
 from pettingllms.config import RunConfig
 from pettingllms.envs import make_env_at
 from pettingllms.errors import DataError
@@ -43,21 +43,11 @@ def sampled(config: RunConfig, say: Callable[[str], None]) -> list[Episode]:
     """Plays of training tasks by the policies as they are, or as `train.start` has them."""
     settings = config.verifier
     tasks = list(itertools.islice(make_env_at(config, 1).tasks("train"), settings.num_tasks))
-    rollout = config.rollout.model_copy(
-        update={"type": "linear", "num_samples": settings.num_samples}
-    )
+    rollout = config.rollout.linear(settings.num_samples)
 
     async def run() -> list[Episode]:
-        from pettingllms.cluster.team import Team
-
-        team = await Team.start(config, say, learning=False)
-        try:
-            if begun:
-                await team.load_engines(begun)
+        async with playing_team(config, begun, say) as team:
             return await team.play(tasks, derive_seed(config.seed, "verifier"), rollout)
-        finally:
-            await team.stop()
 
     begun = start_weights(config)
-    with ray_running(config.cluster):
-        return asyncio.run(run())
+    return asyncio.run(run())

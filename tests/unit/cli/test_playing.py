@@ -132,6 +132,23 @@ def test_a_server_takes_a_seat() -> None:
     assert "player_x (tiny/model) reached its aim" in watched
 
 
+def test_a_script_by_degrees_takes_a_seat() -> None:
+    watched = run(*X_AND_O, "--watch", "minimax~0.3", "--delay", "0")
+    assert "player_x (minimax~0.3)" in watched
+
+
+def test_a_server_is_sent_the_images_of_its_role() -> None:
+    pytest.importorskip("httpx")
+    pytest.importorskip("PIL")
+    with serving(lambda _: "nothing") as server:
+        seat = ("--seat", f"looker={server.url}", "--seat", "mover=random", "--delay", "0")
+        run("play", "visual_relay-v1", *seat)
+    *_, last = server.asked[0]["messages"]
+    urls = [part["image_url"]["url"] for part in last["content"] if part["type"] == "image_url"]
+    assert urls
+    assert all(url.startswith("data:image/png;base64,") for url in urls)
+
+
 def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch, capsys) -> None:
     pytest.importorskip("httpx")
     from pettingllms.cli.main import main
@@ -155,6 +172,7 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
         ("x=", "write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"),
         ("z=human", "no role 'z'"),
         ("x=minmax", "no player 'minmax'; did you mean 'minimax'?"),
+        ("x=minimax~7", "after ~ comes a share from 0 to 1"),
         ("x=/nowhere", "or give a run's folder or http://HOST:PORT/v1"),
         ("x=http://a:b@h/v1", "has no user, password or query"),
     ],
@@ -190,7 +208,7 @@ def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -
 
     run_of = FakeRun(Watched())
     with faked(run_of, answer), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pettingllms.seating.ray_running", lambda _: nullcontext())
+        patch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
         seats = ("--seat", "x=human", "--seat", f"o={tmp_path / 'run'}")
         text = run(*X_AND_O, "terse=true", *seats, typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 3)
         other = run(*X_AND_O, *seats, typed="q\n")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("httpx")
 
-from pettingllms import seating
+from pettingllms import entrants
 from pettingllms.cli.main import app, main
 from servers import first_free_cell, serving, slowly
 
@@ -173,7 +173,7 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
 def test_what_cannot_be_played_is_said_before_a_game(
     args: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(seating, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(entrants, "LOOK_SECONDS", 2.0)
     monkeypatch.setattr("sys.argv", ["pettingllms", *GAME, *args, "--logs", str(tmp_path / "l")])
     with pytest.raises(SystemExit) as caught:
         main()

@@ -4,7 +4,10 @@ import gc
 import pytest
 
 from pettingllms.config import RewardConfig, RolloutConfig
-from pettingllms.rollout import Worker, worker
+from pettingllms.errors import ClusterError
+from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.rollout import Seat, Worker, worker
+from pettingllms.types import Sample, SampleRequest
 from toys import Relay, roll
 
 
@@ -36,6 +39,19 @@ def test_an_episode_that_is_lost_without_a_word_is_an_error(monkeypatch) -> None
     monkeypatch.setitem(worker.ROLLOUTS, "linear", vanish)
     with pytest.raises(AssertionError, match="lost: .*train-0/0"):
         roll(Relay(), num_tasks=1)
+
+
+def test_engines_that_are_gone_end_a_batch_with_one_error() -> None:
+    class Gone:
+        async def sample(self, request: SampleRequest) -> list[Sample]:
+            await asyncio.sleep(0)
+            raise ClusterError("no engine is left")
+
+    env = Relay()
+    seats = {role: Seat("p", Gone(), ByteRenderer()) for role in env.roles}
+    play = Worker(env, seats, RolloutConfig(type="linear"), RewardConfig())
+    with pytest.raises(ClusterError, match="no engine is left"):
+        asyncio.run(play.run(env.tasks("train")[:3], 0, lambda _: None))
 
 
 def test_a_rollout_that_was_never_resolved_is_refused() -> None:

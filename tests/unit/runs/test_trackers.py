@@ -178,6 +178,15 @@ def test_an_mlflow_run_goes_on_under_its_own_id(tmp_path: Path, monkeypatch) -> 
     assert load_config(tmp_path / name) == config
 
 
+def test_mlflow_is_given_names_that_it_takes(tmp_path: Path, monkeypatch) -> None:
+    mlflow = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    for tracker in make_trackers(run_with(mlflow="games"), tmp_path, pytest.fail):
+        tracker.log(1, {"policies/p/anchor_minimax~0.3": 0.5})
+        tracker.close()
+    assert mlflow.named("log_metrics") == [(({"policies/p/anchor_minimax_0.3": 0.5},), {"step": 1})]
+
+
 def test_trackers_that_are_not_installed_are_refused_all_at_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.setitem(sys.modules, "mlflow", None)

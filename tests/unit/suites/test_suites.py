@@ -2,7 +2,6 @@
 
 import json
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -310,7 +309,6 @@ def test_a_model_and_a_run_sit_down_at_environments_of_all_kinds(
     from pettingllms.envs import make_env
     from pettingllms.models import make_tiny
     from pettingllms.models.texts import texts_of
-    from pettingllms.suites import subjects
 
     make_tiny(tmp_path / "model", "qwen3", texts_of([make_env("sudoku-v1")], 4), 64, 1, 300, 0)
     config = tmp_path / "team.toml"
@@ -319,7 +317,6 @@ def test_a_model_and_a_run_sit_down_at_environments_of_all_kinds(
         f'model = "{tmp_path / "model"}"\n[policies.two]\nkind = "scripted"\n'
         '[roles]\nplayer_1 = "one"\nplayer_2 = "two"\n[inference]\nengine = "torch"\n'
     )
-    monkeypatch.setattr(subjects, "ray_running", lambda _: nullcontext())
     text = TWO + "options = { terse = true }\nmax_reply_tokens = 4\nagainst_solo = true\n"
     with in_this_process() as engines:
         _, found = run(tmp_path, text, str(tmp_path / "model"), "inference.engine=torch")

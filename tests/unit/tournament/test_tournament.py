@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 
 pytest.importorskip("openskill")
 
-from pettingllms.config import parse_config
+from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError, PettingError
 from pettingllms.league.standings import Game, standings
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
-from pettingllms.tournament import Tournament, hold, read_entrants
+from pettingllms.tournament import Tournament, hold, read_contestants
 from pettingllms.tournament import play as playing
 from toys import Duel, Relay
 
@@ -30,7 +31,7 @@ NUM_GAMES = 1680
 
 def held(words: list[str], num_rounds: int, seed: int = 0, env: Any = None) -> Any:
     env = env or make_env("tic_tac_toe-v1")
-    entrants = read_entrants(env, words)
+    entrants = read_contestants(env, words)
     return hold(Tournament(env, entrants, num_rounds, seed), say=print)
 
 
@@ -107,9 +108,13 @@ def run_folder(path: Path, names: dict[str, bytes], policies: tuple[str, ...] = 
             "roles": {"a": policies[0], "b": policies[-1]},
         }
     )
+    return saved_run(path, config, names)
+
+
+def saved_run(path: Path, config: RunConfig, names: dict[str, bytes]) -> Path:
     folder = RunFolder(path)
     folder.create(config)
-    writer = folder.checkpoint(State(step=5, versions=dict.fromkeys(policies, 5)))
+    writer = folder.checkpoint(State(step=5, versions=dict.fromkeys(config.policies, 5)))
     assert writer is not None
     for name, content in names.items():
         writer.add(name, {"weights": content})
@@ -120,7 +125,7 @@ def run_folder(path: Path, names: dict[str, bytes], policies: tuple[str, ...] = 
 def test_runs_and_their_snapshots_enter_with_their_own_weights(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "duel-1", {"p": b"now", "p@0": b"zero", "p@10": b"ten"})
     words = [str(run), f"{run}@all", f"first={run}@0", "random", "calm=random~0.5"]
-    entrants = {e.name: e for e in read_entrants(Duel(), words)}
+    entrants = {e.name: e for e in read_contestants(Duel(), words)}
     assert list(entrants) == ["duel-1", "duel-1@0", "duel-1@10", "first", "random", "calm"]
     files = {name: dict(e.files).get("weights") for name, e in entrants.items()}
     assert files["duel-1"] == b"now"
@@ -128,15 +133,15 @@ def test_runs_and_their_snapshots_enter_with_their_own_weights(tmp_path: Path) -
     assert files["first"] == files["duel-1@0"] == b"zero"
     assert files["random"] is None
     assert entrants["duel-1@0"].run is not None
-    assert entrants["calm"].policy.player == "random~0.5"
+    assert entrants["calm"].entrant.name == "random~0.5"
 
 
 def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "r", {"p": b"1", "q": b"2"}, ("p", "q"))
-    found = read_entrants(Duel(), [f"{run}#p", f"{run}#q"])
+    found = read_contestants(Duel(), [f"{run}#p", f"{run}#q"])
     assert [(e.name, e.files["weights"]) for e in found] == [("r#p", b"1"), ("r#q", b"2")]
     with pytest.raises(ConfigError, match="#POLICY"):
-        read_entrants(Duel(), [str(run), "random"])
+        read_contestants(Duel(), [str(run), "random"])
 
 
 @pytest.mark.parametrize(
@@ -145,19 +150,20 @@ def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
         (["random"], "a tournament needs two"),
         (["random", "random"], "comes twice"),
         (["random", "randam"], "did you mean 'random'"),
-        (["random", "http://localhost:1/v1"], "URL#MODEL"),
+        (["random", "http://127.0.0.1:1/v1"], "cannot be reached"),
+        (["random", "http://user:pw@127.0.0.1:1/v1#m"], "has no user, password or query"),
         (["random", "random~7"], "a share from 0 to 1"),
     ],
 )
 def test_who_cannot_enter_is_told_why(words: list[str], problem: str) -> None:
     with pytest.raises(PettingError, match=problem):
-        read_entrants(Duel(), words)
+        read_contestants(Duel(), words)
 
 
 def test_a_snapshot_that_is_not_there_is_named(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "r", {"p": b"1", "p@10": b"2"})
     with pytest.raises(ConfigError, match="did you mean 'p@10'"):
-        read_entrants(Duel(), ["random", f"{run}@11"])
+        read_contestants(Duel(), ["random", f"{run}@11"])
 
 
 def test_a_game_for_one_is_refused() -> None:
@@ -176,10 +182,90 @@ def test_players_behind_a_server_play(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(KeyedClient, "post", nine)
     env = Relay()
-    entrants = read_entrants(env, ["http://localhost:1/v1#big", "random"])
+    entrants = read_contestants(env, ["http://localhost:1/v1#big", "random"])
     found = hold(Tournament(env, entrants, 10, temperature=0.25), say=print)
     assert found.players == ["big", "random"]
     assert found.payoff.between("big", "random").losses == 0
+
+
+def test_a_key_goes_to_its_own_server_and_a_model_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("httpx")
+    from servers import first_free_cell, serving
+
+    monkeypatch.setenv("PETTINGLLMS_TEST_KEY", "sk-secret")
+    env = make_env("tic_tac_toe-v1")
+    with serving(first_free_cell) as one, serving(first_free_cell, ("b", "c")) as two:
+        words = [one.url, f"{two.url}#b"]
+        with pytest.raises(ConfigError, match="say whose it is"):
+            read_contestants(env, words, ["PETTINGLLMS_TEST_KEY"])
+        entrants = read_contestants(env, words, [f"{one.url}=PETTINGLLMS_TEST_KEY"])
+        found = hold(Tournament(env, entrants, 1), say=print)
+    assert sorted(found.players) == ["b", "tiny/model"]
+    assert not found.unfinished
+    assert {"Bearer sk-secret"} == set(one.auth)
+    assert {None} == set(two.auth)
+
+
+def test_a_run_that_only_reads_is_refused_where_images_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("ray", "torch", "transformers"):
+        pytest.importorskip(package)
+    from fakes import FakeRun, Watched, faked
+
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qwen3"}')
+    config = parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": "lora", "model": str(model)}},
+        }
+    )
+    run = saved_run(tmp_path / "run", config, {"p": b"1"})
+    env = make_env("tic_tac_toe-v1", observation="image")
+    tournament = Tournament(env, read_contestants(env, [str(run), "random"]), 1)
+    with pytest.raises(ConfigError, match="shows images, and .* only reads"):
+        hold(tournament, say=print)
+    (model / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    monkeypatch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
+    with faked(FakeRun(Watched()), lambda *_: "5"):
+        assert not hold(tournament, say=print).unfinished
+
+
+def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("ray", "torch", "transformers"):
+        pytest.importorskip(package)
+    from fakes import FakeRun, Watched, faked, legal_cell, train_with_fakes
+
+    config = parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1", "terse": True},
+            "algo": {"type": "grpo"},
+            "policies": {
+                "p": {"kind": "lora", "model": "m"},
+                "rival": {"kind": "scripted", "player": "random"},
+                "critic": {"kind": "api", "url": "http://127.0.0.1:1/v1", "model": "m"},
+            },
+            "roles": {"player_x": "p", "player_o": "rival"},
+            "company": {"phases": [{"members": {"rival": 1.0}}]},
+            "judge": {"by": "c", "judges": {"c": {"kind": "llm", "policy": "critic"}}},
+            "train": {"num_steps": 1},
+        }
+    )
+    train_with_fakes(config, tmp_path / "run", legal_cell)
+    monkeypatch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
+    env = make_env("tic_tac_toe-v1", terse=True)
+    with faked(FakeRun(Watched()), legal_cell):
+        entrants = read_contestants(env, [str(tmp_path / "run"), "random"])
+        found = hold(Tournament(env, entrants, 2), say=print)
+    assert found.num_games == 4
+    assert not found.unfinished
 
 
 def test_the_command_prints_a_table_and_writes_results_and_a_picture(tmp_path: Path) -> None:

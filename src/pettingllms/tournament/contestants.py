@@ -1,4 +1,4 @@
-"""Who takes part: a word on the command line becomes a policy, with weights if it has any.
+"""Who takes part: a word on the command line becomes a contestant, with weights if it has any.
 
 `minimax` or `minimax~0.3` is a scripted player, `http://HOST/v1#MODEL` a model behind a server,
 `FOLDER` the policy of a run, `FOLDER@20` a snapshot of its league, `FOLDER@all` all of them. A run
@@ -7,14 +7,14 @@ with several policies needs `FOLDER#POLICY`. `NAME=` before any of them is how i
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pettingllms.config import PolicyConfig, RunConfig
-from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
+from pettingllms.entrants import Entrant, ServerOptions, read_keys, read_outsider, with_model
 from pettingllms.envs import Environment
-from pettingllms.errors import CheckpointError, ConfigError, nearest
+from pettingllms.errors import ConfigError, nearest
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 
 LABEL = re.compile(r"([A-Za-z0-9_.~@ -]+)=(.+)")
@@ -22,46 +22,59 @@ SNAPSHOT = re.compile(r"(.+)@(\d+|all)")
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class Contestant:
     """One player of a tournament."""
 
     name: str
-    policy: PolicyConfig
+    """As it is listed."""
+    entrant: Entrant
+    """A scripted player, a server's model, or a run."""
+    key: str = ""
+    """Environment variable that holds the key of its server."""
+    policy: PolicyConfig | None = None
+    """Of the run, if it is one's."""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """Its weights, if a run gave it."""
     run: RunConfig | None = field(default=None, repr=False)
     """The configuration of that run."""
 
 
-def read_entrants(env: Environment[Any, Any], words: Sequence[str], key: str = "") -> list[Entrant]:
-    """The players that words name; `key` is the variable with the key of servers."""
-    entrants = [entrant for word in words for entrant in _read(env, word, key)]
-    names = [entrant.name for entrant in entrants]
+def read_contestants(
+    env: Environment[Any, Any], words: Sequence[str], keys: Sequence[str] = ()
+) -> list[Contestant]:
+    """The players that words name. `keys` are variables with the keys of servers, VARIABLE if there
+    is one server, else ADDRESS=VARIABLE; a server whose model is not named is asked for it."""
+    read = [contestant for word in words for contestant in _read(env, word)]
+    options = ServerOptions(read_keys(keys, [contestant.entrant for contestant in read]))
+    found = [_known(contestant, options) for contestant in read]
+    names = [contestant.name for contestant in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         listed = ", ".join(twice)
         raise ConfigError("--player", [f"{listed}: comes twice; write NAME=PLAYER for one of them"])
     if len(names) < 2:
         raise ConfigError("--player", [f"{len(names)} given; a tournament needs two at least"])
-    return entrants
+    return found
 
 
-def _read(env: Environment[Any, Any], word: str, key: str) -> Iterator[Entrant]:
+def _known(contestant: Contestant, options: ServerOptions) -> Contestant:
+    """The same with its server's model and key, under a name."""
+    entrant = with_model(contestant.entrant, options)
+    key = options.keys.get(entrant.url, "")
+    return replace(contestant, name=contestant.name or entrant.name, entrant=entrant, key=key)
+
+
+def _read(env: Environment[Any, Any], word: str) -> Iterator[Contestant]:
     labelled = LABEL.fullmatch(word)
     label, word = labelled.groups() if labelled else ("", word)
-    if word.startswith(("http://", "https://")):
-        url, sharp, model = word.rpartition("#")
-        if not sharp:
-            raise ConfigError("--player", [f"{word}: write URL#MODEL"])
-        yield Entrant(label or model, ApiPolicy(url=url, model=model, key=key, sees=True))
-    elif word.partition("~")[0] in env.players:
-        env.player(word)
-        yield Entrant(label or word, ScriptedPolicy(player=word))
+    outsider = read_outsider(word, env)
+    if outsider is not None:
+        yield Contestant(label, outsider)
     else:
         yield from _of_run(env, word, label)
 
 
-def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Entrant]:
+def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Contestant]:
     found = SNAPSHOT.fullmatch(word)
     place, step = found.groups() if found and not Path(word).is_dir() else (word, "")
     place, _, policy = place.partition("#") if not Path(place).is_dir() else (place, "", "")
@@ -71,7 +84,7 @@ def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Entra
             [f"{word}: neither a run's folder nor a player; {nearest(word, env.players)}"],
         )
     folder = RunFolder(Path(place))
-    config, saved = folder.config(), _saved(folder)
+    config, (_, saved) = folder.config(), folder.newest(lambda _: None)
     trained = sorted(set(saved) & config.trained_policies())
     if not policy and len(trained) != 1:
         problem = f"{word}: the run has {', '.join(trained)}; write {place}#POLICY"
@@ -85,11 +98,5 @@ def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Entra
             raise ConfigError("--player", [f"{word}: no '{name}' there; {nearest(name, saved)}"])
         at = name.removeprefix(policy)
         named = (label or whole) + (at if step in ("", "all") or not label else "")
-        yield Entrant(named, config.policies[policy], saved[name], config)
-
-
-def _saved(folder: RunFolder) -> dict[str, dict[str, bytes]]:
-    newest = folder.load(lambda _: None)
-    if newest is None:
-        raise CheckpointError(f"{folder.path} has no checkpoint yet, so nobody to enter")
-    return newest[1]
+        entrant, section = Entrant("run", place), config.policies[policy]
+        yield Contestant(named, entrant, policy=section, files=saved[name], run=config)

@@ -1,8 +1,10 @@
 """Who may sit at a table: a person, a scripted player, a policy of a run, a model on a server.
 
-An entrant is named by a word: `human`, the name of a player, the folder of a run, or the address of
-an OpenAI-compatible server, with `#MODEL` behind it where the server has several. A key is never
-part of an address: it is in an environment variable, and only that variable's name is written.
+An entrant is named by a word: `human`, the name of a player (`minimax`, or by degrees
+`minimax~0.3`), the folder of a run, or the address of an OpenAI-compatible server, with `#MODEL`
+behind it where the server has several. A key is never part of an address: it is in an environment
+variable, and only that variable's name is written. Whoever names a server for a role that is shown
+images knows that its model takes them.
 """
 
 import importlib.util
@@ -13,14 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pettingllms.cluster.start import ray_running
-from pettingllms.config import RunConfig
+from pettingllms.cluster.playing import playing_team
+from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.config.eyes import sees
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
-from pettingllms.errors import CheckpointError, ConfigError, SamplerError, describe, nearest
+from pettingllms.errors import ConfigError, SamplerError, UnknownNameError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.inference.scripted import scripted_seat
 from pettingllms.keyed_client import KeyedClient
 from pettingllms.models import find_model
 from pettingllms.rollout import Seat
@@ -58,10 +60,8 @@ def read_entrant(text: str, env: Env) -> Entrant:
     """Whom a word names; a server's model is still to be found if the address does not have it."""
     if text == HUMAN:
         return Entrant("human", HUMAN)
-    if text.startswith(("http://", "https://")):
-        return read_address(text)
-    if text in env.players:
-        return Entrant("player", text)
+    if (found := read_outsider(text, env)) is not None:
+        return found
     if (Path(text) / CONFIG_FILE).is_file():
         return Entrant("run", text)
     known = nearest(text, [HUMAN, *env.players])
@@ -69,6 +69,19 @@ def read_entrant(text: str, env: Env) -> Entrant:
         text,
         [f"no player '{text}'; {known}, or give a run's folder or http://HOST:PORT/v1"],
     )
+
+
+def read_outsider(text: str, env: Env) -> Entrant | None:
+    """The server or the scripted player that a word names; None if it names neither."""
+    if text.startswith(("http://", "https://")):
+        return read_address(text)
+    if text.partition("~")[0] not in env.players:
+        return None
+    try:
+        env.player(text)
+    except UnknownNameError as error:
+        raise ConfigError(text, [str(error)]) from None
+    return Entrant("player", text)
 
 
 def read_address(text: str) -> Entrant:
@@ -113,14 +126,9 @@ async def seated(
         teams: dict[str, Any] = {}
         seats = {}
         for role, entrant in entrants.items():
-            if role in env.seeing and entrant.kind == "server":
-                raise ConfigError(
-                    entrant.name or entrant.url,
-                    [f"'{env.id}' shows images to '{role}', and this policy reads text alone"],
-                )
             match entrant.kind:
                 case "player":
-                    seats[role] = player_seat(env, entrant.name)
+                    seats[role] = scripted_seat(env, entrant.name)
                 case "server":
                     seats[role] = server_seat(stack, entrant, options)
                 case "run":
@@ -128,23 +136,19 @@ async def seated(
                         teams[entrant.name] = await _start_run(stack, env, entrant.name, say)
                     team = teams[entrant.name]
                     policy = _policy_of(team.config, entrant.name, role)
-                    if role in env.seeing and not sees(
-                        find_model(team.config.policies[policy].model)
-                    ):
-                        raise ConfigError(
-                            entrant.name,
-                            [f"'{env.id}' shows images to '{role}', and '{policy}' only reads"],
-                        )
+                    if role in env.seeing:
+                        refuse_blind(env, entrant.name, team.config.policies[policy])
                     seats[role] = team.seat(env, policy, None, frozenset())
                 case "human":
                     pass
         yield seats
 
 
-def player_seat(env: Env, player: str) -> Seat:
-    """The seat of a scripted player."""
-    script = ScriptedSampler(env, player)
-    return Seat(player, script, ByteRenderer(), trained=False, sees_state=True)
+def refuse_blind(env: Env, name: str, policy: PolicyConfig) -> None:
+    """Refuse a run's policy for a role that is shown images, if its model only reads."""
+    if isinstance(policy, ScriptedPolicy | ApiPolicy) or sees(find_model(policy.model)):
+        return
+    raise ConfigError(name, [f"'{env.id}' shows images, and '{policy.model}' only reads"])
 
 
 def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions) -> Seat:
@@ -156,7 +160,7 @@ def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions)
     return Seat(
         entrant.name,
         sampler,
-        JsonRenderer(sees=True),  # whoever names a server for a seat knows what it takes
+        JsonRenderer(sees=True),
         trained=False,
         in_bytes=True,
         temperature=options.temperature,
@@ -168,9 +172,7 @@ async def _start_run(
 ) -> Any:
     """A run's engines with the weights of its newest checkpoint."""
     run = RunFolder(Path(folder))
-    config, found = run.config(), run.load(say)
-    if found is None:
-        raise CheckpointError(f"{folder} has no checkpoint yet; it is saved every train.save_every")
+    config, (_, weights) = run.config(), run.newest(say)
     trained_on, played = config.env.model_dump(), env.config.model_dump()
     if trained_on["id"] != env.config.id:
         raise ConfigError(folder, [f"plays '{trained_on['id']}', and this is '{env.config.id}'"])
@@ -178,13 +180,7 @@ async def _start_run(
         if trained_on[key] != played.get(key):
             say(f"note: {folder} was trained with {key}={trained_on[key]}, not {played.get(key)}")
     say(f"starting the engines of {folder}")
-    stack.enter_context(ray_running(config.cluster))
-    from pettingllms.cluster.team import Team
-
-    team = await Team.start(config, say, learning=False)
-    stack.push_async_callback(team.stop)
-    await team.load_engines(found[1])
-    return team
+    return await stack.enter_async_context(playing_team(config, weights, say))
 
 
 def _policy_of(config: RunConfig, folder: str, role: str) -> str:
