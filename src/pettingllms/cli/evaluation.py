@@ -105,11 +105,12 @@ def _refuse_other_half(context: typer.Context, of_suites: bool) -> None:
                 param=param,
             )
         if not of_suites and param.name != "suite" and param.rich_help_panel == SUITES:
-            key = KEYS.get(param.name)
-            instead = f"; give {key}={context.params[param.name]:g} for a run's own test tasks"
+            instead = ""
+            if key := KEYS.get(param.name):
+                number = context.params[param.name]
+                instead = f"; give {key}={number:g} for a run's own test tasks"
             raise typer.BadParameter(
-                f"is for benches; add --suite NAME, or leave it out{instead if key else ''}",
-                param=param,
+                f"is for benches; add --suite NAME, or leave it out{instead}", param=param
             )
 
 
