@@ -13,7 +13,14 @@ from pettingllms.config.judge import RULE
 from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.inference.scripted import scripted_seat
-from pettingllms.judge import Hall, Voice, judge_all, make_judges, reference_lineups
+from pettingllms.judge import (
+    FIRST_PLAY,
+    Hall,
+    Voice,
+    judge_all,
+    make_judges,
+    reference_lineups,
+)
 from pettingllms.judge.rule import RuleJudge
 from pettingllms.league import SCRIPT, Lineup, make_company, rotations
 from pettingllms.rollout import Seat, Worker, in_order
@@ -84,7 +91,7 @@ async def _judge(
         held_to = reference_lineups(config, tasks, lineups)
         rollout = config.rollout.linear(section.num_references)
         worker = _worker(config, env, held_to, rollout, stand_in)
-        await worker.run(tasks, config.seed, references.append)
+        await worker.run(tasks, config.seed, references.append, FIRST_PLAY)
     made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
     share = config.rollout.max_failure_share
     await judge_all(episodes, references, section, made, share)

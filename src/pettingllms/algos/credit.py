@@ -144,7 +144,9 @@ def mean(rewards: Sequence[float]) -> float:
 
 
 def centered(rewards: Sequence[float]) -> list[float]:
-    """Each reward less the mean of all."""
+    """Each reward less the mean of all; zeros if all are equal, which their mean need not be."""
+    if min(rewards) == max(rewards):
+        return [0.0] * len(rewards)
     middle = mean(rewards)
     return [reward - middle for reward in rewards]
 

@@ -6,7 +6,15 @@ from typing import Any
 
 from pettingllms.config import RunConfig
 from pettingllms.envs import Environment
-from pettingllms.judge import Hall, Verdicts, Voice, judge_all, make_judges, reference_lineups
+from pettingllms.judge import (
+    FIRST_PLAY,
+    Hall,
+    Verdicts,
+    Voice,
+    judge_all,
+    make_judges,
+    reference_lineups,
+)
 from pettingllms.league import Lineup
 from pettingllms.types import Episode, Exhibit, Reward, Task
 
@@ -67,4 +75,6 @@ class Judges:
         """The same tasks, with the reference in the place of all that learn."""
         lineups = reference_lineups(self._config, played.tasks, played.lineups)
         rollout = self._config.rollout.linear(self._config.judge.num_references)
-        return await self._play(played.tasks, played.seed, rollout, env=played.env, lineups=lineups)
+        return await self._play(
+            played.tasks, played.seed, rollout, env=played.env, lineups=lineups, first=FIRST_PLAY
+        )

@@ -159,11 +159,13 @@ class Team:
         learning: frozenset[str] | None = None,
         env: Environment[Any, Any] | None = None,
         lineups: Mapping[str, Lineup] = NO_LINEUPS,
+        first: int = 0,
     ) -> list[Episode]:
         """Episodes of the tasks, in their order. `deliver` is told how many have ended.
 
         The policies in `learning`, or all that ever learn, give siblings in a tree. `lineups` say
-        who plays a task, by its id, where that is not whom [roles] names.
+        who plays a task, by its id, where that is not whom [roles] names. `first` is the number of
+        a task's first play.
         """
         episodes: list[Episode] = []
 
@@ -186,7 +188,7 @@ class Team:
         by_task = dict(zip(lineups, others, strict=True))
         programs = self._programs.play(config) if self._programs else None
         worker = Worker(env, own, config, self.config.reward, by_task, programs)
-        await worker.run(tasks, seed, end)
+        await worker.run(tasks, seed, end, first)
         return in_order(episodes, tasks)
 
     async def judge(

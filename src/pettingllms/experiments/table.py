@@ -87,7 +87,10 @@ def _legend(results: Sequence[Result]) -> str:
     )
     lines = [means, costs]
     if failed:
-        lines.append(f"{failed} plays failed. They count against the arm.")
+        lines.append(
+            f"{failed} plays failed. They count against the arm in shares of successes and losses; "
+            "rewards and metrics are means over plays that were paid, or reported them."
+        )
     lines += ["", *made_by(results)]
     return "\n".join(lines)
 

@@ -64,6 +64,8 @@ class Asked:
     """That the prompt shows."""
     extends: int | None
     set_aside: tuple[str, ...]
+    is_short: bool
+    """Whether the tokens that are left for the episode bound the reply, and nothing else does."""
 
 
 @dataclass(slots=True)
@@ -124,6 +126,8 @@ class Session:
         failure = next((turn.failure for turn in turns if turn.failure is not None), None)
         if failure is not None:
             raise CallError(400 if failure.owner == "limit" else 503, failure.reason)
+        if asked.is_short and any(turn.finish == "length" for turn in turns):
+            self._cut_by_tokens()  # such a reply is no word of the policy's
         answered = Answered(asked.role, replies, asked.set_aside)
         if self.watch is not None:
             self.watch(call, answered, start, time.time_ns())
@@ -196,7 +200,8 @@ class Session:
             self._cut(f"cut after {limits.max_calls} calls (rollout.max_steps)")
         left = limits.max_episode_tokens - self.episode.num_tokens
         if left < 1:
-            self._cut(f"cut after {limits.max_episode_tokens} tokens (rollout.max_episode_tokens)")
+            self._cut_by_tokens()
+        wanted = min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens)
         narrows = limits.guided or not seat.has_own_settings
         guide = (call.schema or call_schema(call)) if narrows else None
         schema = None if narrows else call.schema
@@ -212,15 +217,13 @@ class Session:
             task_id=self.episode.task.id,
             seed=self._seed(role, prompt_ids, call.images) if own is None else own,
             num_samples=call.num_replies,
-            max_tokens=min(
-                call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens, left
-            ),
+            max_tokens=min(wanted, left),
             seconds=limits.sampler_seconds,
             prompt_ids=prompt_ids,
             temperature=None if seat.has_own_settings else call.temperature,
             guide=guide,
         )
-        return Asked(call, role, question, schema, extends, tuple(aside))
+        return Asked(call, role, question, schema, extends, tuple(aside), left < wanted)
 
     def _prompt(self, call: Call, role: str, schema: str | None) -> tuple[Ids, int | None]:
         template = self.templates[role]
@@ -276,6 +279,10 @@ class Session:
             if number in self._delivered and (not roles or roles == {turn.role}):
                 return number
         return None
+
+    def _cut_by_tokens(self) -> None:
+        limit = self.limits.max_episode_tokens
+        self._cut(f"cut after {limit} tokens (rollout.max_episode_tokens)")
 
     def _cut(self, reason: str) -> None:
         self.episode.failure = Failed(reason, "limit")

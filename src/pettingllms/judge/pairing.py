@@ -5,6 +5,7 @@ meet who have won alike: a few rounds order the best and the worst nearly as wel
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -17,9 +18,14 @@ def round_robin(num_players: int) -> list[Pair]:
 
 
 def swiss_round(points: Sequence[float], met: set[Pair], rng: random.Random) -> list[Pair]:
-    """Pairs of one round: by points, the nearest that have not met. With an odd number, or where
-    all have met, somebody rests."""
+    """Pairs of one round: by points, the nearest that have not met. Where all have met, somebody
+    rests; with an odd number the last of those that have met most, so that nobody rests twice while
+    others have not at all."""
     order = sorted(range(len(points)), key=lambda player: (-points[player], rng.random()))
+    if len(order) % 2:
+        games = Counter(player for pair in met for player in pair)
+        most = max(games[player] for player in order)
+        order.remove(next(player for player in reversed(order) if games[player] == most))
     pairs: list[Pair] = []
     while order:
         one = order.pop(0)

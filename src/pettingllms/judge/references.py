@@ -6,6 +6,10 @@ from pettingllms.config import RunConfig
 from pettingllms.types import Task
 
 Lineups = Mapping[str, Mapping[str, str]]
+FIRST_PLAY = 1_000_000
+"""Number of a reference's first play of a task, which no other play has. What is said follows from
+the number, so under the numbers of those who learn a reference with their weights would say word
+for word what they said: the first play of a task would tie with itself, however good it was."""
 
 
 def reference_lineups(config: RunConfig, tasks: Sequence[Task], lineups: Lineups) -> Lineups:

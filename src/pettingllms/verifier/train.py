@@ -100,10 +100,11 @@ def readable(
     short = [(answer, joint) for answer, joint in read if joint is not None]
     if len(short) == len(read):
         return [joint for _, joint in short]
-    kept = {answer for answer, _ in short}
+    kept = [answer for answer, _ in short]
     if balance:
-        kept = set(balanced(list(kept), len(kept), 0))
-    joints = [joint for answer, joint in short if answer in kept]
+        kept = balanced(kept, len(kept), 0)
+    there = set(kept)
+    joints = [joint for answer, joint in short if answer in there]
     if not joints:
         raise DataError(
             f"no answers are left: those of {make.max_tokens} tokens and less are not both right "

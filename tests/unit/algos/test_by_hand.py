@@ -84,6 +84,15 @@ def test_dr_grpo_does_not_divide() -> None:
     assert [advantages(play)[0] for play in plays] == [0.5, -0.5, -0.5, 0.5]
 
 
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dr_mas", "rloo", "magrpo"])
+@pytest.mark.parametrize("paid", [0.1, 0.7, -0.4])
+def test_plays_that_were_paid_alike_get_exactly_nothing(name: str, paid: float) -> None:
+    """So that `learner.skip_zero` leaves them out. The mean of three times 0.1 is not 0.1."""
+    plays = bandits("t", paid, paid, paid)
+    make_algorithm(name).assign(plays)
+    assert [advantages(play)[0] for play in plays] == [0, 0, 0]
+
+
 def test_rloo_leaves_the_play_itself_out() -> None:
     plays = bandits("t", 1, 2, 6)
     make_algorithm("rloo").assign(plays)

@@ -1,6 +1,7 @@
 """The judges of a run: by which environment's rule they judge."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,13 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 
 from pettingllms.cluster.judging import Judges, Played
+from pettingllms.cluster.team import Team
 from pettingllms.collect import EPISODES_FILE, collect
-from pettingllms.config import parse_config
+from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env_for
 from pettingllms.inference.scripted import scripted_seat
-from pettingllms.league import make_company, rotations
-from pettingllms.rollout import Worker, in_order
+from pettingllms.league import SCRIPT, Lineup, make_company, rotations
+from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.types import Episode, Exhibit, Rewards, Scored, Step, Task, read_episodes
 
 
@@ -49,7 +51,9 @@ def test_the_rule_is_that_of_the_level_that_was_played() -> None:
     assert judged() == 2.0
 
 
-SCRIPTS = {"p": "careless", "ref": "hollow", "mate": "author"}
+LEARNER = "careless"
+Paid = dict[str, list[float]]
+"""By task: what each of its plays was paid."""
 COMPANY = {"company": {"phases": [{"members": {"script:contrary": 1.0}}]}}
 
 
@@ -57,21 +61,7 @@ COMPANY = {"company": {"phases": [{"members": {"script:contrary": 1.0}}]}}
 def test_a_bench_pays_what_a_rollout_without_engines_pays(
     sections: dict[str, Any], tmp_path: Path
 ) -> None:
-    config = parse_config(
-        {
-            "env": {"id": "story-v1"},
-            "algo": {"type": "grpo"},
-            "policies": {
-                "p": {"kind": "full", "model": "m"},
-                "ref": {"kind": "scripted", "player": SCRIPTS["ref"]},
-                "mate": {"kind": "scripted", "player": SCRIPTS["mate"]},
-            },
-            "roles": {"writer_1": "p", "writer_2": "mate"},
-            "judge": {"by": "rule", "against": "reference", "reference": "ref"},
-            "rollout": {"num_tasks": 4, "num_samples": 2},
-            **sections,
-        }
-    )
+    config = held_to("hollow", sections)
     env = make_env_for(config.env)
     tasks = env.tasks("train")[: config.rollout.num_tasks]
     lineups = (
@@ -79,18 +69,84 @@ def test_a_bench_pays_what_a_rollout_without_engines_pays(
         if config.company.is_on
         else rotations(config.roles, tasks, 0)
     )
+    collected = verdicts_of_rollout(config, tmp_path)
+    assert verdicts_of_bench(config, lineups) == collected
+    assert len({paid for some in collected.values() for paid in some}) > 1, "else any would do"
 
-    async def play(tasks: Any, seed: int, rollout: Any, env: Any, lineups: Any) -> list[Episode]:
+
+def test_a_reference_says_what_it_says_by_chance_of_its_own(tmp_path: Path) -> None:
+    """One that plays just as the learner does is beaten now and then, in every play of a task."""
+    config = held_to("careless", {"rollout": {"num_tasks": 16, "num_samples": 3}})
+    collected = verdicts_of_rollout(config, tmp_path)
+    assert verdicts_of_bench(config, {}) == collected
+    for number in range(3):
+        found = [collected[task][number] for task in collected]
+        assert {0.0, 1.0} <= set(found), f"play {number} met itself"
+
+
+def test_a_team_plays_under_the_numbers_that_it_is_told() -> None:
+    config = parse_config(
+        {
+            "env": {"id": "story-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": "scripted", "player": LEARNER}},
+        }
+    )
+    team = Team(config, print)
+    tasks, rollout = team.env.tasks("train")[:4], config.rollout.linear(2)
+
+    def said(first: int) -> dict[str, list[str]]:
+        played = asyncio.run(team.play(tasks, 0, rollout, first=first))
+        return {episode.id: [turn.text for turn in episode.turns] for episode in played}
+
+    before, after = said(0), said(1)
+    assert [name.rpartition("/")[2] for name in after] == ["1", "2"] * 4
+    assert all(before[name] == after[name] for name in before if name.endswith("/1"))
+
+
+def held_to(reference: str, sections: dict[str, Any]) -> RunConfig:
+    return parse_config(
+        {
+            "env": {"id": "story-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {
+                "p": {"kind": "full", "model": "m"},
+                "ref": {"kind": "scripted", "player": reference},
+                "mate": {"kind": "scripted", "player": "author"},
+            },
+            "roles": {"writer_1": "p", "writer_2": "mate"},
+            "judge": {"by": "rule", "against": "reference", "reference": "ref"},
+            "rollout": {"num_tasks": 4, "num_samples": 2},
+            **sections,
+        }
+    )
+
+
+def verdicts_of_rollout(config: RunConfig, folder: Path) -> Paid:
+    collect(config, folder, stand_in=LEARNER)
+    return paid_by_task(read_episodes(folder / EPISODES_FILE))
+
+
+def verdicts_of_bench(config: RunConfig, lineups: Mapping[str, Lineup]) -> Paid:
+    """What a run's judges pay, where scripts sit in the place of engines."""
+    env = make_env_for(config.env)
+    tasks = env.tasks("train")[: config.rollout.num_tasks]
+
+    def seat(name: str) -> Seat:
+        scripted = getattr(config.policies.get(name), "player", LEARNER)
+        player = name.removeprefix(SCRIPT) if name.startswith(SCRIPT) else scripted
+        return scripted_seat(env, player, name)
+
+    async def play(
+        tasks: Any, seed: int, rollout: Any, env: Any, lineups: Any, first: int = 0
+    ) -> list[Episode]:
         def seats(names: Any) -> Any:
-            return {
-                role: scripted_seat(env, SCRIPTS.get(name, name.removeprefix("script:")), name)
-                for role, name in names.items()
-            }
+            return {role: seat(name) for role, name in names.items()}
 
         others = {id_: seats(names) for id_, names in lineups.items()}
         found: list[Episode] = []
         worker = Worker(env, seats(config.roles), rollout, config.reward, others)
-        await worker.run(tasks, seed, found.append)
+        await worker.run(tasks, seed, found.append, first)
         return in_order(found, tasks)
 
     async def judged() -> list[Episode]:
@@ -99,10 +155,14 @@ def test_a_bench_pays_what_a_rollout_without_engines_pays(
         await judges.judge(episodes, Played(tasks, config.seed, lineups, env), by_score=False)
         return episodes
 
-    collect(config, tmp_path, stand_in=SCRIPTS["p"])
-    collected = list(read_episodes(tmp_path / EPISODES_FILE))
-    trained = asyncio.run(judged())
-    paid = [[step.rewards.team for step in episode.steps] for episode in trained]
-    assert paid == [[step.rewards.team for step in episode.steps] for episode in collected]
-    verdicts = {one.value for some in paid for one in some if isinstance(one, Scored)}
-    assert len(verdicts) > 1, "else any reference would do"
+    return paid_by_task(asyncio.run(judged()))
+
+
+def paid_by_task(episodes: Iterable[Episode]) -> Paid:
+    found: Paid = {}
+    for episode in episodes:
+        team = [step.rewards.team for step in episode.steps]
+        found.setdefault(episode.task.id, []).extend(
+            one.value for one in team if isinstance(one, Scored)
+        )
+    return found

@@ -12,8 +12,9 @@ from pettingllms.errors import ExperimentError
 from pettingllms.experiments.figure import spread
 from pettingllms.experiments.interval import mean_over_seeds, student
 from pettingllms.experiments.measure import Measured, measure
-from pettingllms.experiments.results import curve_of
-from pettingllms.experiments.spec import Figure
+from pettingllms.experiments.results import Evaluated, Result, curve_of
+from pettingllms.experiments.spec import Experiment, Figure
+from pettingllms.experiments.table import make_table
 from plays import LOST, linear, rewards
 
 CONFIG = parse_config(
@@ -105,6 +106,26 @@ def test_a_reward_is_the_mean_of_the_plays_that_were_paid() -> None:
     assert measure(plays, {}, CONFIG, "a", "reward").value == 2.5
     with pytest.raises(ExperimentError, match="paid in none of 1 plays"):
         measure(plays[2:], {}, CONFIG, "a", "reward")
+
+
+def test_a_table_says_where_failed_plays_count() -> None:
+    """The mean above leaves them out, so it must not say that they count against the arm."""
+    columns = [{"name": "points", "measure": "reward"}]
+    experiment = Experiment.model_validate(
+        {
+            "title": "T",
+            "question": "Q?",
+            "arms": [{"name": "A", "config": "a"}],
+            "evaluations": columns,
+        }
+    )
+    cell = Evaluated("reward of a", Measured(2.5, 3, 3, num_failed=1, tokens=1.0), 0.0)
+    machine = {"cores": 1, "cpu": "x", "memory_gib": 1}
+    result = Result("A", 1, "reproduce --seed 1", machine, {}, None, {"points": cell})
+    page = make_table(experiment, [result])
+    assert "| 2.500 |" in page
+    assert "1 plays failed. They count against the arm in shares of" in page
+    assert "rewards and metrics are means over plays that were paid" in page
 
 
 def test_an_answer_costs_the_tokens_of_all_models_and_of_no_script() -> None:

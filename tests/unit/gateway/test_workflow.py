@@ -124,6 +124,21 @@ def test_limits_of_the_rollout_cut_a_program() -> None:
     assert "rollout.max_episode_tokens" in episode.failure.reason
 
 
+@pytest.mark.parametrize("missing", [0, 1, 4])
+def test_a_last_reply_that_the_limit_cut_is_judged_by_nobody(missing: int) -> None:
+    (whole,) = play(Two(), 1, num_samples=1)
+    limit = whole.num_tokens - missing
+    (episode,) = play(Two(), 1, num_samples=1, max_episode_tokens=limit)
+    if not missing:
+        assert episode.failure is None
+        assert episode.success == whole.success
+        return
+    assert episode.failure is not None
+    assert episode.failure.reason == f"cut after {limit} tokens (rollout.max_episode_tokens)"
+    assert all(turn.failure for turn in episode.turns)
+    assert not episode.success
+
+
 def test_algorithms_that_need_more_than_a_workflow_has_are_refused_at_the_start() -> None:
     base = {
         "env": {"id": f"{FILE}:Two"},

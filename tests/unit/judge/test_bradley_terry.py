@@ -62,3 +62,19 @@ def test_a_round_robin_has_every_pair_once_and_swiss_rounds_repeat_none() -> Non
 def test_those_meet_who_have_won_alike() -> None:
     pairs = swiss_round([3, 0, 3, 0, 1, 1], set(), random.Random(1))
     assert set(pairs) == {(0, 2), (4, 5), (1, 3)}
+
+
+@pytest.mark.parametrize("num_players", [3, 5, 7])
+def test_with_an_odd_number_nobody_rests_in_both_of_two_rounds(num_players: int) -> None:
+    """One who met nobody has no verdict. The weaker win a little too, as with a judge's 0.8."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        points, met = [0.0] * num_players, set[tuple[int, int]]()
+        for _ in range(2):
+            pairs = swiss_round(points, met, rng)
+            assert len(pairs) == num_players // 2
+            met.update(pairs)
+            for one, other in pairs:
+                points[one] += 0.8
+                points[other] += 0.2
+        assert {player for pair in met for player in pair} == set(range(num_players)), seed

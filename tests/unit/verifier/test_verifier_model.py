@@ -17,12 +17,13 @@ from pettingllms.config import LearnerConfig
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import DataError, ModelError
 from pettingllms.inference.chat import ChatRenderer
+from pettingllms.learners.batches import Joint
 from pettingllms.learners.critic import Critic
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.learners.values import binary_errors
 from pettingllms.models import make_tiny
 from pettingllms.types import Failed, Scored, system, user
-from pettingllms.verifier.answers import Answer
+from pettingllms.verifier.answers import Answer, balanced
 from pettingllms.verifier.model import Make, Reader, Verifier, load_verifier, write_verifier
 from pettingllms.verifier.train import fit, readable
 
@@ -163,6 +164,23 @@ def test_answers_that_are_too_long_leave_the_others_balanced(model: Path) -> Non
     assert "6 answers are longer than 32 tokens" in said[0]
     assert "6 more" in said[0]
     assert len(readable(answers, Make(str(model), max_tokens=32))) == 10
+
+
+def test_which_answers_are_left_follows_from_their_order_alone(model: Path) -> None:
+    make = Make(str(model), max_tokens=32)
+    reader = Reader(make)
+    wrong = [Answer("abc", (user("abc"),), "b" * size, right=False) for size in (1, 2, 40)]
+    right = [Answer("abc", (user("abc"),), "c" * size, right=True) for size in range(1, 9)]
+    read = {a: reader.read(a.messages, a.text) for a in (*wrong, *right)}
+    short = [answer for answer, joint in read.items() if joint is not None]
+    drawn = balanced(short, len(short), 0)
+    assert len(drawn) == 4 < len(short) < len(read)
+    found = [_said(joint) for joint in readable(list(read), make, balance=True)]
+    assert found == [_said(joint) for a, joint in read.items() if joint and a in drawn]
+
+
+def _said(joint: Joint) -> list[int]:
+    return joint.items[0].response_ids.tolist()
 
 
 def test_it_cannot_learn_from_one_kind_of_answer_alone(model: Path) -> None:
