@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.eyes import ADVICE, sees
+from pettingllms.config.eyes import blind
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
 from pettingllms.inference.engine import EngineSpec
@@ -36,12 +36,11 @@ def refuse_blind(
 ) -> None:
     """Refuse a role that is shown images and played by a model that only reads."""
     for role in env.seeing:
-        policy = config.roles.get(role)  # None: nobody of this run, as in a tournament
-        for group in groups:
-            if policy in group.policies and not sees(models[group.name]):
+        policy = config.roles.get(role, "")  # empty: nobody of this run, as in a tournament
+        for group in (one for one in groups if policy in one.policies):
+            if reason := blind(config.policies[policy], models[group.name]):
                 raise ModelError(
-                    f"'{env.id}' shows images to '{role}', and '{group.model}' of "
-                    f"policies.{policy} only reads; {ADVICE}"
+                    f"policies.{policy}: '{env.id}' shows images to '{role}', and {reason}"
                 )
 
 
