@@ -9,7 +9,7 @@ from pettingllms.config import RunConfig
 from pettingllms.config.eyes import blind
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
-from pettingllms.inference.engine import EngineSpec
+from pettingllms.inference.engine import UNBOUND, EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.spec import LearnerSpec
 from pettingllms.machine import cores, num_cores
@@ -108,8 +108,12 @@ def usable_cores() -> int:
 
 
 def cores_of(number: int, count: int) -> str:
-    """The cores of one engine among several: parts of the machine, shared when it is small."""
+    """The cores of one engine among several: parts of the machine, shared when it is small. Under a
+    quota that is smaller than the machine none are its own: containers side by side would all take
+    the first ones."""
     usable = cores()
+    if num_cores() < len(usable):
+        return UNBOUND
     share = max(1, len(usable) // count)
     first = number * share % len(usable)
     return ",".join(map(str, usable[first : first + share]))
