@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pettingllms.cluster.playing import playing_team
 from pettingllms.config import PolicyConfig, RunConfig
-from pettingllms.config.eyes import sees
+from pettingllms.config.eyes import blind
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, SamplerError, UnknownNameError, describe, nearest
@@ -146,9 +146,17 @@ async def seated(
 
 def refuse_blind(env: Env, name: str, policy: PolicyConfig) -> None:
     """Refuse a run's policy for a role that is shown images, if its model only reads."""
-    if isinstance(policy, ScriptedPolicy | ApiPolicy) or sees(find_model(policy.model)):
-        return
-    raise ConfigError(name, [f"'{env.id}' shows images, and '{policy.model}' only reads"])
+    if unseen := not_seen_by(env, policy):
+        raise ConfigError(name, [unseen])
+
+
+def not_seen_by(env: Env, policy: PolicyConfig) -> str:
+    """Why a policy cannot play a role that is shown images; empty if it can."""
+    model = None
+    if not isinstance(policy, ScriptedPolicy | ApiPolicy):
+        model = find_model(policy.model)
+    reason = blind(policy, model)
+    return f"'{env.id}' shows images, and {reason}" if reason else ""
 
 
 def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions) -> Seat:

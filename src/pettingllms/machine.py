@@ -8,18 +8,18 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> list[int]:
-    """Numbers of the cores that this process may use, as many as its container's quota allows."""
+    """Numbers of the cores that this process may run on; a quota of its container may give it the
+    time of fewer, and names none."""
     if hasattr(os, "sched_getaffinity"):
-        allowed = sorted(os.sched_getaffinity(0))
-    else:
-        allowed = list(range(os.cpu_count() or 1))
-    quota, _, period = _of_container("cpu.max").partition(" ")
-    return allowed[: max(1, int(quota) // int(period))] if quota.isdecimal() else allowed
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def num_cores() -> int:
-    """How many cores this process may use."""
-    return len(cores())
+    """How many cores this process may use at once, by its affinity and its container's quota."""
+    quota, _, period = _of_container("cpu.max").partition(" ")
+    allowed = len(cores())
+    return min(allowed, max(1, int(quota) // int(period))) if quota.isdecimal() else allowed
 
 
 def memory() -> tuple[int, int]:

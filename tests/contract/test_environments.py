@@ -2,11 +2,14 @@
 
 import inspect
 import random
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pettingllms.config import load_config, parse_config
 from pettingllms.envs import check_env, make_env
 from pettingllms.registry import ENVIRONMENTS
 
@@ -100,3 +103,18 @@ def test_the_readme_names_every_option(name: str) -> None:
     options = readme[readme.index("Options:") :]
     missing = [key for key in env.Config.model_fields if key != "id" and f"`{key}`" not in options]
     assert not missing
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_what_the_readme_says_to_type_works(name: str) -> None:
+    """Its section of a configuration is taken as it stands, and the configuration that it names is
+    there and of this environment."""
+    folder = Path(inspect.getfile(ENVIRONMENTS.load(name))).parent
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    sections = tomllib.loads(re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)[0])
+    policies = {"p": {"kind": "scripted", "player": "random"}}
+    made = parse_config({**sections, "algo": {"type": "grpo"}, "policies": policies})
+    assert made.env.id == name
+    assert f"`pettingllms play {name}`" in readme
+    (path,) = re.findall(r"`pettingllms train (configs/\w+\.toml)`", readme)
+    assert load_config(Path(__file__).parents[2] / path).env.id == name

@@ -205,11 +205,18 @@ async def _bench_rollout(
 ) -> tuple[Comparison, list[Episode]]:
     """The comparison, and the last episodes that were played."""
     from pettingllms.cluster.engines import Engines
-    from pettingllms.cluster.placement import cores_of
+    from pettingllms.cluster.placement import cores_of, usable_cores
 
     rollouts = Rollouts(model, num_requests, repeats + 1)
     config = InferenceConfig(max_num_seqs=num_requests, gpu_memory=SHARED_MEMORY)
-    spec = EngineSpec(model, config, (POLICY,), device=device, cores=cores_of(0, 1))
+    spec = EngineSpec(
+        model,
+        config,
+        (POLICY,),
+        device=device,
+        cores=cores_of(0, 1),
+        num_threads=usable_cores(),
+    )
     environment = {name: value for name, value in spec.environment().items() if name != OWNER}
     engines = Engines([spec], _gpus(device), 0, lambda _: None)
     bare = Process("pettingllms.inference.bare", environment)

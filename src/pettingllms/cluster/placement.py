@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.eyes import ADVICE, sees
+from pettingllms.config.eyes import blind
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
-from pettingllms.inference.engine import EngineSpec
+from pettingllms.inference.engine import UNBOUND, EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.spec import LearnerSpec
 from pettingllms.machine import cores, num_cores
@@ -36,12 +36,11 @@ def refuse_blind(
 ) -> None:
     """Refuse a role that is shown images and played by a model that only reads."""
     for role in env.seeing:
-        policy = config.roles.get(role)  # None: nobody of this run, as in a tournament
-        for group in groups:
-            if policy in group.policies and not sees(models[group.name]):
+        policy = config.roles.get(role, "")  # empty: nobody of this run, as in a tournament
+        for group in (one for one in groups if policy in one.policies):
+            if reason := blind(config.policies[policy], models[group.name]):
                 raise ModelError(
-                    f"'{env.id}' shows images to '{role}', and '{group.model}' of "
-                    f"policies.{policy} only reads; {ADVICE}"
+                    f"policies.{policy}: '{env.id}' shows images to '{role}', and {reason}"
                 )
 
 
@@ -109,8 +108,12 @@ def usable_cores() -> int:
 
 
 def cores_of(number: int, count: int) -> str:
-    """The cores of one engine among several: parts of the machine, shared when it is small."""
+    """The cores of one engine among several: parts of the machine, shared when it is small. Under a
+    quota that is smaller than the machine none are its own: containers side by side would all take
+    the first ones."""
     usable = cores()
+    if num_cores() < len(usable):
+        return UNBOUND
     share = max(1, len(usable) // count)
     first = number * share % len(usable)
     return ",".join(map(str, usable[first : first + share]))

@@ -15,9 +15,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pettingllms.config import ClusterConfig
-from pettingllms.errors import ClusterError
+from pettingllms.errors import ClusterError, describe
 
 ARITHMETIC = {
     "OMP_WAIT_POLICY": "passive",
@@ -38,20 +39,31 @@ def ray_running(config: ClusterConfig) -> Iterator[None]:
 
     if ray.is_initialized():
         raise ClusterError("Ray is running in this process already; call ray.shutdown() first")
-    if config.address:
-        ray.init(address=config.address, log_to_driver=False)
-    else:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=OBJECT_STORE_BYTES,
-        )
     try:
+        _start(config.address)
         yield
     finally:
         ray.shutdown()
+
+
+def _start(address: str) -> None:
+    """Join the cluster at an address, or start one; Ray has no class of its own for a failure."""
+    import ray
+
+    own: dict[str, Any] = {
+        "include_dashboard": False,
+        "logging_level": logging.ERROR,
+        "object_store_memory": OBJECT_STORE_BYTES,
+    }
+    try:
+        ray.init(address=address or "local", log_to_driver=False, **({} if address else own))
+    except Exception as error:
+        advice = (
+            f"does `ray status --address {address}` find it, and is this its token?"
+            if address
+            else "is this machine overloaded, or the disk of RAY_TMPDIR full? Try again"
+        )
+        raise ClusterError(f"Ray did not start ({describe(error)}); {advice}") from error
 
 
 def _prepare(config: ClusterConfig) -> None:

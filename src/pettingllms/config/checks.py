@@ -140,15 +140,15 @@ def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any
         if policy is not None and (reason := blind(policy)):
             yield (
                 f"policies.{name}: '{env.id}' shows images to '{role}', and {reason}, or "
-                f"{_without_images(env)}"
+                f"{without_images(env, 'env')}"
             )
 
 
-def _without_images(env: Any) -> str:
+def without_images(env: Any, section: str) -> str:
+    """What else helps where a role is shown images; the environment's options are in a section."""
     other = "give that role to a scripted player"
-    return (
-        f'set env.observation = "text", or {other}' if hasattr(env.config, "observation") else other
-    )
+    as_text = f'set {section}.observation = "text", or '
+    return as_text + other if hasattr(env.config, "observation") else other
 
 
 def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:

@@ -33,9 +33,9 @@ def sees(folder: Path) -> bool:
     return not isinstance(tower, dict) or tower.get("model_type") != "pixtral"
 
 
-def blind(policy: PolicyConfig) -> str:
-    """Why a policy cannot play a role that is shown images; empty if it can, or if that is not
-    known before its model is found."""
+def blind(policy: PolicyConfig, model: Path | None = None) -> str:
+    """Why a policy cannot play a role that is shown images; empty if it can. `model` is the folder
+    in which its model was found; without it, a model that is given by name is not known yet."""
     match policy.kind:
         case "scripted":
             return ""  # reads the state
@@ -43,6 +43,6 @@ def blind(policy: PolicyConfig) -> str:
             reason = f"a server's model ('{policy.model}') is sent text alone"
             return "" if policy.sees else f"{reason}; set sees = true if it takes images"
         case _:
-            folder = Path(policy.model).expanduser()
+            folder = model or Path(policy.model).expanduser()
             known = (folder / "config.json").is_file()
             return f"'{policy.model}' only reads; {ADVICE}" if known and not sees(folder) else ""

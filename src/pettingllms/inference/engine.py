@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from vllm.sampling_params import StructuredOutputsParams
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+UNBOUND = "nobind"
+"""vLLM's word for threads that may run on any core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class EngineSpec:
     """How many of them answer in one batch."""
     device: str = "cpu"
     cores: str = "auto"
-    """CPU: cores of the engine's threads, as in "0-3"."""
+    """CPU: cores of the engine's threads, as in "0-3", or `UNBOUND`."""
     num_threads: int = 1
-    """CPU: threads of an engine in plain PyTorch."""
+    """CPU: threads of an engine that has no cores of its own, or is in plain PyTorch."""
     loopback: bool = True
     """Whether all of the run is on this machine."""
     sleeps: bool = False
@@ -72,6 +74,8 @@ class EngineSpec:
             both |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         if self.device != "cpu":
             return both
+        if self.cores == UNBOUND:
+            both["OMP_NUM_THREADS"] = str(self.num_threads)
         return both | {
             "VLLM_CPU_KVCACHE_SPACE": str(self.config.cache_gib),
             "VLLM_CPU_OMP_THREADS_BIND": self.cores,

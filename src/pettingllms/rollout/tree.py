@@ -27,7 +27,6 @@ Joint = tuple[int, ...]
 class Fork:
     """One step from the decision's state, and where it led."""
 
-    joint: Joint
     at: Position | None = None
     last: int | None = None
     failure: Failed | None = None
@@ -119,9 +118,9 @@ async def _fork(table: Table, episode: Episode, at: Position, joint: Joint) -> F
     try:
         state, step = await table.step(at, episode, joint)
     except CallFailed as failed:
-        return Fork(joint, failure=failed.failure)
+        return Fork(failure=failed.failure)
     branches = [str(episode.turns[index].branch) for index in joint]
-    return Fork(joint, at.after(state, step, *branches), step)
+    return Fork(at.after(state, step, *branches), step)
 
 
 async def _play_forks_on(table: Table, episode: Episode, forks: list[Fork], num_steps: int) -> None:

@@ -3,19 +3,20 @@
 An environment may need a package, a program or a sandbox that this machine lacks, and it may say so
 only when it is made, when its tasks are asked for, or in the middle of a play. So each bench is
 made and played once by its `random` player. What is wrong in the suite itself is kept apart from
-what is missing here: the one is to be mended, the other may be passed over.
+what is missing here, or in the subject, such as eyes for a bench of images: the one is to be
+mended, the other may be passed over.
 """
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, problems_in
-from pettingllms.config.checks import build_env
-from pettingllms.entrants import Env
+from pettingllms.config.checks import build_env, without_images
+from pettingllms.entrants import Env, not_seen_by
 from pettingllms.errors import PettingError, UnknownNameError, describe, nearest
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.rollout import Worker
@@ -37,7 +38,7 @@ class Ready:
     wrong: list[str] = field(default_factory=list)
     """What is to be mended in the suite or the command."""
     missing: dict[str, list[str]] = field(default_factory=dict)
-    """By bench: what this machine lacks."""
+    """By bench: what this machine or the subject lacks."""
 
 
 class _Wrong(Exception):  # noqa: N818 - what a user is told, not an error of the program
@@ -45,7 +46,7 @@ class _Wrong(Exception):  # noqa: N818 - what a user is told, not an error of th
 
 
 class _Missing(Exception):  # noqa: N818 - as above
-    """Something that this machine lacks."""
+    """Something that this machine or the subject lacks."""
 
 
 def get_ready(benches: Sequence[Bench], subject: Subject) -> Ready:
@@ -83,6 +84,8 @@ def _make(bench: Bench, name: str, subject: Subject) -> Form:
     role = roles[0] if alone else bench.role or roles[0]
     if problems := list(_unknown(env, bench, roles, role, subject)):
         raise _Wrong(*problems)
+    if unseen := list(dict.fromkeys(_unseen(env, roles, subject))):
+        raise _Missing(*unseen)
     return Form(bench, name, env, _tasks(env, bench), roles, role)
 
 
@@ -105,6 +108,16 @@ def _unknown(
         except UnknownNameError as error:
             found.append(str(error))
     return found
+
+
+def _unseen(env: Env, roles: Sequence[str], subject: Subject) -> Iterator[str]:
+    """Roles that are shown images, for which the subject has a model that only reads."""
+    for role in env.seeing:
+        if subject.config is None or role not in roles:
+            continue
+        policy = subject.config.policies[subject.policy_of(role)]
+        if unseen := not_seen_by(env, policy):
+            yield f"{unseen}, or {without_images(env, 'options')}"
 
 
 def _tasks(env: Env, bench: Bench) -> list[Task]:

@@ -10,6 +10,7 @@ from pettingllms import machine
 from pettingllms.cluster.placement import (
     cores_of,
     critic_spec,
+    engine_specs,
     learner_spec,
 )
 from pettingllms.config import parse_config
@@ -38,6 +39,46 @@ def test_engines_share_the_cores_that_the_process_may_use(
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores))
     assert [cores_of(number, count) for number in range(count)] == expected
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores", "num_replicas", "bound", "threads"),
+    [
+        ("max", 8, 2, ["0,1,2,3", "4,5,6,7"], None),
+        ("800000", 8, 2, ["0,1,2,3", "4,5,6,7"], None),
+        ("6400000", 8, 2, ["0,1,2,3", "4,5,6,7"], None),
+        ("400000", 64, 2, ["nobind", "nobind"], "2"),
+        ("400000", 64, 1, ["nobind"], "4"),
+        ("50000", 64, 2, ["nobind", "nobind"], "1"),
+    ],
+)
+def test_containers_with_a_quota_do_not_crowd_on_the_first_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    quota: str,
+    cores: int,
+    num_replicas: int,
+    bound: list[str],
+    threads: str | None,
+) -> None:
+    """All of them see the whole machine: cores that one took by number, the others took as well.
+    vLLM then has as many threads as OpenMP is told."""
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    config = parse_config(
+        {
+            "env": {"id": "plan_path-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": "lora", "model": "m"}},
+            "inference": {"num_replicas": num_replicas},
+        }
+    )
+    specs = engine_specs(config, plan_models(config)[0], Path("m"), "cpu", 0, 1)
+    told = [spec.environment() for spec in specs]
+    assert [one["VLLM_CPU_OMP_THREADS_BIND"] for one in told] == bound
+    assert {one.get("OMP_NUM_THREADS") for one in told} == {threads}
 
 
 @pytest.mark.parametrize(

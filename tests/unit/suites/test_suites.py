@@ -226,6 +226,34 @@ def test_a_player_that_a_bench_lacks_is_refused(tmp_path: Path) -> None:
         run(tmp_path, TWO, "--player", "bfs")
 
 
+def test_a_model_that_only_reads_is_refused_for_a_bench_of_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before an engine is started, and whether it is given by its folder or, in a run, by name."""
+    pytest.importorskip("PIL")
+    monkeypatch.setenv("PETTINGLLMS_MODELS", str(tmp_path))
+    monkeypatch.setattr(module, "opened", lambda *_: pytest.fail("an engine was started"))
+    (tmp_path / "reader").mkdir()
+    (tmp_path / "reader" / "config.json").write_text('{"model_type": "qwen3"}')
+    config = tmp_path / "team.toml"
+    config.write_text(
+        '[env]\nid = "tic_tac_toe-v1"\n[algo]\ntype = "grpo"\n'
+        '[policies.one]\nkind = "frozen"\nmodel = "reader"\n'
+    )
+    images = TWO + 'options = { observation = "image" }\nagainst_solo = true\n'
+    for subject in (str(tmp_path / "reader"), str(config)):
+        with pytest.raises(ConfigError) as caught:
+            run(tmp_path, images, subject)
+        said = str(caught.value)
+        assert said.count("grid: 'sudoku-v1' shows images, and '") == 1, "for all roles at once"
+        assert "reader' only reads; take a model that sees" in said
+        assert 'or set options.observation = "text", or' in said
+        assert "maze" not in said
+    others_look = 'title = "T"\n[[benches]]\nenv = "visual_relay-v1"\nroles = ["mover"]\n'
+    with pytest.raises(pytest.fail.Exception, match="an engine was started"):
+        run(tmp_path, others_look, str(config))
+
+
 def test_a_server_is_asked_and_its_own_count_of_tokens_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ class PettingZooGame(LineGame[PettingZooConfig]):
             made = self._made()
         self._roles = tuple(made.possible_agents)
         self.least = self._texts.least * getattr(made, "max_cycles", 1)
+        self.best = self._texts.best(made)
         self.together, self.gives_up = self._texts.together, self._texts.gives_up
 
     @classmethod

@@ -22,6 +22,8 @@ class Texts:
     """Object and action of the agent to move in, the action's name out."""
     least: float = -1.0
     """The least that an agent can be paid, in each round if there are several."""
+    best: Callable[[Any], float | None] = lambda _live: None
+    """Object in, the most that it can pay out: what winning is where all are paid alike."""
     together: bool = False
     """Whether all agents are paid alike."""
     gives_up: str | None = None
@@ -111,6 +113,12 @@ def _name_hanabi(live: Any, action: int) -> str:
     return str(live.hanabi_env.game_state.action_to_string(action)).strip("()")
 
 
+def _best_hanabi(live: Any) -> float:
+    """A point for every card of every firework."""
+    config = live.hanabi_env.config
+    return float(config["colors"] * config["ranks"])
+
+
 def _number(live: Any, action: int) -> str:
     return str(action)
 
@@ -123,7 +131,9 @@ TEXTS = {
     "chess": Texts("chess", _see_chess, _name_chess),
     "connect_four": Texts("connect four", _see_connect_four, _number),
     "go": Texts("Go", _see_go, _name_go),
-    "hanabi": Texts("Hanabi", _see_hanabi, _name_hanabi, least=0.0, together=True),
+    "hanabi": Texts(
+        "Hanabi", _see_hanabi, _name_hanabi, least=0.0, best=_best_hanabi, together=True
+    ),
     "leduc_holdem": Texts("Leduc hold'em", _see_cards, _name_cards, gives_up="fold"),
     "rps": Texts("rock, paper, scissors", _see_rps, _name_rps),
     "texas_holdem": Texts("limit Texas hold'em", _see_cards, _name_cards, gives_up="fold"),

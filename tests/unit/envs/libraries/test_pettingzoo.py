@@ -166,6 +166,30 @@ def test_nonsense_of_a_partner_loses_for_all() -> None:
         assert result.rewards.process == {mover: Scored(-0.5)}
 
 
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [("pettingzoo:hanabi-v5", range(10)), ("openspiel:hanabi", range(65, 75))],
+)
+def test_hanabi_is_won_with_every_card_and_only_then(name: str, seeds: range) -> None:
+    """Of so many random plays with two colors of two ranks, one comes to all four points."""
+    small = {"colors": 2, "ranks": 2, "hand_size": 2, "max_information_tokens": 4}
+    env = make_env(name, parameters={**small, "max_life_tokens": 3, "players": 2})
+    won: dict[float, set[bool]] = {}
+    for seed in seeds:
+        line = play(env, seed, max_steps=200)
+        points = sum(paid_in(result, env.roles[0]) for _, result in line)
+        last = line[-1][1].state
+        won.setdefault(points, set()).update(env.success(last, role) for role in env.roles)
+    assert won.pop(4.0) == {True}
+    assert set().union(*won.values()) == {False}
+
+
+def paid_in(result: Any, role: str) -> float:
+    """What a step paid the role, alone or with its team."""
+    paid = result.rewards.agent.get(role) or result.rewards.team
+    return 0.0 if paid is None else paid.value
+
+
 def test_a_wrong_parameter_is_named() -> None:
     with pytest.raises(LibraryError, match="cannot make 'pettingzoo:go-v5': .*'size'"):
         make_env("pettingzoo:go-v5", parameters={"size": 5})
