@@ -27,6 +27,7 @@ from pettingllms.cluster.start import find_device
 from pettingllms.cluster.voices import Voices
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
+from pettingllms.envs.check import check_start
 from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.inference.readout import Choice, reply_logprobs
@@ -84,6 +85,7 @@ class Team:
     ) -> "Team":
         """Start every engine and every learner, or one kind alone; Ray is running."""
         team = cls(config, say)
+        check_start(team.env, forks=config.rollout.type != "linear")
         models = {group.name: find_model(group.model) for group in team._groups}
         if learning:
             models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}
