@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pettingllms.config import ClusterConfig
-from pettingllms.errors import ClusterError
+from pettingllms.errors import ClusterError, describe
 
 ARITHMETIC = {
     "OMP_WAIT_POLICY": "passive",
@@ -38,6 +38,24 @@ def ray_running(config: ClusterConfig) -> Iterator[None]:
 
     if ray.is_initialized():
         raise ClusterError("Ray is running in this process already; call ray.shutdown() first")
+    try:
+        _start(config)
+    except Exception as error:
+        ray.shutdown()
+        place = f"at {config.address} (cluster.address)" if config.address else "on this machine"
+        raise ClusterError(
+            f"Ray could not be started {place}: {describe(error)}; is the machine very busy, or is "
+            "its disk or memory full? `pettingllms doctor` says what it has"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start(config: ClusterConfig) -> None:
+    import ray
+
     if config.address:
         ray.init(address=config.address, log_to_driver=False)
     else:
@@ -48,10 +66,6 @@ def ray_running(config: ClusterConfig) -> Iterator[None]:
             logging_level=logging.ERROR,
             object_store_memory=OBJECT_STORE_BYTES,
         )
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def _prepare(config: ClusterConfig) -> None:
