@@ -50,7 +50,8 @@ class Algorithm(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        needs = {cls.needs} if isinstance(cls.needs, str) else set(cls.needs)
+        given: Any = cls.needs
+        needs = {given} if isinstance(given, str) else set(given)
         for unknown in sorted(needs - set(get_args(Need))):
             raise TypeError(f"{cls.__name__} needs '{unknown}'; {nearest(unknown, get_args(Need))}")
 
@@ -72,9 +73,10 @@ class Algorithm(ABC):
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
         """Write an advantage on every turn that is trained on, None on all others."""
         self.clear(episodes)
-        groups = self.groups(episodes)
-        if not isinstance(groups, list) or not all(isinstance(one, Group) for one in groups):
-            raise self._wrong("groups", f"{groups!r:.60}; give a list of Group")
+        given: Any = self.groups(episodes)
+        if not isinstance(given, list) or not all(isinstance(one, Group) for one in given):
+            raise self._wrong("groups", f"{given!r:.60}; give a list of Group")
+        groups: list[Group] = given
         for group in groups:
             for member, advantage in zip(group.members, self._numbers(group), strict=True):
                 for turn in member.turns:
