@@ -1,7 +1,8 @@
-"""Writes docs/reference: the configuration from the strings under its fields, the public names from
-what stands in the code."""
+"""Writes docs/reference: the configuration from the strings under its fields, the files in configs
+from the comments at their top, the public names from what stands in the code."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -17,11 +18,44 @@ from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 FOLDER = Path(__file__).parent / "reference"
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def pages() -> dict[Path, str]:
     """What each page should say."""
-    return {FOLDER / "configuration.md": reference(), FOLDER / "names.md": names_page()}
+    return {
+        FOLDER / "configuration.md": reference(),
+        FOLDER / "configs.md": configs_page(),
+        FOLDER / "names.md": names_page(),
+    }
+
+
+def configs_page() -> str:
+    """What each file in configs is for."""
+    lines = [
+        "# Configurations that ship",
+        "",
+        "Made by `python docs/make_reference.py` from the first lines of the files.",
+        "L0 to L3 are the [levels](../training.md#levels). Another model, or any key, is given",
+        "on the command line: `pettingllms train configs/FILE policies.NAME.model=FOLDER`.",
+        "",
+        "| file | environment | algorithm | what for |",
+        "| --- | --- | --- | --- |",
+        *map(config_row, sorted(CONFIGS.glob("*.toml"))),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def config_row(file: Path) -> str:
+    """A file, what it trains on and by, and the comment that it begins with."""
+    text = file.read_text(encoding="utf-8")
+    said = text[: text.index("[")].splitlines()
+    purpose = " ".join(line.removeprefix("#").strip() for line in said).strip()
+    if not purpose:
+        raise ValueError(f"{file.name} does not say what it is for; begin it with a comment")
+    data = tomllib.loads(text)
+    link = f"[{file.name}](../../configs/{file.name})"
+    return f"| {link} | `{data['env']['id']}` | `{data['algo']['type']}` | {purpose} |"
 
 
 def reference() -> str:

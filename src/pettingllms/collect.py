@@ -12,6 +12,7 @@ from pettingllms.config import RolloutConfig, RunConfig, to_toml
 from pettingllms.config.judge import RULE
 from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
+from pettingllms.envs.check import check_start
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.judge import (
     FIRST_PLAY,
@@ -115,6 +116,8 @@ def collect(
     Episodes are written in the order of tasks, whatever order they end in.
     """
     env = make_env_for(config.env)
+    if config.rollout.type != "linear":
+        check_start(env, forks=True)
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
     lineups = _lineups(config, tasks)
     worker = _worker(config, env, lineups, config.rollout, stand_in)

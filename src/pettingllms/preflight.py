@@ -17,7 +17,8 @@ from pettingllms.config.eyes import ADVICE, object_in, sees
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.doctor import Finding, check_sandbox, find_gpus
 from pettingllms.envs import make_env_for
-from pettingllms.errors import ClusterError, ModelError, PettingError
+from pettingllms.envs.check import check_start
+from pettingllms.errors import ClusterError, EnvContractError, ModelError, PettingError
 from pettingllms.machine import GIB, in_gib, memory
 from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
 from pettingllms.policies import (
@@ -190,6 +191,11 @@ def memory_needed(config: RunConfig, groups: list[ModelGroup], sizes: dict[str, 
 
 def _check_tasks(config: RunConfig) -> Iterator[Finding]:
     env = make_env_for(config.env)
+    try:
+        check_start(env, forks=config.rollout.type != "linear")
+    except EnvContractError as error:
+        yield Finding("problem", f"env.id: {error}", "`pettingllms check-env` looks for more")
+        return
     counts = {split: len(env.tasks(split)) for split in ("train", "test")}
     if counts["train"] < config.rollout.num_tasks:
         what = f"rollout.num_tasks: is {config.rollout.num_tasks}, and '{env.id}' has"

@@ -42,9 +42,10 @@ class Registry:
         target = self._table.get(target, target)
         place, colon, attribute = target.rpartition(":")
         if not colon:
-            raise UnknownNameError(
-                f"no {self.kind} is called '{name}'; {nearest(name, self.names())}"
-            )
+            advice = nearest(name, self.names())
+            if name.endswith(".py"):
+                advice = f"name the class in the file as well, '{name}:CLASS'"
+            raise UnknownNameError(f"no {self.kind} is called '{name}'; {advice}")
         try:
             module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
         except Exception as error:

@@ -122,7 +122,7 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     if source.episodes:
         return [episode for path in source.episodes for episode in read_episodes(Path(path))]
     if not source.player:
-        raise ConfigError("sft", ["neither player nor episodes are set, so there is no teacher"])
+        raise ConfigError("sft", ["there is no teacher; set sft.player or sft.episodes"])
     env = make_env_for(config.env)
     whole = {"max_reply_tokens": WHOLE, "max_episode_tokens": WHOLE}  # a script's are bytes
     rollout = config.rollout.linear(1).model_copy(update=whole)

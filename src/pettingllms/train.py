@@ -48,7 +48,7 @@ def train(config: RunConfig, folder: RunFolder, watcher: Watcher | None = None) 
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
     watcher = watcher or Watcher()
     watcher.phase("starting Ray")
-    with ray_running(config.cluster):
+    with folder.taken(), ray_running(config.cluster):
         asyncio.run(_train(config, folder, watcher))
 
 

@@ -2,12 +2,14 @@
 
 import itertools
 import random
+import re
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from pettingllms.envs import Environment, StepResult, check_env, find_faults
+from pettingllms.envs.check import check_start
 from pettingllms.errors import EnvContractError
 from pettingllms.types import Image, Rewards, Scored, Task, user
 from pictures import plain
@@ -381,3 +383,85 @@ def test_each_fault_is_named(env: type[Relay], fault: str) -> None:
     with pytest.raises(EnvContractError) as caught:
         check_env(env(), max_steps=50)
     assert f"[{fault}]" in str(caught.value)
+
+
+class NoTasks(Relay):
+    def tasks(self, split):
+        return []
+
+
+class TasksByTheWay(Relay):
+    """`tasks` is a generator."""
+
+    def tasks(self, split):
+        yield from super().tasks(split)
+
+
+class ForgetsTestTasks(Relay):
+    def tasks(self, split):
+        return super().tasks(split) if split == "train" else None
+
+
+class MeetsFarDown(Relay):
+    """The last tasks to train on are the first to test on."""
+
+    def tasks(self, split):
+        every = [Task(f"task-{at}", seed=at) for at in range(300)]
+        return every[:210] if split == "train" else every[200:]
+
+
+class RoleWithoutComma(Relay):
+    roles = "planner"
+
+
+class ShowsText(Relay):
+    def observe(self, state, role):
+        return "say a digit"
+
+
+class ShowsDicts(Relay):
+    def observe(self, state, role):
+        return [{"role": "user", "content": "say a digit"}]
+
+
+class MissesItsFile(Relay):
+    def reset(self, task, seed):
+        raise FileNotFoundError("mazes.json")
+
+
+STILLBORN = {
+    NoTasks: "[bad-tasks] tasks('train') is empty",
+    TasksByTheWay: "[bad-tasks] tasks('train') gave <generator",
+    ForgetsTestTasks: "[bad-tasks] tasks('test') gave None; give a list of Task",
+    MeetsFarDown: "[split-overlap] in both splits: ['task-200', 'task-201', 'task-202']",
+    RoleWithoutComma: "[bad-roles] roles are the text 'planner'; write ('planner',)",
+    ShowsNothing: "[bad-observation]",
+    ShowsText: "[bad-observation] 'a' is shown 's",
+    ShowsDicts: "[bad-observation] 'a' is shown {'role': 'user'",
+    MissesItsFile: "[raises] reset raised FileNotFoundError: mazes.json",
+}
+
+
+@pytest.mark.parametrize(
+    ("env", "words"), STILLBORN.items(), ids=lambda x: getattr(x, "__name__", "")
+)
+def test_what_cannot_begin_is_refused_at_the_start_of_a_run(env: type[Relay], words: str) -> None:
+    with pytest.raises(EnvContractError, match=re.escape(words)):
+        check_start(env(), forks=False)
+    with pytest.raises(EnvContractError, match=re.escape(words.partition("]")[0])):
+        check_env(env(), max_steps=50)
+
+
+@pytest.mark.parametrize("env", [MutableState, NoEquality])
+def test_states_that_siblings_would_share_are_refused_where_plays_fork(env: type[Relay]) -> None:
+    with pytest.raises(EnvContractError, match=re.escape(f"[{BROKEN[env]}]")):
+        check_start(env(), forks=True)
+    check_start(env(), forks=False)
+
+
+def test_a_run_without_tasks_to_test_on_may_begin() -> None:
+    class TrainsOnly(Relay):
+        def tasks(self, split):
+            return super().tasks(split) if split == "train" else []
+
+    check_start(TrainsOnly(), forks=True)

@@ -37,6 +37,15 @@ def test_the_reference_is_fresh() -> None:
     assert _in_docs(code) == "[]", "run: python docs/make_reference.py"
 
 
+def test_every_configuration_that_ships_is_on_a_page_with_what_it_is_for() -> None:
+    page = (ROOT / "docs/reference/configs.md").read_text()
+    row = re.compile(r"^\| \[([\w.]+)\]\(../../configs/\1\) .* \| (.+) \|$", re.MULTILINE)
+    rows = dict(row.findall(page))
+    assert sorted(rows) == sorted(file.name for file in (ROOT / "configs").glob("*.toml"))
+    assert min(map(len, rows.values())) > 30
+    assert "reference/configs.md" in (ROOT / "README.md").read_text()
+
+
 def test_the_reference_has_every_public_name_and_says_what_it_is() -> None:
     names = json.loads(
         _in_docs(

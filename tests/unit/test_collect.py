@@ -1,12 +1,16 @@
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pettingllms.bench import InstantSampler
+from pettingllms.cli.main import app
 from pettingllms.collect import ALGORITHM_FILE, EPISODES_FILE, collect, scripted_seats, summarize
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
+from pettingllms.errors import EnvContractError
 from pettingllms.types import Failed, Rewards, read_episodes
 from toys import Relay
 
@@ -132,3 +136,72 @@ def test_policies_that_rotate_change_seats_from_task_to_task(tmp_path: Path) -> 
     collect(config, tmp_path)
     first = {e.task.id: e.turns[0].policy for e in read_episodes(tmp_path / EPISODES_FILE)}
     assert list(first.values()) == ["learner", "rival"] * 3
+
+
+STILLBORN = """
+from dataclasses import dataclass, field
+
+import pettingllms as pl
+from toys import Relay
+
+
+@dataclass
+class Open:
+    said: list = field(default_factory=list)
+
+
+class Shared(Relay):
+    '''Siblings would be stepped from one list.'''
+
+    def reset(self, task, seed):
+        return Open()
+
+
+class Generated(Relay):
+    def tasks(self, split):
+        yield pl.Task(split)
+"""
+
+
+@pytest.fixture
+def stillborn(tmp_path) -> str:
+    (tmp_path / "stillborn.py").write_text(STILLBORN)
+    return f"{tmp_path / 'stillborn.py'}"
+
+
+def test_a_state_that_siblings_would_share_is_never_played(tmp_path, stillborn) -> None:
+    shared = {"env": {"id": f"{stillborn}:Shared"}, "policies": {"p": FULL}}
+    config = parse_config({**shared, "algo": {"type": "at_grpo"}})
+    with pytest.raises(EnvContractError, match="mutable-state"):
+        collect(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_team_is_not_started_for_what_cannot_begin(tmp_path, stillborn) -> None:
+    pytest.importorskip("torch")
+    from pettingllms.cluster.team import Team
+
+    data = {"env": {"id": f"{stillborn}:Generated"}, "policies": {"p": FULL}}
+    config = parse_config({**data, "algo": {"type": "grpo"}})
+    with pytest.raises(EnvContractError, match=r"tasks\('train'\) gave <generator"):
+        asyncio.run(Team.start(config, print))
+
+
+def test_check_and_rollout_say_so_as_well(tmp_path, stillborn) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'env = {{id = "{stillborn}:Generated"}}\nalgo = {{type = "grpo"}}\n'
+        'policies = {p = {kind = "scripted", player = "random"}}\n'
+    )
+    checked = CliRunner().invoke(app, ["check", str(file)])
+    assert checked.exit_code == 1
+    assert "[bad-tasks]" in checked.output
+    played = CliRunner().invoke(app, ["rollout", str(file), "--out", str(tmp_path / "run")])
+    assert isinstance(played.exception, EnvContractError)
+
+
+def test_score_tells_a_folder_from_a_file_that_is_not_there(tmp_path) -> None:
+    given = CliRunner().invoke(app, ["score", str(tmp_path)])
+    assert "is a folder; give a file of episodes" in str(given.exception)
+    given = CliRunner().invoke(app, ["score", str(tmp_path / "none.jsonl")])
+    assert "there is no such file" in str(given.exception)

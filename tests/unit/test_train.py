@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from pettingllms.config import RunConfig, parse_config
+from pettingllms.errors import ConfigError
 from pettingllms.learners.files import MODEL_FILE
 from pettingllms.runs.folder import RunFolder
-from pettingllms.train import _train
+from pettingllms.train import _train, train
 from pettingllms.watching import Watcher
 from plays import linear, rewards
 from toys import Relay
@@ -68,22 +69,22 @@ def fake_team(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTeam, "num_plays", 0)
 
 
+TEAM = {
+    "env": {"id": "toys:Relay"},
+    "algo": {"type": "grpo"},
+    "policies": {
+        "policy_a": {"kind": "full", "model": "m"},
+        "policy_b": {"kind": "scripted"},
+    },
+    "roles": {"a": "policy_a", "b": "policy_b"},
+    "rollout": {"num_tasks": 1},
+    "log": {"episodes": False},
+}
+
+
 def run(path: Path, **train: Any) -> list[dict[str, Any]]:
     """Train, or go on in the folder; its metrics."""
-    config = parse_config(
-        {
-            "env": {"id": "toys:Relay"},
-            "algo": {"type": "grpo"},
-            "policies": {
-                "policy_a": {"kind": "full", "model": "m"},
-                "policy_b": {"kind": "scripted"},
-            },
-            "roles": {"a": "policy_a", "b": "policy_b"},
-            "rollout": {"num_tasks": 1},
-            "train": train,
-            "log": {"episodes": False},
-        }
-    )
+    config = parse_config({**TEAM, "train": train})
     folder = RunFolder(path)
     path.mkdir(exist_ok=True)
     asyncio.run(_train(config, folder, Watcher()))
@@ -116,3 +117,12 @@ def test_a_run_that_is_over_plays_nothing_more(tmp_path: Path) -> None:
     done = FakeTeam.num_plays
     assert len(run(tmp_path, num_steps=50, max_tokens=35)) == 4
     assert FakeTeam.num_plays == done == 4
+
+
+def test_a_run_is_trained_by_one_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pettingllms.train.ray_running", lambda _: pytest.fail("it was begun"))
+    folder = RunFolder(tmp_path)
+    with folder.taken(), pytest.raises(ConfigError, match="another process is training it"):
+        train(parse_config(TEAM), folder)

@@ -1,11 +1,14 @@
 """The algorithm contract: episodes in, groups out, an advantage on every turn that learns."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from numbers import Real
+from typing import Any, ClassVar, Literal, get_args
 
 from pettingllms.algos.credit import role_reward
 from pettingllms.config import AlgoConfig, RewardConfig
+from pettingllms.errors import ConfigError, nearest
 from pettingllms.types import Episode, Group, Member, Scored, Turn
 
 Need = Literal["forks", "replays", "silence", "values", "central"]
@@ -45,6 +48,13 @@ class Algorithm(ABC):
         self.policies = policies
         """Names of those that learn now; None: everybody."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        given: Any = cls.needs
+        needs = {given} if isinstance(given, str) else set(given)
+        for unknown in sorted(needs - set(get_args(Need))):
+            raise TypeError(f"{cls.__name__} needs '{unknown}'; {nearest(unknown, get_args(Need))}")
+
     @classmethod
     def rollout_type(cls) -> Literal["linear", "tree", "replay"]:
         """The rollouts that it reads."""
@@ -63,13 +73,37 @@ class Algorithm(ABC):
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
         """Write an advantage on every turn that is trained on, None on all others."""
         self.clear(episodes)
-        groups = self.groups(episodes)
+        given: Any = self.groups(episodes)
+        if not isinstance(given, list) or not all(isinstance(one, Group) for one in given):
+            raise self._wrong("groups", f"{given!r:.60}; give a list of Group")
+        groups: list[Group] = given
         for group in groups:
-            for member, advantage in zip(group.members, self.advantages(group), strict=True):
+            for member, advantage in zip(group.members, self._numbers(group), strict=True):
                 for turn in member.turns:
+                    if turn.advantage is not None:
+                        raise self._wrong("groups", f"a turn of '{turn.role}' twice; give it once")
                     turn.advantage = advantage
         self.update(groups)
         return groups
+
+    def _numbers(self, group: Group) -> list[float]:
+        """The advantages of a group, held to what the contract says: what is no number would be
+        skipped by learners, or written where nobody can read it."""
+        given: Any = self.advantages(group)
+        if not isinstance(given, Iterable) or isinstance(given, str):
+            raise self._wrong("advantages", f"{given!r:.60}; give a list of numbers")
+        found = list(given)
+        if len(found) != len(group.members):
+            raise self._wrong(
+                "advantages",
+                f"{len(found)} numbers for a group of {len(group.members)}; give one for each",
+            )
+        if wrong := [one for one in found if not isinstance(one, Real) or not math.isfinite(one)]:
+            raise self._wrong("advantages", f"{wrong[0]!r:.60}; give finite numbers")
+        return [float(one) for one in found]
+
+    def _wrong(self, method: str, what: str) -> ConfigError:
+        return ConfigError(f"algorithm {type(self).__name__}", [f"{method}() gave {what}"])
 
     def clear(self, episodes: Sequence[Episode]) -> None:
         """Forget what an algorithm wrote."""

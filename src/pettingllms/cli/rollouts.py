@@ -15,6 +15,7 @@ from pettingllms.cli.console import console
 from pettingllms.collect import EPISODES_FILE, collect
 from pettingllms.config import RunConfig, load_config
 from pettingllms.envs import Split, make_env_for
+from pettingllms.envs.check import check_start
 from pettingllms.errors import ConfigError
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, alarm
@@ -35,6 +36,7 @@ def run_rollout(
         )
     env = make_env_for(config.env)
     env.player(player)
+    check_start(env, forks=config.rollout.type != "linear")
     num_tasks = min(config.rollout.num_tasks, len(env.tasks(cast("Split", split))))
     if num_tasks < config.rollout.num_tasks:
         console.print(
@@ -62,6 +64,8 @@ def score_episodes(
     path: Path, algo: str | None, config_path: Path | None, out: Path | None
 ) -> None:
     """Read episodes, assign credit anew as their run would, and say what was compared."""
+    if path.is_dir():
+        raise ConfigError(str(path), ["is a folder; give a file of episodes, such as one in it"])
     if not path.is_file():
         raise ConfigError(str(path), ["there is no such file; `pettingllms rollout` writes one"])
     config_path = config_path or path.parent / CONFIG_FILE

@@ -108,7 +108,8 @@ def resume_run(path: Path, step: int | None = None) -> None:
         )
     config = folder.config()
     if step is not None:
-        folder.go_back(step)
+        with folder.taken():
+            folder.go_back(step)
     _go_on(config, folder)
 
 

@@ -27,6 +27,7 @@ from pettingllms.cluster.start import find_device
 from pettingllms.cluster.voices import Voices
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
+from pettingllms.envs.check import check_start
 from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.inference.readout import Choice, reply_logprobs
@@ -34,11 +35,12 @@ from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import Lineup
 from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
-from pettingllms.learners.files import FOR_LEARNERS
+from pettingllms.learners.files import FOR_LEARNERS, MODEL_FILE
 from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
+from pettingllms.models.folder import shapes_in, tensor_shapes
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
-from pettingllms.policies.files import Saved
+from pettingllms.policies.files import Files, Saved
 from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
@@ -54,6 +56,7 @@ class Team:
         """What is trained on."""
         self.test_env = make_test_env(config)
         """What is evaluated on, the same in every step."""
+        self._models: Mapping[str, Path] = {}  # folders, by group
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
         self.marks: dict[str, str] = {}
@@ -84,11 +87,13 @@ class Team:
     ) -> "Team":
         """Start every engine and every learner, or one kind alone; Ray is running."""
         team = cls(config, say)
+        check_start(team.env, forks=config.rollout.type != "linear")
         models = {group.name: find_model(group.model) for group in team._groups}
         if learning:
             models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}
             for group in team._groups:
                 team.critics.refuse_other_ids(group.trained, models[group.name], models)
+        team._models = models
         refuse_blind(config, team.env, team._groups, models)
         team._start_processes(models, learning, sampling)
         await asyncio.gather(
@@ -121,6 +126,7 @@ class Team:
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
             if policy in saved:
+                self._refuse_misfit(policy, group, saved[policy])
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
             await self._publish(policy, group)
         await self.critics.load(saved)
@@ -129,6 +135,7 @@ class Team:
         """Give learners weights to begin with, without any engine."""
         for policy, group in self._trained():
             if policy in saved:
+                self._refuse_misfit(policy, group, saved[policy])
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
 
     async def load_engines(self, saved: Saved) -> None:
@@ -139,6 +146,7 @@ class Team:
                     f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
                     "it with the configuration of its run"
                 )
+            self._refuse_misfit(policy, group, saved[policy])
             files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
             self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
             new = Published(group.publish_method, 0, files)
@@ -367,6 +375,20 @@ class Team:
                     group.publish_method,
                 )
         self._voices.add_servers()
+
+    def _refuse_misfit(self, policy: str, group: ModelGroup, files: Files) -> None:
+        """Refuse whole weights that were trained from another model than is named now."""
+        if MODEL_FILE not in files or group.name not in self._models:
+            return
+        folder = self._models[group.name]
+        here = tensor_shapes(folder)
+        for name, shape in shapes_in(files[MODEL_FILE]).items():
+            if shape != here.get(name, shape):
+                raise CheckpointError(
+                    f"the saved weights of '{policy}' are of another model than {folder}: '{name}' "
+                    f"has the shape {shape}, and there {here[name]}; set policies.{policy}.model "
+                    "to the one that they began as"
+                )
 
     def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
         """Refuse to learn from what other weights wrote than those that would learn."""

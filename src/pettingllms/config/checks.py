@@ -181,6 +181,8 @@ def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> I
 
 def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
     algorithm = ALGORITHMS.load(algo_type)
+    if missing := sorted(algorithm.__abstractmethods__):
+        yield f"algo.type: '{algo_type}' has no {' and no '.join(missing)}; write them"
     needed = algorithm.rollout_type()
     if needed != "linear" and not env.can_fork:
         yield (

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
+
 from pettingllms.config import EnvConfig
 from pettingllms.errors import UnknownNameError, nearest
 from pettingllms.types import (
@@ -45,6 +47,15 @@ class StepResult(Generic[StateT]):
     exhibits: Mapping[str, Exhibit] = field(default_factory=dict)
     """What is laid before a judge, by role, or by `TEAM` for what all made together. What it says
     is paid in this step, at the level of agent or team."""
+
+
+def successes(env: "Environment[Any, Any]", end: Any) -> dict[str, bool]:
+    """For each role, whether it reached its aim; what is neither yes nor no would count as one."""
+    found: dict[str, Any] = {role: env.success(end, role) for role in env.roles}
+    for role, reached in found.items():
+        if not isinstance(reached, bool | np.bool_):
+            raise TypeError(f"success for '{role}' is {reached!r:.60}, not True or False")
+    return {role: bool(reached) for role, reached in found.items()}
 
 
 class Environment(ABC, Generic[StateT, ConfigT]):

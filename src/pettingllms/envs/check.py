@@ -9,12 +9,13 @@ import json
 import pickle
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from pettingllms.envs.base import Environment, StepResult
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import EnvContractError, ImageError, describe
 from pettingllms.images import check_image
 from pettingllms.registry import ENVIRONMENTS
@@ -24,6 +25,7 @@ from pettingllms.types import TEAM, Exhibit, Failed, Message, Rewards, Scored, T
 Env = Environment[Any, Any]
 ResultT = TypeVar("ResultT")
 
+SPLITS: tuple[Split, ...] = ("train", "test")
 NONSENSE = (
     "",
     "I would rather not.",
@@ -64,9 +66,24 @@ class _Broken(Exception):  # noqa: N818 - carries a fault to the one place that 
 
 def check_env(env: Env, num_episodes: int = 8, max_steps: int = 2000) -> None:
     """Raise EnvContractError with every fault found in the environment and in its solo form."""
-    faults = find_faults(env, num_episodes, max_steps)
-    if faults:
-        lines = "\n".join(f"  - {fault}" for fault in faults)
+    _refuse(env, find_faults(env, num_episodes, max_steps))
+
+
+def check_start(env: Env, forks: bool) -> None:
+    """Raise EnvContractError if a run of an environment could not begin, or would be told apart
+    from a sound one by nothing: tasks of which some are in both splits, states that siblings would
+    change for each other (`forks`). Takes no step, so what a step does wrong is not found."""
+    faults: dict[str, Fault] = {}
+    _collect(faults, _check_roles, env)
+    _collect(faults, _check_splits, env)
+    if not faults and not isinstance(env, Workflow):
+        _collect(faults, _check_first, env, forks)
+    _refuse(env, faults.values())
+
+
+def _refuse(env: Env, faults: Iterable[Fault]) -> None:
+    lines = "\n".join(f"  - {fault}" for fault in faults)
+    if lines:
         name = getattr(env, "id", type(env).__name__)
         raise EnvContractError(f"'{name}' breaks the environment contract:\n{lines}")
 
@@ -111,28 +128,64 @@ def _check_names(env: Env) -> None:
     library = env.id.partition(":")[0]
     if library not in ENVIRONMENTS.libraries and not re.fullmatch(r"[a-z0-9_]+-v\d+", env.id):
         raise _Broken("id-without-version", f"id is '{env.id}'; write it like 'my_game-v1'")
-    if not env.roles or len(set(env.roles)) != len(env.roles):
-        raise _Broken("bad-roles", f"roles are {env.roles}; give at least one, each once")
+    _check_roles(env)
     if "random" not in env.players:
         raise _Broken("no-random-player", f"players are {sorted(env.players)}; add one: 'random'")
 
 
+def _check_roles(env: Env) -> None:
+    roles: object = env.roles
+    if isinstance(roles, str):
+        raise _Broken("bad-roles", f"roles are the text {roles!r}; write ({roles!r},)")
+    if not env.roles or len(set(env.roles)) != len(env.roles):
+        raise _Broken("bad-roles", f"roles are {env.roles}; give at least one, each once")
+
+
 def _check_tasks(env: Env) -> None:
-    ids: dict[str, set[str]] = {}
-    for split in ("train", "test"):
-        first, again = list(env.tasks(split)[:64]), list(env.tasks(split)[:64])
+    for split in SPLITS:
+        first, again = _tasks(env, split), _tasks(env, split)
         if not first:
             raise _Broken("bad-tasks", f"tasks('{split}') is empty")
-        if first != again:
+        if first[:64] != again[:64]:
             raise _Broken("bad-tasks", f"tasks('{split}') gives other tasks the second time")
-        ids[split] = {task.id for task in first}
-        if len(ids[split]) < len(first):
-            raise _Broken("bad-tasks", f"tasks('{split}') gives one id to several tasks")
-        for task in first:
+        for task in first[:64]:
             if json.loads(json.dumps(task.data)) != task.data:
                 raise _Broken("bad-tasks", f"the data of '{task.id}' changes when written as JSON")
+    _check_splits(env)
+
+
+def _check_splits(env: Env) -> None:
+    """What training relies on: tasks to learn from, each once, and none of them to be tested on."""
+    ids: dict[str, set[str]] = {}
+    for split in SPLITS:
+        tasks = _tasks(env, split)
+        ids[split] = {task.id for task in tasks}
+        if len(ids[split]) < len(tasks):
+            raise _Broken("bad-tasks", f"tasks('{split}') gives one id to several tasks")
+    if not ids["train"]:
+        raise _Broken("bad-tasks", "tasks('train') is empty")
     if ids["train"] & ids["test"]:
         raise _Broken("split-overlap", f"in both splits: {sorted(ids['train'] & ids['test'])[:3]}")
+
+
+def _tasks(env: Env, split: Split) -> Sequence[Task]:
+    given: object = _call(lambda: env.tasks(split), f"tasks('{split}')")
+    if not isinstance(given, Sequence):
+        raise _Broken("bad-tasks", f"tasks('{split}') gave {given!r:.60}; give a list of Task")
+    # Where tasks are made when they are asked for, the first must do.
+    tasks = given if isinstance(given, list | tuple) else given[:64]
+    if wrong := [task for task in tasks if not isinstance(task, Task)]:
+        raise _Broken("bad-tasks", f"tasks('{split}') has {wrong[0]!r:.60}; give a list of Task")
+    return tasks
+
+
+def _check_first(env: Env, forks: bool) -> None:
+    """What the roles that speak first are shown; for forks, also that no step could change it."""
+    state = _call(lambda: env.reset(env.tasks("train")[0], 0), "reset")
+    if forks:
+        _check_state(state)
+    for role in _check_acting(env, state):
+        _seen(env, state, role)
 
 
 def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: list[_Play]) -> None:
@@ -211,7 +264,7 @@ def _check_acting(env: Env, state: object) -> tuple[str, ...]:
     return tuple(roles)
 
 
-def _check_observation(env: Env, state: object, role: str, rng: random.Random) -> None:
+def _seen(env: Env, state: object, role: str) -> tuple[object, ...]:
     seen: tuple[object, ...] = _call(lambda: tuple(env.observe(state, role)), "observe")
     wrong = [m for m in seen if not isinstance(m, Message) or not (m.content.strip() or m.parts)]
     if wrong or not seen:
@@ -220,6 +273,11 @@ def _check_observation(env: Env, state: object, role: str, rng: random.Random) -
             "bad-observation",
             f"'{role}' is shown {shown:.60}; give a list of system(text) and user(text)",
         )
+    return seen
+
+
+def _check_observation(env: Env, state: object, role: str, rng: random.Random) -> None:
+    seen = _seen(env, state, role)
     _check_images(env, role, [m for m in seen if isinstance(m, Message)])
     if _call(lambda: tuple(env.observe(state, role)), "observe") != seen:
         raise _Broken("observe-not-repeatable", f"'{role}' is shown another text the second time")

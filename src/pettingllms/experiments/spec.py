@@ -262,6 +262,10 @@ def find_experiment(name: str, root: Path) -> Path:
         if (folder / FILE).is_file():
             return folder
     known = [path.parent.name for path in root.glob(f"*/{FILE}")]
+    if not known:
+        raise ConfigError(
+            name, [f"there are no experiments in {root}; run this in a clone's folder"]
+        )
     raise ConfigError(name, [f"no experiment in {root} is called so; {nearest(name, known)}"])
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pettingllms.config import RolloutConfig
+from pettingllms.envs.base import successes
 from pettingllms.envs.workflow import Agents, Workflow
 from pettingllms.errors import describe
 from pettingllms.gateway.gateway import Gateway
@@ -151,7 +152,7 @@ class Play:
     async def _judge(self, workflow: Workflow[Any], episode: Episode, result: Any) -> None:
         def judge() -> tuple[Rewards, dict[str, bool], dict[str, str]]:
             paid = workflow.score(episode.task, result)
-            success = {role: bool(workflow.success(result, role)) for role in workflow.roles}
+            success = successes(workflow, result)
             found = {role: workflow.answer(result, role) for role in workflow.roles}
             return paid, success, {role: a for role, a in found.items() if a is not None}
 

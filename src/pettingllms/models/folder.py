@@ -46,8 +46,9 @@ def find_model(name: str) -> Path:
         return cached
     make = f"tiny {kept}" if name.startswith("tiny") else f"get {name}"
     raise ModelError(
-        f"model '{name}' is not here: neither in {models_folder()} nor in the Hugging Face cache; "
-        f"run `pettingllms models {make}`"
+        f"model '{name}' is not here: neither in {models_folder()} nor in the Hugging Face cache, "
+        f"and there is no folder {Path(name).absolute()}; run `pettingllms models {make}`, or give "
+        "the path of its folder as seen from where the command is run"
     )
 
 
@@ -104,11 +105,23 @@ def has_template(folder: Path) -> bool:
 
 def num_parameters(folder: Path) -> int:
     """Parameters of a model, as the heads of its weight files tell."""
-    shapes = [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
-    return sum(math.prod(shape) for shape in shapes)
+    return sum(math.prod(shape) for shape in tensor_shapes(folder).values())
 
 
-def _shapes(file: Path) -> list[list[int]]:
+def tensor_shapes(folder: Path) -> dict[str, list[int]]:
+    """The shape of each tensor of a model, as the heads of its weight files tell."""
+    files = sorted(folder.glob("*.safetensors"))
+    return {name: shape for file in files for name, shape in _shapes(file).items()}
+
+
+def shapes_in(content: bytes) -> dict[str, list[int]]:
+    """The same of the content of a safetensors file."""
+    length = int.from_bytes(content[:8], "little")
+    head = json.loads(content[8 : 8 + length])
+    return {name: tensor["shape"] for name, tensor in head.items() if name != "__metadata__"}
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if length > file.stat().st_size:
@@ -116,7 +129,7 @@ def _shapes(file: Path) -> list[list[int]]:
         text = opened.read(length)
     try:
         head = json.loads(text)
-        return [tensor["shape"] for name, tensor in head.items() if name != "__metadata__"]
+        return {name: tensor["shape"] for name, tensor in head.items() if name != "__metadata__"}
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise ModelError(f"{file} is not a whole safetensors file; fetch the model again") from None
 

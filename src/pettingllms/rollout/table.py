@@ -8,6 +8,7 @@ from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
+from pettingllms.envs.base import successes
 from pettingllms.rollout.guard import Guard
 from pettingllms.seats import NO_IDS, Question, Seat, ask
 from pettingllms.seeds import derive_seed
@@ -171,10 +172,16 @@ class Table:
             raise ValueError(f"metrics are not finite: {', '.join(wrong)}")
         if unknown := [role for role in result.exhibits if role not in (TEAM, *self.seats)]:
             raise ValueError(f"exhibits of no role: {', '.join(unknown)}")
+        if unknown := [role for role in result.rewards.agent if role not in self.seats]:
+            raise ValueError(f"agent rewards of no role: {', '.join(map(str, unknown))}")
+        if silent := [role for role in result.rewards.process if role not in replies]:
+            raise ValueError(
+                f"process rewards of {', '.join(map(str, silent))}, who gave no reply in this step"
+            )
         return result, metrics
 
     def _success(self, state: Any) -> dict[str, bool]:
-        return {role: bool(self.env.success(state, role)) for role in self.env.roles}
+        return successes(self.env, state)
 
     def _answers(self, state: Any) -> dict[str, str]:
         found: dict[str, Any] = {role: self.env.answer(state, role) for role in self.env.roles}

@@ -4,7 +4,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,21 @@ class RunFolder:
             )
         return load_config(self.path / CONFIG_FILE)
 
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """The folder for one process alone, which may write to it: a second one that goes on with
+        the same run would remove what the first has written, and neither would notice."""
+        place = os.open(self.path, os.O_RDONLY)
+        try:
+            if not _locked(place):
+                raise ConfigError(
+                    str(self.path),
+                    ["another process is training it; wait for it, or stop it first"],
+                )
+            yield
+        finally:
+            os.close(place)
+
     def checkpoint(self, state: State) -> Writer | None:
         """A checkpoint to be written; None if there is one of this step."""
         root = self.path / CHECKPOINTS
@@ -85,6 +101,8 @@ class RunFolder:
 
     def newest(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]]:
         """The same, for those who can do nothing without one."""
+        if not self.path.is_dir():
+            raise CheckpointError(f"there is no folder {self.path}; give that of a run")
         found = self.load(say)
         if found is None:
             raise CheckpointError(
@@ -176,6 +194,19 @@ def write_whole(path: Path, text: str) -> None:
     new = path.with_name(path.name + ".new")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)  # noqa: PTH105 - replaces on every platform
+
+
+def _locked(place: int) -> bool:
+    """Whether nobody else has it; a file system that has no locks cannot tell."""
+    import fcntl
+
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _version(package: str) -> str:

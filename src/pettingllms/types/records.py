@@ -55,9 +55,13 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
 
 def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episode:
     """The episode that `episode_to_json` wrote; `look` finds its images."""
-    if data.get("format") != FORMAT:
+    if "format" not in data:
         raise RecordError(
-            f"episode has format {data.get('format')!r}, this version reads {FORMAT}; "
+            "this is no episode; give a file of episodes, as `rollout` and `train` write them"
+        )
+    if data["format"] != FORMAT:
+        raise RecordError(
+            f"episode has format {data['format']!r}, this version reads {FORMAT}; "
             "read it with the version that wrote it"
         )
     return Episode(

@@ -60,3 +60,11 @@ def test_arms_do_not_share_a_gpu(machine: FakeMachine, monkeypatch: pytest.Monke
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES and --seed"):
         run("relays", "--seed", "2", "--jobs", "2")
     assert not Path("runs/experiments/relays/seed-2").exists()
+
+
+def test_a_folder_without_experiments_is_not_a_wrong_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="there are no experiments in experiments; run this in a"):
+        run("plan_path")

@@ -160,3 +160,11 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="there already"), whole(place):
         pass
     assert (place / "notes.txt").read_text() == "{}"
+
+
+def test_a_folder_that_is_not_where_the_command_runs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=f"there is no folder {tmp_path / 'model'}; run .*, or"):
+        find_model("model")

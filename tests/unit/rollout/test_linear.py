@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat
-from pettingllms.types import Failed, episode_line
+from pettingllms.types import Failed, Scored, episode_line
 from toys import AnsweringSampler, Duel, Relay, play_with, roll
 
 
@@ -120,3 +122,50 @@ def test_replies_keep_their_log_probs_bit_for_bit() -> None:
     assert all(
         turn.logprobs is not None and (turn.logprobs == expected).all() for turn in episode.turns
     )
+
+
+class _Mispaid(Relay):
+    """Pays as `how` says, beside what everybody is paid."""
+
+    def __init__(self, how: dict[str, dict[str, Scored]]) -> None:
+        super().__init__()
+        self.how = how
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        levels = {"process": result.rewards.process, "agent": result.rewards.agent}
+        paid = {level: {**found, **self.how.get(level, {})} for level, found in levels.items()}
+        return replace(result, rewards=replace(result.rewards, **paid))
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"agent": {"bb": Scored(9.0)}}, "agent rewards of no role: bb"),
+        ({"process": {"b": Scored(9.0)}}, "process rewards of b, who gave no reply in this step"),
+    ],
+)
+def test_a_reward_that_nobody_would_get_is_no_reward(how, reason) -> None:
+    episode = roll(_Mispaid(how), lambda request, number: "4", num_tasks=1, num_samples=1)[0]
+    assert episode.failure == Failed(f"step raised ValueError: {reason}", "environment")
+
+
+@pytest.mark.parametrize("said", [None, 0.3, "no", np.float64(0.0)])
+def test_success_that_is_neither_yes_nor_no_is_not_counted_as_one(said) -> None:
+    class Unsure(Relay):
+        def success(self, state, role):
+            return said
+
+    episode = roll(Unsure(), lambda request, number: "4", num_tasks=1, num_samples=1)[0]
+    assert episode.failure is not None
+    assert "success for 'a' is" in episode.failure.reason
+    assert episode.success == {}
+
+
+def test_success_may_be_a_comparison_of_arrays() -> None:
+    class Compared(Relay):
+        def success(self, state, role):
+            return np.float32(1) > np.float32(0)
+
+    episode = roll(Compared(), lambda request, number: "4", num_tasks=1, num_samples=1)[0]
+    assert episode.success == {"a": True, "b": True}

@@ -147,3 +147,10 @@ def test_what_tokens_stand_for_and_what_the_learner_made_of_them_survive() -> No
     assert again.ends.dtype == np.int32
     assert again.learner_logprobs[0] == turn.learner_logprobs[0]
     assert np.isnan(again.learner_logprobs[1]), "what is not finite is not written"
+
+
+def test_a_file_of_something_else_is_not_taken_for_an_old_format(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n')
+    with pytest.raises(RecordError, match="line 1: this is no episode; give a file of"):
+        list(read_episodes(path))
