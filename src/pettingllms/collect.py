@@ -117,7 +117,7 @@ def collect(
     """
     env = make_env_for(config.env)
     if config.rollout.type != "linear":
-        check_start(env, forks=True)
+        check_start(env, forks=True, split=split)
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
     lineups = _lineups(config, tasks)
     worker = _worker(config, env, lineups, config.rollout, stand_in)

@@ -465,3 +465,15 @@ def test_a_run_without_tasks_to_test_on_may_begin() -> None:
             return super().tasks(split) if split == "train" else []
 
     check_start(TrainsOnly(), forks=True)
+    with pytest.raises(EnvContractError, match=re.escape("tasks('test') is empty")):
+        check_start(TrainsOnly(), forks=True, split="test")
+
+
+def test_what_is_only_tested_on_may_be_evaluated() -> None:
+    class TestsOnly(Relay):
+        def tasks(self, split):
+            return super().tasks(split) if split == "test" else []
+
+    check_start(TestsOnly(), forks=False, split="test")
+    with pytest.raises(EnvContractError, match=re.escape("tasks('train') is empty")):
+        check_start(TestsOnly(), forks=False)

@@ -36,8 +36,9 @@ def run_rollout(
         )
     env = make_env_for(config.env)
     env.player(player)
-    check_start(env, forks=config.rollout.type != "linear")
-    num_tasks = min(config.rollout.num_tasks, len(env.tasks(cast("Split", split))))
+    part = cast("Split", split)
+    check_start(env, forks=config.rollout.type != "linear", split=part)
+    num_tasks = min(config.rollout.num_tasks, len(env.tasks(part)))
     if num_tasks < config.rollout.num_tasks:
         console.print(
             f"[yellow]{config.env.id} has {num_tasks} {split} tasks, "
@@ -50,7 +51,7 @@ def run_rollout(
         def advance(_: Episode) -> None:
             progress.advance(bar)
 
-        summary = collect(config, folder, player, cast("Split", split), advance)
+        summary = collect(config, folder, player, part, advance)
     _print_summary(summary, config)
     problem = alarm(summary, config)
     if problem:

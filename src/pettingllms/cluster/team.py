@@ -87,7 +87,8 @@ class Team:
     ) -> "Team":
         """Start every engine and every learner, or one kind alone; Ray is running."""
         team = cls(config, say)
-        check_start(team.env, forks=config.rollout.type != "linear")
+        if learning and sampling:
+            check_start(team.env, forks=config.rollout.type != "linear")
         models = {group.name: find_model(group.model) for group in team._groups}
         if learning:
             models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}

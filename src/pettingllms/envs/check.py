@@ -69,15 +69,15 @@ def check_env(env: Env, num_episodes: int = 8, max_steps: int = 2000) -> None:
     _refuse(env, find_faults(env, num_episodes, max_steps))
 
 
-def check_start(env: Env, forks: bool) -> None:
-    """Raise EnvContractError if a run of an environment could not begin, or would be told apart
-    from a sound one by nothing: tasks of which some are in both splits, states that siblings would
-    change for each other (`forks`). Takes no step, so what a step does wrong is not found."""
+def check_start(env: Env, forks: bool, split: Split = "train") -> None:
+    """Raise EnvContractError if plays of a split could not begin, or would be told apart from
+    sound ones by nothing: tasks of which some are in both splits, states that siblings would change
+    for each other (`forks`). Takes no step, so what a step does wrong is not found."""
     faults: dict[str, Fault] = {}
     _collect(faults, _check_roles, env)
-    _collect(faults, _check_splits, env)
+    _collect(faults, _check_splits, env, split)
     if not faults and not isinstance(env, Workflow):
-        _collect(faults, _check_first, env, forks)
+        _collect(faults, _check_first, env, forks, split)
     _refuse(env, faults.values())
 
 
@@ -151,19 +151,19 @@ def _check_tasks(env: Env) -> None:
         for task in first[:64]:
             if json.loads(json.dumps(task.data)) != task.data:
                 raise _Broken("bad-tasks", f"the data of '{task.id}' changes when written as JSON")
-    _check_splits(env)
+    _check_splits(env, "train")
 
 
-def _check_splits(env: Env) -> None:
-    """What training relies on: tasks to learn from, each once, and none of them to be tested on."""
+def _check_splits(env: Env, wanted: Split) -> None:
+    """What runs rely on: tasks of the split, each once, and none of them in both."""
     ids: dict[str, set[str]] = {}
     for split in SPLITS:
         tasks = _tasks(env, split)
         ids[split] = {task.id for task in tasks}
         if len(ids[split]) < len(tasks):
             raise _Broken("bad-tasks", f"tasks('{split}') gives one id to several tasks")
-    if not ids["train"]:
-        raise _Broken("bad-tasks", "tasks('train') is empty")
+    if not ids[wanted]:
+        raise _Broken("bad-tasks", f"tasks('{wanted}') is empty")
     if ids["train"] & ids["test"]:
         raise _Broken("split-overlap", f"in both splits: {sorted(ids['train'] & ids['test'])[:3]}")
 
@@ -179,9 +179,9 @@ def _tasks(env: Env, split: Split) -> Sequence[Task]:
     return tasks
 
 
-def _check_first(env: Env, forks: bool) -> None:
+def _check_first(env: Env, forks: bool, split: Split) -> None:
     """What the roles that speak first are shown; for forks, also that no step could change it."""
-    state = _call(lambda: env.reset(env.tasks("train")[0], 0), "reset")
+    state = _call(lambda: env.reset(env.tasks(split)[0], 0), "reset")
     if forks:
         _check_state(state)
     for role in _check_acting(env, state):
