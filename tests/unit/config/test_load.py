@@ -50,7 +50,8 @@ def test_so_are_those_of_algorithms_and_judges_and_overrides_are_taken_from_here
 ) -> None:
     (tmp_path / "mine.py").write_text(
         "import pettingllms as pl\n"
-        "class Mine(pl.Algorithm):\n    def assign(self, episodes): return []\n"
+        "class Mine(pl.Algorithm):\n    def groups(self, episodes): return []\n"
+        "    def advantages(self, group): return []\n"
         "class Fair(pl.Judge):\n    async def score(self, exhibit): return pl.Scored(0.5)\n"
     )
     path = tmp_path / "run.toml"
