@@ -12,7 +12,7 @@ from pettingllms.config import RolloutConfig, RunConfig, to_toml
 from pettingllms.config.judge import RULE
 from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
-from pettingllms.envs.check import check_start
+from pettingllms.envs.start_check import check_start
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.judge import (
     FIRST_PLAY,

@@ -17,7 +17,7 @@ from pettingllms.config.eyes import ADVICE, object_in, sees
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.doctor import Finding, check_sandbox, find_gpus
 from pettingllms.envs import make_env_for
-from pettingllms.envs.check import check_start
+from pettingllms.envs.start_check import check_start
 from pettingllms.errors import ClusterError, EnvContractError, ModelError, PettingError
 from pettingllms.machine import GIB, in_gib, memory
 from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters

@@ -10,6 +10,8 @@ BOUNDARIES = {
     "cluster/start.py",  # Ray raises a bare Exception where it does not come up
     "config/checks.py",  # an author's constructor
     "envs/check.py",  # an author's environment, whose faults are to be named
+    "envs/faults.py",  # the same
+    "envs/start_check.py",  # the same
     "envs/libraries/library.py",  # somebody else's library, whose modules may not even parse
     "envs/code/inside/checker.py",  # a data set's check says no by raising
     "envs/code/inside/driver.py",  # a model's program, in its sandbox

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pettingllms.envs import Environment, StepResult, check_env, find_faults
-from pettingllms.envs.check import check_start
+from pettingllms.envs.base import successes
+from pettingllms.envs.start_check import check_start
 from pettingllms.errors import EnvContractError
 from pettingllms.types import Image, Rewards, Scored, Task, user
 from pictures import plain
@@ -376,6 +377,17 @@ BROKEN = {
 
 def test_the_environment_they_all_break_is_sound() -> None:
     assert find_faults(Relay()) == []
+
+
+class Compares(Relay):
+    def success(self, state, role):
+        return np.bool_(super().success(state, role))
+
+
+def test_a_yes_of_numpy_is_a_yes() -> None:
+    assert find_faults(Compares()) == []
+    ended = Talk((("a", "1"), ("b", "2")))
+    assert all(type(reached) is bool for reached in successes(Compares(), ended).values())
 
 
 @pytest.mark.parametrize(("env", "fault"), BROKEN.items(), ids=lambda x: getattr(x, "__name__", x))

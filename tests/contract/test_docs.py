@@ -238,8 +238,11 @@ def test_the_configuration_in_the_readme_is_the_file_it_names() -> None:
 
 
 def test_every_fault_is_explained() -> None:
-    code = (ROOT / "src/pettingllms/envs/check.py").read_text()
-    named = set(re.findall(r'(?:_Broken|Fault)\(\s*"([a-z-]+)"', code))
+    files = [
+        ROOT / f"src/pettingllms/envs/{name}.py" for name in ("check", "start_check", "faults")
+    ]
+    code = "".join(file.read_text() for file in files)
+    named = set(re.findall(r'(?:Broken|Fault)\(\s*"([a-z-]+)"', code))
     _, page = (ROOT / "docs/environments.md").read_text().split("## The faults")
     explained = set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE))
     assert named == explained

@@ -40,8 +40,8 @@ INSIDE = {
 """Run in the sandbox, or make it; no process of ours imports them."""
 APART = {"grading/walls.py", "grading/worker.py"}
 """The main modules of other processes, which may import what runs there."""
-OWN_BYTES = {("envs/check.py", "pickle.loads")}
-"""`check_env` reads back bytes that it made itself a line before."""
+OWN_BYTES = {("envs/check.py", "pickle.loads"), ("envs/start_check.py", "pickle.loads")}
+"""The checks of an environment read back bytes that they made themselves a line before."""
 STARTERS = {
     "bench/process.py",  # our own module in a process of its own
     "doctor.py",  # nvidia-smi

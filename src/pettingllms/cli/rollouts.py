@@ -15,7 +15,7 @@ from pettingllms.cli.console import console
 from pettingllms.collect import EPISODES_FILE, collect
 from pettingllms.config import RunConfig, load_config
 from pettingllms.envs import Split, make_env_for
-from pettingllms.envs.check import check_start
+from pettingllms.envs.start_check import check_start
 from pettingllms.errors import ConfigError
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, alarm

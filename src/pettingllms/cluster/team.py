@@ -23,24 +23,24 @@ from pettingllms.cluster.placement import (
 )
 from pettingllms.cluster.programs import Programs
 from pettingllms.cluster.publishing import Publisher
+from pettingllms.cluster.refusals import refuse_gap, refuse_misfit, refuse_stale
 from pettingllms.cluster.start import find_device
 from pettingllms.cluster.voices import Voices
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
-from pettingllms.envs.check import check_start
+from pettingllms.envs.start_check import check_start
 from pettingllms.envs.workflow import Workflow
-from pettingllms.errors import CheckpointError, StaleWeightsError
+from pettingllms.errors import CheckpointError
 from pettingllms.inference.readout import Choice, reply_logprobs
 from pettingllms.inference.vision import renderer_of
 from pettingllms.judge import Verdicts, Voice
 from pettingllms.league import Lineup
 from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
-from pettingllms.learners.files import FOR_LEARNERS, MODEL_FILE
+from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.wire import Units
 from pettingllms.models import find_model
-from pettingllms.models.folder import shapes_in, tensor_shapes
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
-from pettingllms.policies.files import Files, Saved
+from pettingllms.policies.files import Saved
 from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
@@ -127,7 +127,7 @@ class Team:
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
             if policy in saved:
-                self._refuse_misfit(policy, group, saved[policy])
+                refuse_misfit(policy, saved[policy], self._models.get(group.name))
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
             await self._publish(policy, group)
         await self.critics.load(saved)
@@ -136,7 +136,7 @@ class Team:
         """Give learners weights to begin with, without any engine."""
         for policy, group in self._trained():
             if policy in saved:
-                self._refuse_misfit(policy, group, saved[policy])
+                refuse_misfit(policy, saved[policy], self._models.get(group.name))
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
 
     async def load_engines(self, saved: Saved) -> None:
@@ -147,7 +147,7 @@ class Team:
                     f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
                     "it with the configuration of its run"
                 )
-            self._refuse_misfit(policy, group, saved[policy])
+            refuse_misfit(policy, saved[policy], self._models.get(group.name))
             files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
             self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
             new = Published(group.publish_method, 0, files)
@@ -249,7 +249,7 @@ class Team:
 
     async def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, dict[str, float]]:
         """Let each policy learn from its own turns; what each learner measured, by policy."""
-        self._refuse_stale(episodes)
+        refuse_stale(episodes, self.versions)
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         learning = (self._learn(group, episodes, step) for group in self._groups)
         every = await each(learning, self.at_once)
@@ -267,7 +267,7 @@ class Team:
                 learners, keep = self._learners[group.name], self.config.log.episodes
                 items = Units(item_of(turn) for turn in turns)
                 measured[policy] = await learners.call("train", policy, items, step, keep)
-                self._refuse_gap(policy, measured[policy]["gap"])
+                refuse_gap(policy, measured[policy]["gap"], self.config.gap_bound())
                 if keep:
                     found = await learners.call("take_logprobs")
                     for turn, logprobs in zip(turns, found, strict=True):
@@ -376,39 +376,3 @@ class Team:
                     group.publish_method,
                 )
         self._voices.add_servers()
-
-    def _refuse_misfit(self, policy: str, group: ModelGroup, files: Files) -> None:
-        """Refuse whole weights that were trained from another model than is named now."""
-        if MODEL_FILE not in files or group.name not in self._models:
-            return
-        folder = self._models[group.name]
-        here = tensor_shapes(folder)
-        for name, shape in shapes_in(files[MODEL_FILE]).items():
-            if shape != here.get(name, shape):
-                raise CheckpointError(
-                    f"the saved weights of '{policy}' are of another model than {folder}: '{name}' "
-                    f"has the shape {shape}, and there {here[name]}; set policies.{policy}.model "
-                    "to the one that they began as"
-                )
-
-    def _refuse_stale(self, episodes: Sequence[Episode]) -> None:
-        """Refuse to learn from what other weights wrote than those that would learn."""
-        for episode in episodes:
-            for turn in episode.turns:
-                if turn.advantage is None:
-                    continue
-                if turn.policy_version != self.versions[turn.policy]:
-                    raise StaleWeightsError(
-                        f"episode {episode.id} was written by version {turn.policy_version} of "
-                        f"'{turn.policy}', which is at {self.versions[turn.policy]}: its weights "
-                        "were not published"
-                    )
-
-    def _refuse_gap(self, policy: str, gap: float) -> None:
-        bound = self.config.gap_bound()
-        if not gap <= bound:  # nor is what is no number
-            raise StaleWeightsError(
-                f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} a token, "
-                f"more than {bound:g} (inference.max_gap); the run stops before it learns more "
-                "from it"
-            )

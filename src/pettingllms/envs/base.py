@@ -49,11 +49,15 @@ class StepResult(Generic[StateT]):
     is paid in this step, at the level of agent or team."""
 
 
+YES_OR_NO = (bool, np.bool_)
+"""What `success` may give; numpy's is what a comparison of its numbers gives."""
+
+
 def successes(env: "Environment[Any, Any]", end: Any) -> dict[str, bool]:
     """For each role, whether it reached its aim; what is neither yes nor no would count as one."""
     found: dict[str, Any] = {role: env.success(end, role) for role in env.roles}
     for role, reached in found.items():
-        if not isinstance(reached, bool | np.bool_):
+        if not isinstance(reached, YES_OR_NO):
             raise TypeError(f"success for '{role}' is {reached!r:.60}, not True or False")
     return {role: bool(reached) for role, reached in found.items()}
 

@@ -1,7 +1,6 @@
 """The canary, over a learner and an engine that a test steers."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 
 from pettingllms.cluster.publishing import Publisher
-from pettingllms.cluster.team import Team
+from pettingllms.cluster.refusals import refuse_gap
 from pettingllms.errors import StaleWeightsError
 from pettingllms.learners.batches import Item
 
@@ -83,7 +82,6 @@ def test_sides_that_differ_stop_the_run(said: float, sides: Sides, publish: Any)
 
 @pytest.mark.parametrize("gap", [0.3, float("nan")])
 def test_so_does_a_gap_on_what_was_sampled(gap: float) -> None:
-    team: Any = SimpleNamespace(config=SimpleNamespace(gap_bound=lambda: 0.2))
-    Team._refuse_gap(team, "p", 0.1)
+    refuse_gap("p", 0.1, 0.2)
     with pytest.raises(StaleWeightsError, match="what 'p' just sampled"):
-        Team._refuse_gap(team, "p", gap)
+        refuse_gap("p", gap, 0.2)

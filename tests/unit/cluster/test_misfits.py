@@ -12,7 +12,7 @@ from safetensors.torch import save, save_file
 
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
-from pettingllms.errors import CheckpointError
+from pettingllms.errors import CheckpointError, ModelError
 from pettingllms.learners.files import MODEL_FILE
 
 
@@ -40,3 +40,10 @@ def test_weights_of_another_shape_are_named(how: str, tmp_path: Path) -> None:
         asyncio.run(getattr(team, how)(saved))
     with pytest.raises(CheckpointError, match=words):
         asyncio.run(team.load({}, saved))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08", b"\xff" * 9, b"\x02" + b"\0" * 7 + b"[]"])
+def test_weights_that_are_none_are_named_too(content: bytes, tmp_path: Path) -> None:
+    team = team_on(tmp_path / "model", rows=7)
+    with pytest.raises(ModelError, match=f"{MODEL_FILE} of 'shared' is not a whole"):
+        asyncio.run(team.load_engines({"shared": {MODEL_FILE: content}}))
