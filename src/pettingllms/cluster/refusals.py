@@ -1,27 +1,41 @@
 """What a run refuses before it learns: weights of another model, or replies of other weights."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pettingllms.errors import CheckpointError, StaleWeightsError
-from pettingllms.learners.files import MODEL_FILE
+from pettingllms.learners.files import ADAPTER_FILE, MODEL_FILE
 from pettingllms.models.folder import shapes_in, tensor_shapes
 from pettingllms.policies.files import Files
 from pettingllms.types import Episode
 
+_PART = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<which>[AB])\.weight")
+"""PEFT's name for a half of an adapter: A meets what goes into a layer, B what comes out."""
+
 
 def refuse_misfit(policy: str, files: Files, model: Path | None) -> None:
-    """Refuse whole weights that were trained from another model than is named now."""
-    if MODEL_FILE not in files or model is None:
+    """Refuse weights that were trained from another model than is named now."""
+    if model is None:
         return
-    here, saved = tensor_shapes(model), f"{MODEL_FILE} of '{policy}'"
-    for name, shape in shapes_in(files[MODEL_FILE], saved).items():
-        if shape != here.get(name, shape):
-            raise CheckpointError(
-                f"the saved weights of '{policy}' are of another model than {model}: '{name}' "
-                f"has the shape {shape}, and there {here[name]}; set policies.{policy}.model "
-                "to the one that they began as"
-            )
+    here = tensor_shapes(model)
+    for file in files.keys() & {MODEL_FILE, ADAPTER_FILE}:
+        for name, shape in shapes_in(files[file], f"{file} of '{policy}'").items():
+            part = _PART.fullmatch(name)
+            layer = f"{part['layer']}.weight" if part else name
+            there = here.get(layer, shape)
+            if not (_borders(shape, part["which"], there) if part else shape == there):
+                raise CheckpointError(
+                    f"the saved weights of '{policy}' are of another model than {model}: '{name}' "
+                    f"has the shape {shape}, and there '{layer}' has {there}; set "
+                    f"policies.{policy}.model to the one that they began as"
+                )
+
+
+def _borders(shape: list[int], which: str, layer: list[int]) -> bool:
+    """Whether a half of an adapter ends where the layer does. Which side of a layer is which is
+    for its class to say, so either will do."""
+    return shape[1 if which == "A" else 0] in layer
 
 
 def refuse_stale(episodes: Sequence[Episode], versions: Mapping[str, int]) -> None:

@@ -114,7 +114,7 @@ def test_ctrl_c_ends_a_game_politely() -> None:
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert b"You left the game." in said
     assert b"Traceback" not in said
     assert b"Aborted" not in said

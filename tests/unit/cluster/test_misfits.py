@@ -1,4 +1,4 @@
-"""Whole weights of another model are refused before a learner or an engine is given them."""
+"""Weights of another model are refused before a learner or an engine is given them."""
 
 import asyncio
 from pathlib import Path
@@ -10,10 +10,11 @@ pytest.importorskip("torch")
 import torch
 from safetensors.torch import save, save_file
 
+from pettingllms.cluster.refusals import refuse_misfit
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
 from pettingllms.errors import CheckpointError, ModelError
-from pettingllms.learners.files import MODEL_FILE
+from pettingllms.learners.files import ADAPTER_FILE, MODEL_FILE
 
 
 def team_on(folder: Path, rows: int) -> Team:
@@ -34,7 +35,8 @@ def test_weights_of_another_shape_are_named(how: str, tmp_path: Path) -> None:
     team = team_on(tmp_path / "model", rows=7)
     saved = {"shared": {MODEL_FILE: save({"embed": torch.zeros(9, 4), "rest": torch.zeros(3)})}}
     words = (
-        r"of another model than .*model: 'embed' has the shape \[9, 4\], and there \[7, 4\]; set"
+        r"of another model than .*model: 'embed' has the shape \[9, 4\], and there 'embed' has "
+        r"\[7, 4\]; set policies.shared.model"
     )
     with pytest.raises(CheckpointError, match=words):
         asyncio.run(getattr(team, how)(saved))
@@ -47,3 +49,30 @@ def test_weights_that_are_none_are_named_too(content: bytes, tmp_path: Path) -> 
     team = team_on(tmp_path / "model", rows=7)
     with pytest.raises(ModelError, match=f"{MODEL_FILE} of 'shared' is not a whole"):
         asyncio.run(team.load_engines({"shared": {MODEL_FILE: content}}))
+
+
+LAYER = "base_model.model.layers.0.q_proj"
+
+
+def adapter_of(size: int, rank: int = 2) -> dict[str, bytes]:
+    """An adapter over a layer of that many numbers in and out."""
+    halves = {
+        f"{LAYER}.lora_A.weight": torch.zeros(rank, size),
+        f"{LAYER}.lora_B.weight": torch.zeros(size, rank),
+    }
+    return {ADAPTER_FILE: save(halves)}
+
+
+def test_so_is_an_adapter_over_layers_of_another_size(tmp_path: Path) -> None:
+    save_file({"layers.0.q_proj.weight": torch.zeros(8, 8)}, tmp_path / "model.safetensors")
+    refuse_misfit("p", adapter_of(8), tmp_path)
+    refuse_misfit("p", adapter_of(6), None)
+    with pytest.raises(CheckpointError, match=r"lora_[AB].*has the shape .*6.*q_proj.weight' has"):
+        refuse_misfit("p", adapter_of(6), tmp_path)
+
+
+def test_an_adapter_over_layers_that_the_folder_calls_otherwise_is_left_to_the_learner(
+    tmp_path: Path,
+) -> None:
+    save_file({"text.layers.0.q_proj.weight": torch.zeros(8, 8)}, tmp_path / "model.safetensors")
+    refuse_misfit("p", adapter_of(6), tmp_path)
