@@ -8,7 +8,7 @@ import typer
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Such as rollout.num_samples=8."),
+    typer.Argument(metavar="KEY=VALUE", help="Such as rollout.num_samples=8."),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write to.")]
@@ -25,5 +25,5 @@ MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one reply of a mo
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long one reply of a model may take.")]
 EnvOptions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Options of the environment, such as solo=true."),
+    typer.Argument(metavar="KEY=VALUE", help="Options of the environment, such as solo=true."),
 ]
