@@ -42,6 +42,8 @@ class Play:
     failure: str = ""
     """Who is answerable if it did not come to its end: environment, sampler, judge or limit."""
     reason: str = ""
+    is_long: bool = False
+    """Whether a reply of the subject was still under way at its last token."""
 
 
 def play_of(episode: Episode, role: str, roles: Sequence[str], in_bytes: bool) -> Play:
@@ -57,6 +59,7 @@ def play_of(episode: Episode, role: str, roles: Sequence[str], in_bytes: bool) -
         tokens=sum(turn.num_tokens for turn in own),
         prompt_tokens=sum(turn.num_prompt_tokens for turn in own),
         is_counted=not in_bytes or all(turn.usage or turn.failure for turn in own),
+        is_long=any(turn.finish == "length" for turn in own),
         failure="" if failure is None else failure.owner,
         reason="" if failure is None else failure.reason,
     )
@@ -94,6 +97,8 @@ class Measured:
     """Plays that failed, by who is answerable."""
     num_cut: int
     """Plays that were cut at a limit. They have not reached the aim."""
+    num_long: int
+    """Plays with a reply that was cut at its last token; each was read as far as it goes."""
     avg_ended: float | None
     """Share of the plays that did not fail."""
     reasons: dict[str, int]
@@ -148,6 +153,7 @@ def measure(label: str, role: str, plays: Sequence[Play], k: int, seconds: float
         seconds=seconds / len(plays),
         failed=dict(owners),
         num_cut=sum(play.failure == LIMIT for play in plays),
+        num_long=sum(play.is_long for play in plays),
         avg_ended=sum(bool(play.reached) for play in ended) / len(ended) if ended else None,
         reasons=dict(reasons.most_common(NUM_REASONS)),
     )

@@ -19,7 +19,7 @@ from pettingllms.suites.spec import Bench, Suite
 from pettingllms.suites.subjects import Subject
 
 RESULTS, BENCHES, EPISODES = "results.json", "benches", "episodes"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)

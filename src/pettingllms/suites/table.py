@@ -129,6 +129,11 @@ def _troubles(result: Result) -> Iterator[str]:
             yield f"{where}: {found.num_cut} of {plays} plays were cut at a limit, not reached."
         if found.num_failed or found.num_cut:
             yield from (f"{where}: {n} times: {_line(text)}" for text, n in found.reasons.items())
+        if found.num_long:
+            yield (
+                f"{where}: in {found.num_long} of {plays} plays a reply was cut at "
+                "max_reply_tokens, and read as far as it goes."
+            )
 
 
 def _line(text: str) -> str:

@@ -287,6 +287,22 @@ def test_a_server_that_counts_nothing_is_counted_in_bytes(tmp_path: Path) -> Non
     assert "Tokens are bytes" in said
 
 
+def test_replies_that_ran_out_of_tokens_are_counted_and_said(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> tuple[int, object]:
+        said = {"content": first_free_cell(body)}
+        return 200, {"choices": [{"message": said, "finish_reason": "length"}]}
+
+    with serving(answer) as server:
+        said, found = run(tmp_path, CELLS, server.url)
+    form = found["benches"][0]["forms"]["team"]
+    assert (form["num_long"], form["num_cut"], form["failed"]) == (8, 0, {})
+    assert "in 8 of 8 plays a reply was cut at max_reply_tokens" in " ".join(said.split())
+    with serving(first_free_cell) as server:
+        said, found = run(tmp_path, CELLS, server.url)
+    assert found["benches"][0]["forms"]["team"]["num_long"] == 0
+    assert "max_reply_tokens" not in said
+
+
 def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
