@@ -194,3 +194,25 @@ def micro_batches(
             passes.append(dealt[rank::num_ranks])
         start += len(dealt)
     return ranks
+
+
+def together(units: Sequence[UnitT], max_tokens: int) -> list[list[UnitT]]:
+    """Micro-batches of one rank in which replies to one prompt are neighbours, so that it can be
+    read once for them. The prompt with the longest reply comes first. They count as above."""
+    prompts: dict[bytes, list[UnitT]] = {}
+    for unit in units:
+        prompts.setdefault(replies_of([unit])[0].prompt_ids.tobytes(), []).append(unit)
+    siblings = sorted(prompts.values(), key=_longest, reverse=True)
+    passes: list[list[UnitT]] = []
+    widest = 0
+    for unit in (unit for some in siblings for unit in some):
+        widest = max(widest, unit.num_tokens)
+        if not passes or (len(passes[-1]) + 1) * widest > max_tokens:
+            passes.append([])
+            widest = unit.num_tokens
+        passes[-1].append(unit)
+    return passes
+
+
+def _longest(units: Sequence[UnitT]) -> int:
+    return max(unit.num_tokens for unit in units)

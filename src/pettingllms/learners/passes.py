@@ -9,8 +9,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pettingllms.learners.batches import Item, UnitT, micro_batches
+from pettingllms.learners.batches import Item, Unit, UnitT, micro_batches, replies_of, together
 from pettingllms.learners.model import Padded
+from pettingllms.learners.reading import places_read
 from pettingllms.learners.sharding import num_ranks, of_all_ranks, own_rank
 from pettingllms.policies.eyes import Eyes
 from pettingllms.types import Values
@@ -29,14 +30,22 @@ class Passes:
     """Whether the model can read a prompt once for all of its replies."""
     eyes: Eyes | None
 
+    @property
+    def may_share(self) -> bool:
+        """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
+        return num_ranks() == 1 and self.can_share
+
     def of(self, units: Sequence[UnitT]) -> list[list[UnitT]]:
-        """The passes of this rank."""
-        return micro_batches(units, self.max_tokens, num_ranks())[own_rank()]
+        """The passes of this rank: replies of one length together, or replies to one prompt if
+        less is read that way."""
+        by_length = micro_batches(units, self.max_tokens, num_ranks())[own_rank()]
+        if not self.may_share or any(item.images for item in replies_of(units)):
+            return by_length
+        return min(by_length, together(units, self.max_tokens), key=_read)
 
     def padded(self, items: Sequence[Item]) -> Padded:
-        """Prompts are shared on one rank alone: FSDP gathers a model once for each pass."""
-        may_share = num_ranks() == 1 and self.can_share
-        return Padded(items, self.device, may_share, self.eyes)
+        """Replies as the model takes them in."""
+        return Padded(items, self.device, self.may_share, self.eyes)
 
     def read(
         self, items: Sequence[Item], look: Callable[[Sequence[Item], Padded], Sequence[RowT]]
@@ -47,6 +56,10 @@ class Passes:
             for batch in self.of(items):
                 found |= zip(map(id, batch), look(batch, self.padded(batch)), strict=True)
         return of_all_ranks(items, found)
+
+
+def _read(passes: Sequence[Sequence[Unit]]) -> int:
+    return sum(places_read(replies_of(units)) for units in passes)
 
 
 def rows_of(items: Sequence[Item], padded_BT: Tensor, num_more: int = 0) -> list[Values]:

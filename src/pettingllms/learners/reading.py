@@ -52,18 +52,31 @@ def can_share(decoder: Any) -> bool:
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=decoder.config).layers)
 
 
+def places_read(items: Sequence[Item]) -> int:
+    """Tokens that a pass over replies takes, padding included, if prompts may be shared in it."""
+    whole, shared = _whole_and_shared(items)
+    return shared if shared <= WORTH_SHARING * whole else whole
+
+
+def _whole_and_shared(items: Sequence[Item]) -> tuple[int, int]:
+    prompts = {item.prompt_ids.tobytes(): len(item.prompt_ids) for item in items}
+    longest = max(len(item.response_ids) for item in items)
+    whole = len(items) * max(item.num_tokens for item in items)
+    return whole, len(prompts) * max(prompts.values()) + len(items) * longest
+
+
 def shared_prompts(items: Sequence[Item], device: torch.device) -> Shared | None:
     """The prompts of a pass, each once; None if reading replies behind them would save too little
     for the second pass that it takes."""
+    whole, shared = _whole_and_shared(items)
+    if shared > WORTH_SHARING * whole:
+        return None
     prompts = {item.prompt_ids.tobytes(): item.prompt_ids for item in items}
     unique = list(prompts.values())
     row_of = {prompt: row for row, prompt in enumerate(prompts)}
     of = [row_of[item.prompt_ids.tobytes()] for item in items]
     widest = max(map(len, unique))
     longest = max(len(item.response_ids) for item in items)
-    whole = len(items) * max(item.num_tokens for item in items)
-    if len(unique) * widest + len(items) * longest > WORTH_SHARING * whole:
-        return None
     ids = np.zeros((len(unique), widest), dtype=np.int64)
     mask = np.zeros((len(unique), widest), dtype=np.int64)
     replies = np.zeros((len(items), longest), dtype=np.int64)

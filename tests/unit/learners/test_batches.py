@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LearnerError
-from pettingllms.learners.batches import Item, item_of, micro_batches, split, turns_of
+from pettingllms.learners.batches import Item, item_of, micro_batches, split, together, turns_of
 from pettingllms.types import Episode
 from plays import linear, rewards
 
@@ -182,6 +183,28 @@ def test_prompt_and_response_count_together() -> None:
     assert [len(batch) for batch in ranks[0]] == [1, 1]
 
 
+@given(sizes=lengths, num_prompts=st.integers(1, 4), max_tokens=st.integers(1, 120))
+def test_replies_to_one_prompt_are_neighbours(
+    sizes: list[int], num_prompts: int, max_tokens: int
+) -> None:
+    prompts = [np.full(1 + at % 2, at, dtype=np.int32) for at in range(num_prompts)]
+    whole = [
+        replace(item(0, size), prompt_ids=prompts[at % num_prompts])
+        for at, size in enumerate(sizes)
+    ]
+    passes = together(whole, max_tokens)
+    assert names(x for batch in passes for x in batch) == names(whole)
+    assert all(padded(batch) <= max_tokens or len(batch) == 1 for batch in passes)
+    for before, after in pairwise(passes):
+        assert padded([*before, after[0]]) > max_tokens, "one more would have had room"
+    in_order = [int(x.prompt_ids[0]) for batch in passes for x in batch]
+    assert len(list(groupby(in_order))) == len(set(in_order))
+    assert not passes or passes[0][0].prompt_ids[0] in {
+        x.prompt_ids[0] for x in whole if x.num_tokens == max(y.num_tokens for y in whole)
+    }
+
+
 def test_nothing_to_learn_is_no_pass() -> None:
+    assert together([], 8) == []
     assert micro_batches([], 8, 3) == [[], [], []]
     assert split([], 4, seed=0) == []

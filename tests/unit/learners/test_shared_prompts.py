@@ -15,12 +15,14 @@ import transformers
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.learners import reading as module
-from pettingllms.learners.batches import Item
+from pettingllms.learners.batches import Item, micro_batches, together
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.model import Padded
-from pettingllms.learners.reading import shared_prompts
+from pettingllms.learners.passes import Passes
+from pettingllms.learners.reading import places_read, shared_prompts
 from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
+from pictures import plain
 
 POLICIES = {"full": FullPolicy(model="m", lr=1e-3), "lora": LoraPolicy(model="m", lr=1e-3)}
 
@@ -43,31 +45,73 @@ def siblings(num_prompts: int = 3, replies: int = 5) -> list[Item]:
     return items
 
 
-def moved(model: Path, kind: str) -> tuple[list[np.ndarray], dict[str, torch.Tensor], dict]:
+def shuffled(items: list[Item]) -> list[Item]:
+    """As minibatches are."""
+    return [items[at] for at in np.random.default_rng(1).permutation(len(items))]
+
+
+def moved(
+    model: Path, kind: str, max_tokens: int
+) -> tuple[list[np.ndarray], dict[str, torch.Tensor], dict]:
     spec = LearnerSpec(
-        model, {"p": POLICIES[kind]}, LearnerConfig(), LossConfig(kl=0.1, entropy=0.1), 8, 3
+        model,
+        {"p": POLICIES[kind]},
+        LearnerConfig(max_batch_tokens=max_tokens),
+        LossConfig(kl=0.1, entropy=0.1),
+        8,
+        3,
     )
     made = Learner(spec)
-    before = made.logprobs("p", siblings())
-    measured = made.train("p", siblings(), 1)
+    before = made.logprobs("p", shuffled(siblings()))
+    measured = made.train("p", shuffled(siblings()), 1)
     gradients = {name: p.detach().clone() for name, p in made._parameters("p").items()}
     return before, gradients, measured
 
 
+@pytest.mark.parametrize("max_tokens", [4096, 180])
 @pytest.mark.parametrize("kind", list(POLICIES))
 def test_log_probs_losses_and_updates_are_the_same(
-    model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    model: Path, kind: str, max_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In one pass, and in several that the two ways cut differently."""
     assert Padded(siblings(), torch.device("cpu"), may_share=True)._shared is not None
-    shared, shared_weights, shared_numbers = moved(model, kind)
+    shared, shared_weights, shared_numbers = moved(model, kind, max_tokens)
     monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
-    whole, whole_weights, whole_numbers = moved(model, kind)
+    whole, whole_weights, whole_numbers = moved(model, kind, max_tokens)
     for one, other in zip(shared, whole, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
     assert shared_numbers["loss"] == pytest.approx(whole_numbers["loss"], abs=1e-5)
     assert shared_numbers["grad_norm"] == pytest.approx(whole_numbers["grad_norm"], rel=1e-4)
     moved_by = max(float((shared_weights[n] - whole_weights[n]).abs().max()) for n in whole_weights)
     assert moved_by < 1e-4  # Adam's first step moves every weight by 1e-3
+
+
+def passes_of(items: list[Item], can_share: bool = True) -> list[list[Item]]:
+    return Passes(180, torch.device("cpu"), can_share, None).of(items)
+
+
+def test_replies_to_one_prompt_go_through_a_model_together_if_less_is_read_so() -> None:
+    items = shuffled(siblings(24))
+    (by_length,) = micro_batches(items, 180, 1)
+    passes = passes_of(items)
+    assert passes == together(items, 180)
+    assert sum(map(places_read, passes)) < 0.6 * sum(map(places_read, by_length))
+    assert passes_of(items, can_share=False) == by_length
+
+
+def test_and_by_length_if_their_replies_differ_more_than_they_share() -> None:
+    prompt = np.arange(5, dtype=np.int32)
+    lengths = [60, 1, 1, 1, 60, 1, 1, 1]
+    items = [Item(prompt + at // 4, np.zeros(n, np.int32), np.zeros(n, np.float32), 1.0)
+             for at, n in enumerate(lengths)]  # fmt: skip
+    (by_length,) = micro_batches(items, 180, 1)
+    assert passes_of(items) == by_length != together(items, 180)
+
+
+def test_what_sees_is_cut_by_length() -> None:
+    """Nothing is shared where there are images."""
+    items = [replace(item, images=(plain(),)) for item in shuffled(siblings())]
+    assert passes_of(items) == micro_batches(items, 180, 1)[0]
 
 
 def test_prompts_that_all_differ_are_read_in_one_piece() -> None:
