@@ -24,6 +24,9 @@ from pettingllms.watching import Watcher
 Answer = Callable[[SampleRequest, int, int], str]
 """A request, the number of the sample and the policy's weights in; a reply out."""
 
+NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
+"""A file of safetensors without any."""
+
 
 def legal_cell(request: SampleRequest, number: int, weights: int) -> str:
     """A free cell of a terse tic-tac-toe board, by chance."""
@@ -86,9 +89,9 @@ class FakeLearners:
 def kind_files(policy: Any) -> dict[str, bytes]:
     """By which a checkpoint tells what kind of weights it holds."""
     if isinstance(policy, FullPolicy):
-        return {MODEL_FILE: b""}
+        return {MODEL_FILE: NO_TENSORS}
     settings = {"r": policy.rank, "lora_alpha": policy.alpha}
-    return {ADAPTER_FILE: b"", ADAPTER_CONFIG: json.dumps(settings).encode()}
+    return {ADAPTER_FILE: NO_TENSORS, ADAPTER_CONFIG: json.dumps(settings).encode()}
 
 
 class FakeEngines:
