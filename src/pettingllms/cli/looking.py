@@ -34,7 +34,7 @@ def view(
 def plot(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Runs' folders; those that differ by seed are one."),
+        typer.Argument(metavar="RUN", help="Runs' folders; those that differ by seed are one."),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="PNG or SVG; else the terminal.")

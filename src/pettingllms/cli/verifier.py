@@ -25,7 +25,7 @@ def data(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[EPISODES]... [KEY=VALUE]...",
+            metavar="EPISODES|KEY=VALUE",
             help="Files of episodes; without any, policies are sampled from.",
         ),
     ] = None,
