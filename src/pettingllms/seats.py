@@ -8,6 +8,7 @@ import numpy as np
 from pettingllms.errors import ClusterError, ImageError, SamplerError, describe
 from pettingllms.images import check_image
 from pettingllms.types import (
+    Cut,
     Failed,
     Ids,
     LogProbs,
@@ -17,6 +18,7 @@ from pettingllms.types import (
     Sampler,
     SampleRequest,
     Turn,
+    Usage,
     images_of,
 )
 
@@ -171,6 +173,7 @@ def _failed_turn(seat: Seat, question: Question, prompt_ids: Ids, failure: Faile
         text="",
         policy_version=None,
         failure=failure,
+        usage=Usage(len(prompt_ids), failure.num_tokens) if isinstance(failure, Cut) else None,
     )
 
 

@@ -23,7 +23,7 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.vision import renderer_of
 from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
-from pettingllms.rollout import Worker
+from pettingllms.rollout import Worker, in_order
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
@@ -131,7 +131,7 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))
     worker = Worker(env, seats, rollout, config.reward)
     asyncio.run(worker.run(tasks, derive_seed(config.seed, "sft"), episodes.append))
-    return episodes
+    return in_order(episodes, tasks)
 
 
 def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, list[Item]]:

@@ -1,6 +1,8 @@
 """What a policy is taught: scripts by their text, policies by the ids that they sampled."""
 
 import asyncio
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pettingllms.models.texts import texts_of
 from pettingllms.policies import plan_critics
 from pettingllms.runs.folder import RunFolder
 from pettingllms.sft import _sft, _supervised, batches_of, items_by_policy, source_episodes
+from toys import Relay
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +243,29 @@ def test_a_run_without_a_teacher_or_with_two_is_refused(model: Path) -> None:
         source_episodes(config(model, player=""))
     with pytest.raises(ConfigError, match="both set"):
         source_episodes(config(model, episodes=["somewhere.jsonl"]))
+
+
+class Slow(Relay):
+    """Its steps take their time, never the same, each on a thread of its own."""
+
+    blocking = True
+
+    def step(self, state, replies):
+        time.sleep(random.random() / 200)
+        return super().step(state, replies)
+
+
+def test_what_is_taught_does_not_depend_on_which_play_ended_first(model: Path) -> None:
+    slow = parse_config(
+        {
+            "env": {"id": f"{__name__}:Slow"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": "full", "model": str(model)}},
+            "sft": {"player": "random", "num_episodes": 12},
+        }
+    )
+    tasks = [episode.task.id for episode in source_episodes(slow)]
+    assert tasks == [f"train-{at}" for at in range(12)]
 
 
 def test_every_item_comes_once_an_epoch(model: Path) -> None:

@@ -185,6 +185,7 @@ def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> 
         ({"league": {"anchors": ["minimax"]}}, "league.anchors: 'duel-v1' has no player"),
         ({"league": {"anchors": ["random~2"]}}, "a share from 0 to 1"),
         ({"league": {"exploiters": ["hunter"]}}, "no policy that learns is called 'hunter'"),
+        ({"algo": {"type": "at_grpo"}}, "a league would rate the best of several replies"),
         ({"league": {"exploiters": ["p"]}}, "an exploiter is a policy beside it"),
         (
             {"league": {"snapshot_every": 1, "share": 0.8, "anchors": ["random"], "anchor_share": 0.3}},  # noqa: E501

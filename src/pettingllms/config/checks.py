@@ -52,6 +52,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_league(sections, env)
     problems += _check_judge(sections, env)
     problems += _check_company(sections, env)
+    problems += _check_best(sections)
     problems += _check_reference(sections)
     problems += _check_loss(sections)
     if env is None:
@@ -225,6 +226,12 @@ def _check_curriculum(env: Any, section: EnvConfig, curriculum: CurriculumConfig
     if key not in options:
         yield f"curriculum.key: '{env.id}' has no option '{key}'; {nearest(key, options)}"
         return
+    first, given = curriculum.levels[0], getattr(section, key)
+    if key in section.model_fields_set and given != first:
+        yield (
+            f"env.{key}: is {given!r}, and the curriculum sets it, to {first!r} at first; leave it "
+            "out, or change curriculum.levels (eval.level says which of them is evaluated)"
+        )
     for value in curriculum.levels:
         refusal = _refusal(env, section, key, value)
         if refusal is not None:
@@ -271,6 +278,21 @@ def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
         is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
         judged = judge.is_on or (env is not None and env.judged)
         yield from judge_problems(judge, policies, rollout, is_tree and judged)
+
+
+def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Trees that go on with the best reply, where policies are rated by how their plays ended."""
+    needed = ("league", "company", "rollout", "algo")
+    if not sections.keys() >= set(needed):
+        return
+    league, company, rollout, algo = (sections[name] for name in needed)
+    rated = league.is_on or any(phase.until_reward is not None for phase in company.phases)
+    is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
+    if rated and is_tree and rollout.select == "best":
+        yield (
+            f"rollout.select: {'a league' if league.is_on else 'company.phases.until_reward'} "
+            'would rate the best of several replies, not how a policy plays; set "sampled"'
+        )
 
 
 def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from pettingllms.inference.worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.eyes import Eyes, eyes_of
 from pettingllms.policies.files import Files
 from pettingllms.seats import NO_IDS
-from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.types import Cut, Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
 if TYPE_CHECKING:
@@ -346,12 +346,14 @@ def uncut(
     room = limit - len(request.prompt_ids)
     if request.max_tokens <= room:
         return samples
-    cut = Failed(
+    reason = (
         f"the reply was cut after {room} of {request.max_tokens} tokens: its prompt has "
-        f"{len(request.prompt_ids)} (inference.max_model_tokens = {limit})",
-        "limit",
+        f"{len(request.prompt_ids)} (inference.max_model_tokens = {limit})"
     )
-    return [cut if isinstance(s, Sample) and s.finish == "length" else s for s in samples]
+    return [
+        Cut(reason, "limit", len(s.ids)) if isinstance(s, Sample) and s.finish == "length" else s
+        for s in samples
+    ]
 
 
 def not_seen(eyes: Eyes | None, request: SampleRequest) -> Failed | None:

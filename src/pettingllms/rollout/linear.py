@@ -43,7 +43,7 @@ async def play_on(
         replies = await table.ask_all(at, episode.task, dict.fromkeys(roles, 1), left)
         turns = range(len(episode.turns), len(episode.turns) + len(replies))
         episode.turns += [turn for (turn,) in replies]
-        num_tokens += sum(turn.num_tokens for (turn,) in replies)
+        num_tokens += table.num_sampled(turn for (turn,) in replies)
         episode.failure = next((turn.failure for (turn,) in replies if turn.failure), None)
         if left < table.config.max_reply_tokens and _any_cut(replies):
             episode.failure = table.over_limit(num_steps, max_tokens, max_tokens, key)

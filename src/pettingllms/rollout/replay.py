@@ -57,9 +57,9 @@ class Budget:
         self.over |= each < 1
         return each
 
-    def pay(self, turns: Sequence[Turn], may_be_cut: bool) -> None:
+    def pay(self, table: Table, turns: Sequence[Turn], may_be_cut: bool) -> None:
         """Count replies; one that was cut for want of tokens was not said to its end."""
-        self.used += sum(turn.num_tokens for turn in turns)
+        self.used += table.num_sampled(turns)
         self.over |= may_be_cut and any(turn.finish == "length" for turn in turns)
 
 
@@ -79,7 +79,7 @@ class Record:
             return
         again = Position(at.state, None, derive_seed(at.seed, "replay", turn.role))
         others = await self.table.ask_again(again, self.episode.task, turn, number, each)
-        budget.pay(others, each < self.table.config.max_reply_tokens)
+        budget.pay(self.table, others, each < self.table.config.max_reply_tokens)
         turn.branch = 0
         for branch, other in enumerate(others, start=1):
             other.branch = branch
@@ -100,7 +100,7 @@ class Record:
         budget.used += sum(share.used for share in shares)
         budget.over |= any(share.over for share in shares)
         for play in plays:
-            graft(self.episode, play, at.step, keep=True, num_shared=self.num_turns)
+            graft(self.table, self.episode, play, at.step, num_shared=self.num_turns)
         void_if_cut(others)
 
     async def remove_roles(self, start: Position, budget: Budget) -> None:
@@ -111,7 +111,7 @@ class Record:
                 return
             seeded = start.after(start.state, None, "without", role)
             play = await self._play(seeded, 0, self._script(0), budget, silent=role)
-            last = graft(self.episode, play, None, keep=True, num_shared=self.num_turns)
+            last = graft(self.table, self.episode, play, None, num_shared=self.num_turns)
             if (end := play.failure or last) is not None:
                 self.episode.without[role] = end
 
@@ -186,7 +186,7 @@ class Record:
         if asked and (each := budget.each(len(asked))) > 0:
             task, numbers = self.episode.task, dict.fromkeys(asked, 1)
             new = [turn for (turn,) in await self.table.ask_all(at, task, numbers, each)]
-            budget.pay(new, each < self.table.config.max_reply_tokens)
+            budget.pay(self.table, new, each < self.table.config.max_reply_tokens)
             said |= {role: len(play.turns) + number for number, role in enumerate(asked)}
             play.turns += new
             play.failure = next((turn.failure for turn in new if turn.failure), None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,6 +96,16 @@ class Table:
     async def answers(self, at: Position) -> dict[str, str]:
         """For each role that came to one, the answer of the finished play."""
         return await self.guard.call("answer", self._answers, at.state)
+
+    def num_sampled(self, turns: Iterable[Turn]) -> int:
+        """Tokens of these turns that limits are of: what a script says beside those that learn is
+        bytes, and costs nothing."""
+        seats = self.seats
+        return sum(
+            turn.num_tokens
+            for turn in turns
+            if seats[turn.role].trained or not seats[turn.role].sees_state
+        )
 
     def over_limit(
         self, num_steps: int, num_tokens: int, max_tokens: int, key: str

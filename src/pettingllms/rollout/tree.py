@@ -46,7 +46,7 @@ async def play_tree(table: Table, episode: Episode, path: int | str) -> None:
             at, chosen = await _decide(table, episode, at, roles, num_steps)
             episode.last = at.step
             num_steps += 1
-            num_tokens += sum(episode.turns[index].num_tokens for index in chosen)
+            num_tokens += table.num_sampled(episode.turns[index] for index in chosen)
         episode.success = await table.success(at)
     except CallFailed as failed:
         episode.failure = failed.failure
@@ -135,7 +135,7 @@ async def _play_forks_on(table: Table, episode: Episode, forks: list[Fork], num_
         *(_play_fork_on(table, episode, fork.at, share, num_steps) for fork in open_forks)
     )
     for fork, play in zip(open_forks, plays, strict=True):
-        fork.last = graft(episode, play, fork.last, keep=table.config.keep_continuations)
+        fork.last = graft(table, episode, play, fork.last, table.config.keep_continuations)
         fork.failure = play.failure
 
 
@@ -155,7 +155,12 @@ async def _play_fork_on(
 
 
 def graft(
-    episode: Episode, play: Episode, root: int | None, keep: bool, num_shared: int = 0
+    table: Table,
+    episode: Episode,
+    play: Episode,
+    root: int | None,
+    keep: bool = True,
+    num_shared: int = 0,
 ) -> int | None:
     """Put a small play into the episode, behind the step it was played from; give where it ends.
 
@@ -164,7 +169,7 @@ def graft(
     """
     first_turn, first_step = len(episode.turns) - num_shared, len(episode.steps)
     added = play.turns[num_shared:]
-    episode.num_extra_tokens += sum(turn.num_tokens for turn in added)
+    episode.num_extra_tokens += table.num_sampled(added)
 
     def moved(step: int | None) -> int | None:
         return root if step is None else step + first_step

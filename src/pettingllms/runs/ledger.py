@@ -24,17 +24,11 @@ class Ledger:
 
     def take(self, count: int) -> list[Task]:
         """The next tasks, none twice in one batch: a pass over the tasks may end inside a batch."""
-        taken: dict[str, Task] = {}
-        at = self.num_done
-        while len(taken) < min(count, len(self.tasks)):
-            number, place = divmod(at, len(self.tasks))
-            task = self.tasks[self._order(number)[place]]
-            if task.id in taken:
-                break
-            taken[task.id] = task
-            at += 1
-        self.under_way = list(taken)
-        return list(taken.values())
+        count = min(count, len(self.tasks))
+        places = (divmod(self.num_done + n, len(self.tasks)) for n in range(count))
+        taken = [self.tasks[self._order(number, count)[place]] for number, place in places]
+        self.under_way = [task.id for task in taken]
+        return taken
 
     def change(self, tasks: Sequence[Task]) -> None:
         """Go on with other tasks, from where the pass is: with as many of them, and the same names,
@@ -47,9 +41,16 @@ class Ledger:
         self.num_done += len(self.under_way)
         self.under_way = []
 
-    def _order(self, number: int) -> list[int]:
+    def _order(self, number: int, count: int) -> list[int]:
+        """The order of a pass. What its first batch has from the pass before comes last in it."""
         if number not in self._orders:
-            order = list(range(len(self.tasks)))
-            random.Random(derive_seed(self.seed, "pass", number)).shuffle(order)
+            last = max((known for known in self._orders if known < number), default=-1)
+            order = self._orders.get(last, [])
+            for made in range(last + 1, number + 1):
+                num_before = (made * len(self.tasks) - self.num_done) % count
+                late = set(order[len(order) - num_before :])
+                order = list(range(len(self.tasks)))
+                random.Random(derive_seed(self.seed, "pass", made)).shuffle(order)
+                order.sort(key=late.__contains__)
             self._orders = {number: order}
         return self._orders[number]

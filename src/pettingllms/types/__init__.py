@@ -24,11 +24,12 @@ from pettingllms.types.records import (
     write_episodes,
 )
 from pettingllms.types.rewards import NO_REWARDS, Failed, Reward, Rewards, Scored, total
-from pettingllms.types.sampling import Given, Renderer, Sample, Sampler, SampleRequest
+from pettingllms.types.sampling import Cut, Given, Renderer, Sample, Sampler, SampleRequest
 
 __all__ = [
     "NO_REWARDS",
     "TEAM",
+    "Cut",
     "Episode",
     "Exhibit",
     "Failed",

@@ -55,6 +55,13 @@ class Sample:
     """Tokens as a server counts them, where ids are the bytes of a text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut(Failed):
+    """A reply that had no room to be said to its end. Nobody judges it, but it was sampled."""
+
+    num_tokens: int
+
+
 class Sampler(Protocol):
     """Turns prompt ids into response ids: vLLM, an HTTP server, a script."""
 

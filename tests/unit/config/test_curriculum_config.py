@@ -124,3 +124,9 @@ def test_what_cannot_be_played_is_refused_with_the_reason(sections: dict, expect
         run(**sections)
     assert any(re.search(expected, problem) for problem in caught.value.problems)
     assert len(caught.value.problems) == 1
+
+
+def test_what_the_curriculum_sets_is_not_set_beside_it() -> None:
+    with pytest.raises(ConfigError, match=r"env.min_distance: is 9.*to 2 at first.*eval.level"):
+        run(DISTANCES, {"min_distance": 9})
+    assert run(DISTANCES, {"min_distance": 2}).env.min_distance == 2, "as a resolved file has it"

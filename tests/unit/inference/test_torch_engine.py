@@ -24,7 +24,7 @@ from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import Failed, Given, Sample, SampleRequest
+from pettingllms.types import Cut, Failed, Given, Sample, SampleRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -119,6 +119,7 @@ def test_what_the_end_of_the_model_cuts_is_no_reply(model: Path) -> None:
     assert all(isinstance(s, Failed) and s.owner == "limit" for s in full)
     cut = [s for s in tight if isinstance(s, Failed)]
     assert {s.owner for s in cut} == {"limit"}
+    assert all(isinstance(s, Cut) and s.num_tokens == 2 for s in cut), "what it cost is counted"
     assert "was cut after 2 of 6 tokens: its prompt has 62" in cut[0].reason
     ended = [s for s in tight if isinstance(s, Sample)]
     assert all(s.finish == "stop" for s in ended), "those that ended before are whole"

@@ -3,10 +3,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.inference.scripted import ByteRenderer, scripted_seat
 from pettingllms.rollout import Seat
-from pettingllms.types import Failed, Scored, episode_line
-from toys import AnsweringSampler, Duel, Relay, play_with, roll
+from pettingllms.types import (
+    Cut,
+    Failed,
+    Scored,
+    episode_from_json,
+    episode_line,
+    episode_to_json,
+)
+from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
+
+
+class Chatty(Relay):
+    """A relay with a script that says much."""
+
+    players = {"long": lambda env, state, role, rng: "1" * 300}
 
 
 def test_an_episode_is_a_chain_of_steps_with_the_sampled_ids() -> None:
@@ -78,6 +91,28 @@ def test_a_play_over_the_token_limit_is_cut() -> None:
     assert len(episode.turns) == 2
     assert episode.failure is not None
     assert episode.failure.owner == "limit"
+
+
+def test_what_a_script_says_beside_a_learner_is_no_token_of_any_limit() -> None:
+    env = Chatty()
+    learner = Seat("learner", AnsweringSampler(by_chance), ByteRenderer())
+    seats = {"a": learner, "b": scripted_seat(env, "long", "script")}
+    limits = {"max_episode_tokens": 200, "max_extra_tokens": 200}
+    for kind in ({"type": "linear"}, {"type": "tree", "continuation": "episode"}):
+        (episode,) = play_with(env, seats, num_tasks=1, num_samples=1, **kind, **limits)
+        assert episode.failure is None
+    trained = {role: scripted_seat(env, "long", "p", trained=True) for role in env.roles}
+    (episode,) = play_with(env, trained, num_tasks=1, num_samples=1, max_episode_tokens=200)
+    assert episode.failure is not None, "a script that stands in for a learner is limited as it is"
+
+
+def test_a_reply_without_room_is_sampled_and_judged_by_nobody() -> None:
+    cut = Cut("no room", "limit", num_tokens=5)
+    (episode,) = roll(Relay(), lambda r, n: cut, num_tasks=1, num_samples=1)
+    assert episode.failure == cut
+    assert episode.num_tokens == 5
+    assert episode.turns[0].num_prompt_tokens == len(episode.turns[0].prompt_ids)
+    assert episode_from_json(episode_to_json(episode)).num_tokens == 5
 
 
 def test_roles_that_act_together_share_the_tokens_that_are_left() -> None:

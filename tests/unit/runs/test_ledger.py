@@ -19,8 +19,7 @@ def test_every_pass_hands_out_every_task_once(
     order = []
     for _ in range(num_batches):
         batch = [task.id for task in ledger.take(count)]
-        assert batch
-        assert len(set(batch)) == len(batch)
+        assert len(set(batch)) == len(batch) == min(count, num_tasks)
         order += batch
         ledger.done()
     for at in range(0, len(order) - num_tasks + 1, num_tasks):
@@ -91,3 +90,11 @@ def test_after_a_change_every_whole_pass_hands_out_every_new_task_once(
     assert len(set(order[:left])) == left, "what is left of the pass hands out nothing twice"
     for at in (left, left + after):
         assert Counter(order[at : at + after]) == Counter(f"new {n}" for n in range(after))
+
+
+@given(st.integers(1, 30), st.integers(1, 20), st.integers(0, 60))
+def test_batches_are_whole_wherever_passes_end(num_tasks: int, count: int, num_done: int) -> None:
+    ledger = Ledger(tasks(num_tasks), 5, num_done)
+    for _ in range(8):
+        assert len(ledger.take(count)) == min(count, num_tasks)
+        ledger.done()
