@@ -35,13 +35,20 @@ def shaped_reward(
 def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[Reward]:
     """What replies to one and the same state are compared by.
 
-    A level counts only if all of them were paid at it. Where one reply ends the play and another
-    does not, only the first has been paid for the outcome, and "not yet" is not zero.
+    A reply's own pay is known at once, so where one was paid or fined, others had nothing, which is
+    zero. An outcome is known at the end. If plays were not played on, a reply may have ended its
+    play and another not: only the first has been paid, "not yet" is not zero, and agent or team
+    count only if all were paid.
     """
-    levels = {id(turn): turn_levels(episode, turn) for turn in turns if turn.failure is None}
+    good = [turn for turn in turns if turn.failure is None]
+    levels = {id(turn): turn_levels(episode, turn) for turn in good}
+    is_over = any(turn.last != turn.step for turn in good)
     each = zip(*levels.values(), strict=True)
-    shared = [all(paid is not None for paid in level) for level in each]
-    return [turn.failure or _mixed(_only(shared, levels[id(turn)]), mix) for turn in turns]
+    counts = [
+        any(paid) if known else all(paid)
+        for known, paid in zip((True, is_over, is_over), each, strict=False)
+    ]
+    return [turn.failure or _mixed(_only(counts, levels[id(turn)]), mix) for turn in turns]
 
 
 def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
@@ -61,13 +68,15 @@ def reward_without(episode: Episode, role: str, mix: RewardConfig) -> Reward:
     """What a role would have been paid had it said nothing, where that was replayed.
 
     A role that says nothing is paid 0 for its replies: that the environment refuses silence, and
-    fines it, is no merit of those who speak.
+    fines it, is no merit of those who speak. A replay comes to its end, so what it was not paid is
+    0 as well.
     """
     last = episode.without[role]
     if isinstance(last, Failed):
         return last
     _, agent, team = _levels([], [episode.steps[at] for at in episode.path(last)], role)
-    return _mixed((Scored(0.0), agent, team), mix)
+    nothing = Scored(0.0)
+    return _mixed((nothing, agent or nothing, team or nothing), mix)
 
 
 def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
@@ -92,14 +101,9 @@ def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
     ]
 
 
-def team_rewards(
-    episode: Episode, parts: Sequence[Sequence[int]], mix: RewardConfig
-) -> list[float]:
-    """What the team was paid in each part of the trunk, for a team that was paid at all."""
-    return [
-        _or_zero(_mixed((None, None, total(episode.steps[at].rewards.team for at in part)), mix))
-        for part in parts
-    ]
+def team_rewards(episode: Episode, steps: Sequence[int], mix: RewardConfig) -> list[float]:
+    """What the team was paid in each of these steps, for a team that was paid at all."""
+    return [_or_zero(_mixed((None, None, episode.steps[at].rewards.team), mix)) for at in steps]
 
 
 def _or_zero(reward: Reward) -> float:
@@ -120,9 +124,11 @@ def _levels(replied: Sequence[Step], steps: Sequence[Step], role: str) -> Levels
     )
 
 
-def _only(shared: Sequence[bool], levels: Levels) -> Levels:
+def _only(counts: Sequence[bool], levels: Levels) -> Levels:
+    """The levels that count; at those that do, nothing is zero."""
     process, agent, team = (
-        paid if counts else None for paid, counts in zip(levels, shared, strict=True)
+        (paid or Scored(0.0)) if counted else None
+        for paid, counted in zip(levels, counts, strict=True)
     )
     return process, agent, team
 

@@ -227,7 +227,7 @@ class Critic:
     def _mix(
         self, joints: Sequence[Joint], values: Sequence[Values], states: Sequence[Values]
     ) -> list[Mixed]:
-        """For each item the team's value before its round, and with this reply known."""
+        """For each item the team's value before its step, and with this reply known."""
         assert self._mixer is not None  # noqa: S101 - asked for by those that mix
         table = JointValues(joints, self._spec.roles, values, states, self._device)
         with torch.no_grad():

@@ -27,8 +27,8 @@ class MonotonicMixer(nn.Module):
 
     No weight on a role's value is negative and ELU rises, so the team's value never falls when a
     role's rises. The biases may have any sign. They begin with zeros, so that values of 0 mix to 0:
-    a critic that has learnt nothing expects nothing. The second layer is divided by the width, so
-    that a step of the critic moves the team's value about as far as a role's.
+    a critic that has learnt nothing expects nothing. The second layer is divided by the width: the
+    team's value begins by rising about a fifth as far as a role's, however wide the network is.
     """
 
     def __init__(self, num_roles: int, state_size: int, width: int = WIDTH) -> None:

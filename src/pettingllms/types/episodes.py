@@ -79,7 +79,7 @@ class Turn:
     values: Values | None = None
     """What a critic expects where the prompt ends, then after each response id."""
     mixed: tuple[float, float] | None = None
-    """What a mixing critic expects of the team before this round's replies, and once this reply
+    """What a mixing critic expects of the team before the replies of this step, and once this reply
     is known and the others are not."""
     returns: Values | None = None
     """What the critic should have said, written by an algorithm: as long as `values`, and not a

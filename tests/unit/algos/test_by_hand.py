@@ -9,7 +9,7 @@ from pettingllms.algos.credit import role_reward, turn_reward
 from pettingllms.algos.rae import Rae, RaeConfig
 from pettingllms.config import RewardConfig
 from pettingllms.registry import ALGORITHMS
-from pettingllms.types import Episode, Failed, Scored
+from pettingllms.types import Episode, Failed, Scored, Step
 from plays import LOST, advantages, linear, removals, rewards, siblings
 
 near = pytest.approx
@@ -179,7 +179,30 @@ def test_the_roles_of_one_play_are_no_comparison() -> None:
         assert make_algorithm(name).assign(plays) == []
 
 
-def test_siblings_are_compared_by_the_levels_that_all_were_paid_at() -> None:
+def test_a_fine_that_only_some_siblings_had_is_compared() -> None:
+    """Two legal replies have no pay of their own, the third is fined."""
+    episode = siblings("t", "a", [0.0, 0.0, -0.5])
+    for step in episode.steps[:2]:
+        step.rewards = rewards()
+    make_algorithm("at_grpo").assign([episode])
+    first, second, fined = advantages(episode)
+    assert first == second == near(-fined / 2)
+    assert fined < 0
+
+
+def test_what_a_play_that_is_over_was_not_paid_is_zero() -> None:
+    """Replies are played on; the agent pays for a call, which only the first made."""
+    episode = siblings("t", "a", [0.0, 0.0])
+    for at, own in enumerate(episode.turns):
+        episode.steps[at].rewards = rewards(agent={"a": -1.0} if at == 0 else None)
+        episode.steps.append(Step(at, (), rewards(team=3.0)))
+        own.last = 2 + at
+    make_algorithm("at_grpo").assign([episode])
+    called, silent = advantages(episode)
+    assert called < 0 < silent
+
+
+def test_siblings_are_compared_by_the_outcomes_that_all_were_paid() -> None:
     """One reply ends the play and is paid for the outcome; the others are not yet."""
     episode = siblings("t", "a", [0.0, 0.0, 1.0])
     episode.steps[0].rewards = rewards(process={"a": 0.0}, team=1.0)
@@ -267,6 +290,17 @@ def test_nobody_is_credited_with_a_fine_for_silence() -> None:
     fined = removals("t", 0, ("a", "b"), 4.0, {"a": 5.0}, fine=-10.0)
     make_algorithm("remove_role").assign([fined])
     assert fined.turns[0].advantage == -1.0
+
+
+def test_a_replay_that_ended_unpaid_is_worth_nothing_whatever_replies_weigh() -> None:
+    for process in (0.0, 1.0):
+        episode = removals("t", 0, ("a", "b"), 4.0, {"a": 0.0, "b": 0.0})
+        for role in ("a", "b"):
+            episode.steps[episode.without[role]].rewards = rewards()
+        algorithm = make_algorithm("remove_role")
+        algorithm.reward = RewardConfig(process=process)
+        algorithm.assign([episode])
+        assert advantages(episode)[:2] == near([4.0, 4.0])
 
 
 def test_a_role_is_paid_for_its_own_replies_and_without_them_it_is_not() -> None:

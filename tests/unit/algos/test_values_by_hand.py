@@ -15,10 +15,9 @@ import pytest
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.gae import gae
-from pettingllms.algos.rounds import rounds
 from pettingllms.config import RewardConfig
-from pettingllms.types import Episode, Failed, Step, Turn
-from plays import IDS, LOST, advantages, linear, rewards, turn
+from pettingllms.types import Episode, Failed
+from plays import IDS, LOST, advantages, linear, rewards
 
 near = pytest.approx
 NAN = math.nan
@@ -181,16 +180,23 @@ def test_the_next_algorithm_starts_clean() -> None:
 
 
 def test_vdn() -> None:
-    """a and b speak in the first round, a in the second, and the team is paid 2 and 4: with gamma
-    0.5 the returns are 2 + 0.5 x 4 = 4 and 4. Advantages: 2 - 0.5, 9 - 1, 5 - 4."""
+    """The team is paid 0, 2 and 4, with gamma 0.5 from each step on 0 + 1 + 1 = 2, 2 + 2 = 4 and 4.
+    Advantages: 2 - 0.5, 9 - 1, 5 - 4. Each reply stands alone: who comes later has read it."""
     play = game()
     algorithm = make_algorithm("vdn", gamma=0.5)
     algorithm.assign([play])
     assert advantages(play) == near([1.5, 8, 1])
-    assert returns(play) == same([[4, NAN, 4]] * 3)
-    assert algorithm.joints([play]) == [play.turns[:2], play.turns[2:]]
+    assert returns(play) == same([[2, NAN, 2], [4, NAN, 4], [4, NAN, 4]])
+    assert algorithm.joints([play]) == [[one] for one in play.turns]
     make_algorithm("vdn").assign([play])
     assert returns(play) == same([[6, NAN, 6], [6, NAN, 6], [4, NAN, 4]])
+
+
+def test_replies_that_enter_one_step_are_mixed() -> None:
+    play = game()
+    play.turns[1].step = 0
+    play.steps[0].turns, play.steps[1].turns = (0, 1), ()
+    assert make_algorithm("vdn").joints([play]) == [play.turns[:2], play.turns[2:]]
 
 
 def test_qmix() -> None:
@@ -214,14 +220,3 @@ def test_only_team_rewards_count_for_a_decomposition(name: str) -> None:
     play = game()
     weighed.assign([play])
     assert play.turns[0].returns[0] == near(18)
-
-
-def test_a_round_ends_when_a_role_would_speak_again() -> None:
-    turns: list[Turn] = [turn(role) for role in "abcabba"]
-    episode = Episode("t/0", "hand-v1", linear("t", 0).task, 0, turns)
-    groups = [(0,), (1, 2), (3,), (4,), (5,), (6,)]
-    episode.steps = [Step(at - 1 if at else None, of) for at, of in enumerate(groups)]
-    episode.last = 5
-    assert rounds(episode) == [[0, 1], [2, 3], [4, 5]]
-    episode.steps[1].turns = (1, 0)
-    assert rounds(episode)[:2] == [[0], [1]], "a step is never cut"

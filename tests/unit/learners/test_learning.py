@@ -81,7 +81,9 @@ def pay(episode: Episode, cards: Sequence[int]) -> float:
     return float(np.mean(worth)) + (min(right) == 1)
 
 
-def value(algorithm: Algorithm, learner: Learner, critic: Critic | None, episodes) -> None:
+def value(
+    algorithm: Algorithm, learner: Learner | None, critic: Critic | None, episodes: list[Episode]
+) -> None:
     joints = algorithm.joints(episodes)
     central = "central" in algorithm.needs
     turns = [turn for joint in joints for turn in joint]
@@ -132,6 +134,38 @@ def train(
         paid = np.mean([episode.steps[0].rewards.team.value for episode in episodes])
         found.append((float(paid), numbers["explained_variance"]))
     return found
+
+
+def read_out(number: int, said: int) -> Episode:
+    """a says a token that alone decides what the team is paid; b reads it and says the same as
+    ever."""
+    prompts = [[SEAT, CARD + number % NUM_CARDS], [SEAT + 1, CARD + number % NUM_CARDS, said]]
+    episode = Episode(f"t{number}/0", "cards-v1", Task(f"t{number}"), 0, last=1)
+    for at, (role, prompt, reply) in enumerate(zip(ROLES, prompts, (said, 20), strict=True)):
+        ids, one = np.array(prompt, np.int32), np.array([reply], np.int32)
+        logprobs = np.zeros(1, np.float32)
+        episode.turns.append(Turn(role, "p", (), ids, one, logprobs, "", 0, step=at, last=1))
+        paid = Rewards(team=Scored(float(said == 10))) if at else Rewards()
+        episode.steps.append(Step(at - 1 if at else None, (at,), paid))
+    return episode
+
+
+@pytest.mark.parametrize("name", ["vdn", "qmix"])
+def test_who_speaks_first_is_credited_though_the_second_has_read_it(model: Path, name: str) -> None:
+    algorithm = make_algorithm(name)
+    settings = CriticConfig(kind="model", lr=2e-3, mixer_lr=1e-2)
+    critic = Critic(CriticSpec(model, settings, LearnerConfig(), 1, algorithm.mixer, ROLES))
+    plays = [read_out(number, said) for number in range(8) for said in (10, 11)]
+    value(algorithm, None, critic, plays)
+    algorithm.assign(plays)
+    for step in range(80):
+        critic.train(joints_of(algorithm.joints(plays), central=False), step)
+    value(algorithm, None, critic, plays)
+    algorithm.assign(plays)
+    credit = np.array([[turn.advantage for turn in play.turns] for play in plays])
+    first = credit[0::2, 0].mean() - credit[1::2, 0].mean()
+    assert first > 0.8, "good less bad is worth 1"
+    assert np.abs(credit[:, 1]).max() < 0.2, "b changes nothing"
 
 
 SHORT = {"num_steps": 120, "num_plays": 128, "num_tokens": 1, "num_epochs": 4}
