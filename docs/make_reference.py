@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.config.company import PhaseConfig
+from pettingllms.envs.workflow import Workflow
 from pettingllms.experiments.spec import Experiment, Floor
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES
 
@@ -79,6 +80,7 @@ def reference() -> str:
             table(f'[env], id = "{library}:NAME"', ENVIRONMENTS.load(f"{library}:NAME").Config)
             for library in ENVIRONMENTS.libraries
         ),
+        table("[env], a workflow", Workflow.Config),
         *(table(f'[algo], type = "{n}"', ALGORITHMS.load(n).Config) for n in ALGORITHMS.names()),
         *(
             table(f'[judge.judges.NAME], kind = "{n}"', JUDGES.load(n).Config)
@@ -130,14 +132,14 @@ def default(name: str, field: FieldInfo) -> str:
 
 def values(field: FieldInfo) -> str:
     """What a key may be set to."""
-    if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{json.dumps(value)}`" for value in get_args(field.annotation))
-    if get_origin(field.annotation) is list:
-        return "list"
     types = (field.annotation, *get_args(field.annotation))
+    several = "list of " if get_origin(field.annotation) is list else ""
+    words = next((get_args(part) for part in types if get_origin(part) is Literal), ())
+    if words:
+        return several + ", ".join(f"`{json.dumps(word)}`" for word in words)
+    if several:
+        return "list"
     plain = [part.__name__ for part in (int, float, bool, str) if part in types]
-    if get_origin(field.annotation) is list:
-        return f"list of {plain[0]}" if plain else "tables"
     if not plain or get_origin(field.annotation) is dict:
         return "table"
     bounds = [
