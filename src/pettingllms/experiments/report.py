@@ -62,6 +62,9 @@ def _collect_runs(order: Order, found: Found, say: Say) -> None:
             if not same_models or not is_of(arm):
                 say(f"left out: {arm.folder} was made with another configuration")
                 continue
+            if problem := result.problem(arm):
+                say(f"left out: {arm.folder} {problem}")
+                continue
             _keep_asked(result, arm)
             found.results.append(result)
             if arm.spec.trained and order.experiment.figure.y:
@@ -90,6 +93,9 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
             plan.read(configs[result.arm][str(seed)]) != arm.config
         ):
             say(f"left out: {at} was made with another configuration")
+            continue
+        if problem := result.problem(arm):
+            say(f"left out: {at} {problem}")
             continue
         _keep_asked(result, arm)
         found.results.append(result)

@@ -114,9 +114,17 @@ def _begun(order: Order, plan: Plan, arm: PlannedArm) -> Result:
         )
     versions = json.loads((arm.folder / VERSIONS_FILE).read_text(encoding="utf-8"))
     command = f"{order.command} --seed {plan.seed}"
-    return Result.read(arm.folder) or Result(
+    result = Result.read(arm.folder) or Result(
         arm.spec.name, plan.seed, command, this_machine(), versions
     )
+    if arm.spec.trained and result.training is None:
+        result.evaluations.clear()  # of the models as they were
+    if not arm.spec.trained and result.training is not None:
+        wrong = f"holds '{arm.spec.name}' after training, and it is to be evaluated untrained"
+        raise ConfigError(
+            str(arm.folder), [f"{wrong}; set trained = true, remove the folder, or give --out"]
+        )
+    return result
 
 
 def _is_done(arm: PlannedArm, result: Result) -> bool:

@@ -84,6 +84,12 @@ class Result:
         found = self.evaluations.get(cell.spec.name)
         return found is not None and found.asked == asked(cell)
 
+    def problem(self, arm: PlannedArm) -> str:
+        """Why its numbers are none of an arm's with the same configuration; empty if they are."""
+        trained = self.training is not None
+        same = trained == arm.spec.trained
+        return "" if same else f"was made with trained = {str(trained).lower()}"
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:

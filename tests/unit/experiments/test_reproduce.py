@@ -15,6 +15,8 @@ ONE_SEED = [
     "evaluate 1 trained",
 ]
 
+ONLY_EVALUATED = EXPERIMENT.replace('name = "GRPO"', 'name = "GRPO"\ntrained = false')
+
 
 @pytest.fixture(autouse=True)
 def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +146,44 @@ def test_a_column_that_changed_is_evaluated_again(lab: Lab, tmp_path: Path) -> N
     again = Lab(tmp_path, EXPERIMENT.replace("num_tasks=8", "num_tasks=9"))
     again.run(1)
     assert again.new_calls() == ["evaluate 1 untrained", "evaluate 1 trained"]
+
+
+def test_numbers_from_before_an_arm_was_trained_are_not_its_numbers(tmp_path: Path) -> None:
+    before = Lab(tmp_path, ONLY_EVALUATED)
+    before.run(1, 2)
+    lab = Lab(tmp_path)
+    lab.run(2)
+    assert lab.new_calls() == ["train 2", "evaluate 2 trained", "evaluate 2 trained"]
+    numbers = {r["seed"]: r["evaluations"] for r in lab.results["results"] if r["arm"] == "GRPO"}
+    assert list(numbers) == [2]
+    assert numbers[2]["aims reached"]["measured"]["value"] == 0.6
+    assert f"left out: {lab.out.resolve()}/seed-1/grpo was made with trained = false" in lab.said
+
+
+def test_a_trained_arm_is_not_evaluated_as_an_untrained_one(tmp_path: Path) -> None:
+    Lab(tmp_path).run(1)
+    again = Lab(tmp_path, ONLY_EVALUATED)
+    with pytest.raises(ConfigError, match="'GRPO' after training, .* set trained = true"):
+        again.run(1)
+    again.run(2)
+    arms = [(r["arm"], r["seed"]) for r in again.results["results"]]
+    assert arms == [("untrained", 1), ("untrained", 2), ("GRPO", 2)]
+    assert any("seed-1/grpo was made with trained = true" in line for line in again.said)
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "trained"),
+    [(EXPERIMENT, ONLY_EVALUATED, "true"), (ONLY_EVALUATED, EXPERIMENT, "false")],
+)
+def test_trained_numbers_and_untrained_ones_do_not_join(
+    tmp_path: Path, there: str, here: str, trained: str
+) -> None:
+    other, lab = Lab(tmp_path / "there", there), Lab(tmp_path / "here", here)
+    other.run(1)
+    lab.run(2, join=[other.out / "results.json"])
+    arms = [(r["arm"], r["seed"]) for r in lab.results["results"]]
+    assert arms == [("untrained", 1), ("untrained", 2), ("GRPO", 2)]
+    assert any(f"'GRPO' was made with trained = {trained}" in line for line in lab.said)
 
 
 def test_models_outlive_an_option_that_came_later(tmp_path: Path) -> None:
