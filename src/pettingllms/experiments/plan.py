@@ -75,6 +75,10 @@ class PlannedArm:
     """The folder of its run."""
     evaluations: list[PlannedEvaluation]
 
+    def configs(self) -> list[RunConfig]:
+        """Of its training, and of each evaluation, which may name others to play against."""
+        return [self.config, *(cell.config for cell in self.evaluations)]
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
@@ -101,9 +105,9 @@ class Plan:
         """The environments that are played, each once."""
         return [config.env for config in self._players()]
 
-    def models_in(self, config: RunConfig) -> list[Path]:
-        """Those of this seed's models that a run begins with."""
-        text = to_toml(config)
+    def models_in(self, *configs: RunConfig) -> list[Path]:
+        """Those of this seed's models that configurations name."""
+        text = "\n".join(map(to_toml, configs))
         models = [self.model, *(start.model for start in self.starts)]
         return [model for model in models if re.search(rf"{re.escape(str(model))}(?![\w-])", text)]
 
@@ -157,10 +161,10 @@ def make_plan(order: Order, seed: int) -> Plan:
 
 
 def _keep_needed(plan: Plan) -> None:
-    """Leave out warm starts that nothing begins with."""
-    readers = [arm.config for arm in plan.arms]
+    """Leave out warm starts that nothing begins with or plays against."""
+    readers = [config for arm in plan.arms for config in arm.configs()]
     for start in reversed(plan.starts[:]):
-        if any(start.model in plan.models_in(config) for config in readers):
+        if start.model in plan.models_in(*readers):
             readers.append(start.config)
         else:
             plan.starts.remove(start)

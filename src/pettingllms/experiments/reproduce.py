@@ -74,7 +74,7 @@ def _jobs(order: Order, plan: Plan, machine: Machine, say: Say) -> list[Job]:
     for arm in missing:
         where = f"seed {plan.seed}, {arm.spec.name}"
         do = partial(_run_arm, arm, results[arm.spec.name], machine, where, say)
-        jobs.append(Job(where, do, plan.models_in(arm.config)))
+        jobs.append(Job(where, do, plan.models_in(*arm.configs())))
     return jobs
 
 

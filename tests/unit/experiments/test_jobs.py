@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from labs import EXPERIMENT, Lab
+from labs import EXPERIMENT, RUN, Lab
 from pettingllms.errors import ExperimentError
 from pettingllms.experiments.jobs import Job, run_jobs
 from pettingllms.experiments.plan import make_plan
@@ -166,6 +166,20 @@ set = ["policies.policy_a.model={model}", "sft.player=random"]
     needs = [[path.name for path in plan.models_in(start.config)] for start in plan.starts]
     assert needs == [["model"], ["start-long"]]
     assert [path.name for path in plan.models_in(plan.arms[0].config)] == ["start"]
+
+
+def test_an_arm_waits_for_the_models_that_its_evaluations_play_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Job] = []
+    monkeypatch.setattr(
+        "pettingllms.experiments.reproduce.run_jobs", lambda some, *_: jobs.extend(some)
+    )
+    seat = '["policies.b={kind=\\"frozen\\", model=\\"{model}\\"}", "roles.b=b"]'
+    one = RUN[: RUN.index("[policies.policy_b]")]
+    Lab(tmp_path, EXPERIMENT.replace('["eval.num_tasks=8"]', seat), one).run(1)
+    needs = {job.name: [path.name for path in job.needs] for job in jobs}
+    assert needs["seed 1, GRPO"] == ["model", "start"]
 
 
 def test_side_by_side_an_experiment_comes_to_the_same_table(

@@ -84,3 +84,13 @@ def test_a_warm_start_that_nothing_begins_with_is_left_out(tmp_path: Path) -> No
     spare = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "spare"')
     lab = Lab(tmp_path, EXPERIMENT.replace(start, spare + start))
     assert [planned.spec.name for planned in make_plan(lab.order(), 1).starts] == ["start"]
+
+
+def test_a_warm_start_that_only_an_evaluation_names_is_made(tmp_path: Path) -> None:
+    start = EXPERIMENT[EXPERIMENT.index("[[warm_starts]]") : EXPERIMENT.index("[[arms]]")]
+    rival = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "rival"')
+    seat = 'set = ["policies.b={kind=\\"frozen\\", model=\\"{rival}\\"}", "roles.b=b"]'
+    text = EXPERIMENT.replace(start, rival + start).replace('set = ["eval.num_tasks=8"]', seat)
+    one = RUN[: RUN.index("[policies.policy_b]")]
+    plan = make_plan(Lab(tmp_path, text, one).order(), 1)
+    assert [planned.spec.name for planned in plan.starts] == ["rival", "start"]
