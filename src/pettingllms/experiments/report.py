@@ -1,7 +1,7 @@
 """What an experiment came to: every number, the table, the figure, and whether floors hold."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,15 +130,15 @@ def write_report(order: Order, found: Found, say: Say) -> None:
     _draw(order, found)
 
 
-def shortfalls(order: Order, found: Found) -> list[str]:
-    """What is not as good as it must be, in words."""
-    return list(_shortfalls(order, found))
+def shortfalls(order: Order, found: Found, seeds: Sequence[int]) -> list[str]:
+    """What is not as good as it must be, in words; no other seeds make up for these."""
+    return list(_shortfalls(order, [one for one in found.results if one.seed in seeds]))
 
 
-def _shortfalls(order: Order, found: Found) -> Iterator[str]:
+def _shortfalls(order: Order, results: Sequence[Result]) -> Iterator[str]:
     columns = {column.name: column for column in order.experiment.evaluations}
     for floor in order.floors:
-        cell = cell_of(found.results, floor.arm, columns[floor.evaluation])
+        cell = cell_of(results, floor.arm, columns[floor.evaluation])
         what = f"'{floor.arm}', '{floor.evaluation}'"
         if cell is None:
             yield f"{what}: no number, and a bound is set for it"

@@ -54,7 +54,7 @@ def reproduce(
     run_jobs(jobs, num_at_once, say)
     found = collect(order, say)
     write_report(order, found, say)
-    return shortfalls(order, found)
+    return shortfalls(order, found, seeds)
 
 
 def _jobs(order: Order, plan: Plan, machine: Machine, say: Say) -> list[Job]:

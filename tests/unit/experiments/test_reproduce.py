@@ -291,11 +291,21 @@ def test_a_bound_from_above_goes_red_too(tmp_path: Path) -> None:
     assert lab.run(quick=True) == ["'GRPO', 'aims reached': 0.400 is above the bound of 0.3"]
 
 
+def test_other_seeds_do_not_lift_one_to_its_floor(tmp_path: Path) -> None:
+    good, broken = Lab(tmp_path / "good"), Lab(tmp_path / "broken")
+    good.machine = FakeMachine(lambda trained, seed: 9)
+    good.run(8, 9, quick=True)
+    broken.machine = good.machine = FakeMachine(lambda trained, seed: 0)
+    short = ["'GRPO', 'aims reached': 0.000 is below the floor of 0.5"]
+    assert broken.run(7, quick=True, join=[good.out / "results.json"]) == short
+    assert good.run(7, quick=True) == short
+
+
 def test_a_missing_number_is_red(lab: Lab) -> None:
     """A floor that nothing is measured against would be green for ever."""
     from pettingllms.experiments.report import Found, shortfalls
 
-    assert shortfalls(lab.order(quick=True), Found()) == [
+    assert shortfalls(lab.order(quick=True), Found(), [7]) == [
         "'GRPO', 'aims reached': no number, and a bound is set for it"
     ]
 
