@@ -49,7 +49,7 @@ def reproduce(
 
     What fell short of its floor is given back, in words.
     """
-    plans = [make_plan(order, seed) for seed in seeds]
+    plans = [make_plan(order, seed) for seed in dict.fromkeys(seeds)]
     jobs = [job for plan in plans for job in _jobs(order, plan, machine, say)]
     run_jobs(jobs, num_at_once, say)
     found = collect(order, say)

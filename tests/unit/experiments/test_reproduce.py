@@ -66,6 +66,11 @@ def test_nothing_is_done_twice(lab: Lab) -> None:
     assert lab.results == before
 
 
+def test_a_seed_that_is_asked_for_twice_is_run_once(lab: Lab) -> None:
+    lab.run(1, 1)
+    assert lab.new_calls() == ONE_SEED
+
+
 def test_a_seed_adds_to_the_table_of_those_that_are_there(lab: Lab) -> None:
     lab.run(1)
     (lab.out / "seed-1-old").mkdir()
