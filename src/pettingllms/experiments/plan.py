@@ -7,7 +7,7 @@ not after a night.
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,13 @@ from pettingllms.experiments.spec import (
 from pettingllms.models import find_model
 
 SEED = "seed-"
+OF_TRAINING: Any = {
+    "league": True,
+    "company": True,
+    "train": {"alternate"},
+    "policies": {"__all__": {"join_step"}},
+}
+"""Whom an arm meets and who learns when, which is nothing to an evaluation."""
 WORD = re.compile(r"\{(\w+)\}")
 
 
@@ -179,10 +186,11 @@ def planned_seeds(out: Path) -> list[int]:
 def _cell(
     config: RunConfig, column: Evaluation, folder: Path, words: Mapping[str, str]
 ) -> PlannedEvaluation:
-    data = config.model_dump(mode="json", exclude_none=True, exclude={"league", "company"})
+    data = config.model_dump(mode="json", exclude_none=True, exclude=OF_TRAINING)
     source = f"evaluation '{column.name}'"
     distance = ["eval.distance=true"] if column.measure in DISTANCES else []
-    evaluated = _parse(data, source, [*distance, *column.set], words)
+    met = {*config.league.exploiters, *config.company.policies()}
+    evaluated = _parse(data, source, [*distance, *column.set], words, met)
     role = column.role or next(iter(evaluated.roles))
     if role not in evaluated.roles:
         raise ConfigError(source, [f"no role is called '{role}'; {nearest(role, evaluated.roles)}"])
@@ -195,23 +203,32 @@ def _read(path: Path, overrides: Sequence[str], words: Mapping[str, str]) -> Run
 
 
 def _parse(
-    data: dict[str, Any], source: str, overrides: Sequence[str], words: Mapping[str, str]
+    data: dict[str, Any],
+    source: str,
+    overrides: Sequence[str],
+    words: Mapping[str, str],
+    met: Collection[str] = (),
 ) -> RunConfig:
+    """The run; policies that were only `met` in training are in it if a role or judge has them."""
     problems = apply_overrides(data, overrides)
+    named = {*_strings_in([data.get("roles"), data.get("judge")])}
+    for name in met:
+        if name not in named and isinstance(data["policies"], dict):
+            data["policies"].pop(name, None)
     problems += [
         f"nothing is called '{{{word}}}' here; {nearest(word, words)}"
-        for word in dict.fromkeys(_words_in(data))
+        for word in dict.fromkeys(WORD.findall("\n".join(_strings_in(data))))
         if word not in words
     ]
     return parse_config(_filled(data, words), source, problems)
 
 
-def _words_in(value: Any) -> Iterator[str]:
+def _strings_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        yield from WORD.findall(value)
+        yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _words_in(inner)
+            yield from _strings_in(inner)
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:

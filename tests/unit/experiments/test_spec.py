@@ -7,6 +7,29 @@ from pettingllms.errors import ConfigError
 from pettingllms.experiments.plan import make_plan
 from pettingllms.experiments.spec import find_experiment, load_experiment, slug
 
+ALONE = RUN[: RUN.index("[policies.policy_b]")]
+HUNTER = """
+[policies.hunter]
+kind = "full"
+model = "{model}"
+[roles]
+a = "policy_a"
+b = "policy_a"
+[league]
+exploiters = ["hunter"]
+"""
+BY_TURNS = """
+[train]
+alternate = ["policy_a", "hunter"]
+"""
+COMPANY = """
+[policies.old]
+kind = "frozen"
+model = "{model}"
+[company]
+phases = [{members = {policy_b = 1}, until_step = 2}, {members = {old = 1}}]
+"""
+
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
@@ -59,12 +82,30 @@ def test_an_evaluation_stands_on_top_of_its_arm(tmp_path: Path) -> None:
 
 
 def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
-    one = RUN[: RUN.index("[policies.policy_b]")]
     seat = 'set = ["policies.b={kind=\\"scripted\\"}", "roles.b=b"]'
-    lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', seat), one)
+    lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', seat), ALONE)
     arm = make_plan(lab.order(), 1).arms[1]
     assert dict(arm.config.roles) == {"a": "policy_a", "b": "policy_a"}
     assert dict(arm.evaluations[1].config.roles) == {"a": "policy_a", "b": "b"}
+
+
+@pytest.mark.parametrize(
+    ("run", "met"),
+    [
+        (ALONE + HUNTER + BY_TURNS, "hunter"),
+        (ALONE + "join_step = 3" + HUNTER, "hunter"),
+        (RUN + COMPANY, "old"),
+    ],
+)
+def test_who_was_only_met_in_training_is_no_part_of_an_evaluation(
+    tmp_path: Path, run: str, met: str
+) -> None:
+    seat = f'set = ["roles.b={met}"]'
+    text = EXPERIMENT.replace('set = ["eval.num_tasks=8"]', seat)
+    arm = make_plan(Lab(tmp_path, text, run).order(), 1).arms[1]
+    plain, against = (set(cell.config.policies) for cell in arm.evaluations)
+    assert plain == set(arm.config.roles.values())
+    assert against == {"policy_a", met}
 
 
 def test_experiments_are_found_by_name_or_by_path(tmp_path: Path) -> None:
@@ -91,6 +132,5 @@ def test_a_warm_start_that_only_an_evaluation_names_is_made(tmp_path: Path) -> N
     rival = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "rival"')
     seat = 'set = ["policies.b={kind=\\"frozen\\", model=\\"{rival}\\"}", "roles.b=b"]'
     text = EXPERIMENT.replace(start, rival + start).replace('set = ["eval.num_tasks=8"]', seat)
-    one = RUN[: RUN.index("[policies.policy_b]")]
-    plan = make_plan(Lab(tmp_path, text, one).order(), 1)
+    plan = make_plan(Lab(tmp_path, text, ALONE).order(), 1)
     assert [planned.spec.name for planned in plan.starts] == ["rival", "start"]
