@@ -10,6 +10,7 @@ from pettingllms.collect import collect
 from pettingllms.experiments import plan
 from pettingllms.experiments.plan import Order, Plan, make_plan
 from pettingllms.experiments.report import collect as gather
+from pettingllms.experiments.report import read_joined
 from pettingllms.experiments.spec import Experiment, load_experiment
 from pettingllms.experiments.table import make_table
 
@@ -84,7 +85,7 @@ def test_tables_that_ship_come_of_the_numbers_beside_them(numbers: Path, tmp_pat
     folder = ROOT / "experiments" / numbers.parent.name
     experiment = load_experiment(folder)
     order = Order(experiment, folder, tmp_path, "pettingllms reproduce", joined=[numbers])
-    found = gather(order, pytest.fail)
+    found = gather(order, read_joined(order, pytest.fail), pytest.fail)
     assert make_table(experiment, found.results) == (numbers.parent / "table.md").read_text()
 
 

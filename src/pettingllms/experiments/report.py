@@ -40,13 +40,29 @@ class Found:
         """Whether an arm is there with this seed."""
         return any((one.arm, one.seed) == (arm, seed) for one in self.results)
 
+    def add(self, result: Result, curve: Curve | None) -> None:
+        """Put a result beside the others."""
+        self.results.append(result)
+        if curve is not None:
+            self.curves.setdefault(result.arm, {})[result.seed] = curve
 
-def collect(order: Order, say: Say) -> Found:
-    """Every result that is there, of any seed, and was made as it is asked for now."""
+
+def read_joined(order: Order, say: Say) -> Found:
+    """Every result that was run elsewhere, and was made as it is asked for now."""
     found = Found()
-    _collect_runs(order, found, say)
     for path in order.joined:
         _join(order, path, found, say)
+    return found
+
+
+def collect(order: Order, joined: Found, say: Say) -> Found:
+    """Every result that is there, of any seed, and was made as it is asked for now; what was also
+    run elsewhere is taken from here."""
+    found = Found()
+    _collect_runs(order, found, say)
+    for result in joined.results:
+        if not found.has(result.arm, result.seed):
+            found.add(result, joined.curves.get(result.arm, {}).get(result.seed))
     found.results.sort(key=lambda one: one.seed)
     return found
 
@@ -66,41 +82,38 @@ def _collect_runs(order: Order, found: Found, say: Say) -> None:
                 say(f"left out: {arm.folder} {problem}")
                 continue
             _keep_asked(result, arm)
-            found.results.append(result)
-            if arm.spec.trained and order.experiment.figure.y:
-                curve = _curve(order, arm, say)
-                found.curves.setdefault(arm.spec.name, {})[seed] = curve
+            drawn = arm.spec.trained and order.experiment.figure.y
+            found.add(result, _curve(order, arm, say) if drawn else None)
 
 
 def _join(order: Order, path: Path, found: Found, say: Say) -> None:
-    """Add what was run elsewhere and written as numbers; what is here too is taken from here."""
+    """Add what a file of numbers holds."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         results = [Result.of(one) for one in data["results"]]
-        bases, configs, curves = data["basis"], data["configs"], data["curves"]
+        bases = [data["basis"][str(one.seed)] for one in results]
+        configs = [data["configs"][one.arm][str(one.seed)] for one in results]
+        curves = data["curves"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
         raise ConfigError(str(path), [wrong]) from error
     plans = {seed: make_plan(order, seed) for seed in {result.seed for result in results}}
-    for result in results:
+    for result, made_of, config in zip(results, bases, configs, strict=True):
         seed, at = result.seed, f"{path}, seed {result.seed}, '{result.arm}'"
         plan = plans[seed]
         arm = next((arm for arm in plan.arms if arm.spec.name == result.arm), None)
         if arm is None or found.has(result.arm, seed):
             continue
         basis = plan.basis(order.experiment.model)
-        if not is_same_basis(plan, bases[str(seed)], basis) or (
-            plan.read(configs[result.arm][str(seed)]) != arm.config
-        ):
+        if not is_same_basis(plan, made_of, basis) or plan.read(config) != arm.config:
             say(f"left out: {at} was made with another configuration")
             continue
         if problem := result.problem(arm):
             say(f"left out: {at} {problem}")
             continue
         _keep_asked(result, arm)
-        found.results.append(result)
-        if curve := curves.get(result.arm, {}).get(str(seed)):
-            found.curves.setdefault(result.arm, {})[seed] = Curve(**curve)
+        curve = curves.get(result.arm, {}).get(str(seed))
+        found.add(result, Curve(**curve) if curve else None)
 
 
 def _keep_asked(result: Result, arm: PlannedArm) -> None:

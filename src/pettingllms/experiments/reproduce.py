@@ -24,7 +24,7 @@ from pettingllms.experiments.plan import (
     make_plan,
 )
 from pettingllms.experiments.progress import Lines
-from pettingllms.experiments.report import collect, shortfalls, write_report
+from pettingllms.experiments.report import collect, read_joined, shortfalls, write_report
 from pettingllms.experiments.results import (
     BASIS,
     Evaluated,
@@ -50,9 +50,10 @@ def reproduce(
     What fell short of its floor is given back, in words.
     """
     plans = [make_plan(order, seed) for seed in dict.fromkeys(seeds)]
+    joined = read_joined(order, say)
     jobs = [job for plan in plans for job in _jobs(order, plan, machine, say)]
     run_jobs(jobs, num_at_once, say)
-    found = collect(order, say)
+    found = collect(order, joined, say)
     write_report(order, found, say)
     return shortfalls(order, found, seeds)
 

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -236,11 +237,19 @@ def test_numbers_of_another_configuration_do_not_join(tmp_path: Path, old, new) 
     assert ("GRPO", 1) not in {(r["arm"], r["seed"]) for r in here.results["results"]}
 
 
-def test_a_file_that_holds_no_numbers_is_refused(lab: Lab, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.json"
-    wrong.write_text("{}")
+@pytest.mark.parametrize("lost", ["results", "basis", "configs", "curves", ""])
+def test_a_file_that_holds_no_numbers_is_refused_before_anything_is_run(
+    tmp_path: Path, lost: str
+) -> None:
+    there, here = Lab(tmp_path / "there"), Lab(tmp_path / "here")
+    there.run(1)
+    path = there.out / "results.json"
+    kept = {key: value for key, value in there.results.items() if key != lost}
+    path.write_text(json.dumps(kept) if lost else "{")
     with pytest.raises(ConfigError, match="no results.json of `reproduce`"):
-        lab.run(1, join=[wrong])
+        here.run(2, join=[path])
+    assert here.new_calls() == []
+    assert not here.out.exists()
 
 
 @pytest.mark.parametrize(
