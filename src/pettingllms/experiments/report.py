@@ -13,6 +13,7 @@ from pettingllms.experiments.results import (
     Curve,
     Result,
     curve_of,
+    drawn_in,
     is_based_on,
     is_of,
     is_same_basis,
@@ -93,10 +94,13 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
         results = [Result.of(one) for one in data["results"]]
         bases = [data["basis"][str(one.seed)] for one in results]
         configs = [data["configs"][one.arm][str(one.seed)] for one in results]
-        curves = data["curves"]
+        curves, figure = data["curves"], data.get("figure")
     except (OSError, ValueError, KeyError, TypeError) as error:
         wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
         raise ConfigError(str(path), [wrong]) from error
+    if curves and figure not in (None, drawn_in(order.experiment.figure)):
+        say(f"left out: curves in {path}, which are of another figure: {figure}")
+        curves = {}
     plans = {seed: make_plan(order, seed) for seed in {result.seed for result in results}}
     for result, made_of, config in zip(results, bases, configs, strict=True):
         seed, at = result.seed, f"{path}, seed {result.seed}, '{result.arm}'"
@@ -185,6 +189,7 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
             }
             for arm in experiment.arms
         },
+        "figure": drawn_in(experiment.figure),
         "curves": {
             arm: {seed: asdict(curve) for seed, curve in of_arm.items()}
             for arm, of_arm in found.curves.items()
@@ -222,8 +227,10 @@ def _draw(order: Order, found: Found) -> None:
     ]
     drawn = [panel for panel in bars if panel.name in figure.bars]
     num_seeds = len({result.seed for result in found.results})
-    several = f"Lines: mean over {num_seeds} seeds; bands: from the lowest to the highest."
-    notes = ["One seed." if num_seeds == 1 else several] if curves else []
+    num_drawn = len({seed for some in found.curves.values() for seed in some if some[seed].x})
+    several = f"Lines: mean over {num_drawn} seeds; bands: from the lowest to the highest."
+    lined = "Lines: one seed." if num_drawn == 1 else several
+    notes = ["One seed." if num_seeds == 1 else lined] if curves else []
     notes += ["Bars: mean; black lines: 95% intervals."] if drawn else []
     arms = [arm.name for arm in experiment.arms]
     picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, drawn)

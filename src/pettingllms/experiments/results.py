@@ -149,6 +149,11 @@ def metric_of(figure: Figure, arm: PlannedArm) -> str:
     return figure.y if "/" in figure.y else f"roles/{role}/{figure.y}"
 
 
+def drawn_in(figure: Figure) -> dict[str, Any]:
+    """All that a figure's curves depend on beside their runs."""
+    return figure.model_dump(include={"y", "role", "x", "smooth"})
+
+
 def curve_of(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Curve:
     """The points of a run that have the metric, each the mean of the last few."""
     key = TOKENS if figure.x == "tokens" else "step"

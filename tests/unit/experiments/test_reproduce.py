@@ -237,6 +237,46 @@ def test_numbers_of_another_configuration_do_not_join(tmp_path: Path, old, new) 
     assert ("GRPO", 1) not in {(r["arm"], r["seed"]) for r in here.results["results"]}
 
 
+@pytest.mark.parametrize("change", ['x = "step"', "smooth = 2", 'role = "b"', 'y = "eval_reward"'])
+def test_curves_of_another_figure_do_not_join(tmp_path: Path, change: str) -> None:
+    there = Lab(tmp_path / "there")
+    there.run(1)
+    here = Lab(tmp_path / "here", EXPERIMENT.replace("[figure]", f"[figure]\n{change}"))
+    path = there.out / "results.json"
+    here.run(2, join=[path])
+    assert {r["seed"] for r in here.results["results"]} == {1, 2}
+    assert list(here.results["curves"]["GRPO"]) == ["2"]
+    assert any(f"left out: curves in {path}" in line for line in here.said)
+
+
+def test_the_figure_says_how_many_seeds_its_lines_are_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(
+        "pettingllms.experiments.figure.draw", lambda picture, path: notes.append(picture.note)
+    )
+    there = Lab(tmp_path / "there", EXPERIMENT.replace("[figure]", "[figure]\nsmooth = 2"))
+    here = Lab(tmp_path / "here")
+    there.run(1)
+    here.run(2, join=[there.out / "results.json"])
+    here.run(3, join=[there.out / "results.json"])
+    assert [note.partition(".")[0] for note in notes] == [
+        "One seed",
+        "Lines: one seed",
+        "Lines: mean over 2 seeds; bands: from the lowest to the highest",
+    ]
+
+
+def test_curves_from_before_figures_were_written_join(tmp_path: Path) -> None:
+    there, here = Lab(tmp_path / "there"), Lab(tmp_path / "here")
+    there.run(1)
+    older = {key: value for key, value in there.results.items() if key != "figure"}
+    (there.out / "results.json").write_text(json.dumps(older))
+    here.run(2, join=[there.out / "results.json"])
+    assert list(here.results["curves"]["GRPO"]) == ["2", "1"]
+
+
 @pytest.mark.parametrize("lost", ["results", "basis", "configs", "curves", ""])
 def test_a_file_that_holds_no_numbers_is_refused_before_anything_is_run(
     tmp_path: Path, lost: str
