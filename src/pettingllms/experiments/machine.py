@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.errors import CheckpointError
 from pettingllms.experiments.measure import Distances
+from pettingllms.experiments.results import FILE, Result
 from pettingllms.experiments.spec import Model
 from pettingllms.runs.folder import RunFolder
 from pettingllms.watching import Watcher
@@ -76,7 +77,8 @@ class ThisMachine:
         from pettingllms.sft import sft
 
         sft(config, folder, watcher)
-        export(config, _weights(folder, watcher.say), None, out)
+        _, weights = folder.newest(watcher.say)
+        export(config, weights, None, out)
 
     def train(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
         from pettingllms.train import train
@@ -88,12 +90,22 @@ class ThisMachine:
     ) -> Distances:
         from pettingllms.evaluate import evaluate
 
-        saved = _weights(run, say) if run is not None else {}
+        saved = _trained(run, say) if run is not None else {}
         return evaluate(config, saved, say, out=out).distances
 
 
-def _weights(run: RunFolder, say: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
-    newest = run.load(say)
-    if newest is None:
-        raise CheckpointError(f"{run.path} has no checkpoint, though its training is over")
-    return newest[1]
+def _trained(run: RunFolder, say: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
+    """The weights that training ended with; those of an earlier step are not taken for them."""
+    result, newest = Result.read(run.path), run.load(say)
+    training = result.training if result else None
+    assert training is not None  # noqa: S101 - an arm is trained, then evaluated
+    there = "has no checkpoint"
+    if newest is not None:
+        state, weights = newest
+        if state.step == training.num_steps:
+            return weights
+        there = f"the newest checkpoint that can be loaded is of step {state.step}"
+    raise CheckpointError(
+        f"{run.path} was trained until step {training.num_steps}, and {there}; remove "
+        f"{run.path / FILE}, and the same command trains it to its end again and evaluates it anew"
+    )

@@ -13,8 +13,10 @@ pytest.importorskip("openskill")
 
 from fakes import FakeRun, Watched, faked, train_with_fakes
 from labs import EXPERIMENT, Lab
+from pettingllms.errors import CheckpointError
 from pettingllms.experiments.machine import ThisMachine
 from pettingllms.experiments.plan import PlannedArm, make_plan
+from pettingllms.experiments.results import Result, rows_of, training_of
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import SampleRequest, read_episodes
 
@@ -58,6 +60,8 @@ def arm(tmp_path: Path) -> PlannedArm:
     text = EXPERIMENT.replace('["eval.num_tasks=8"]', '["eval.num_tasks=2", "roles.b=hunter"]')
     found = make_plan(Lab(tmp_path, text, LEAGUE).order(), 1).arms[1]
     train_with_fakes(found.config, found.folder, by_weights)
+    training = training_of(rows_of(found.folder))
+    Result("GRPO", 1, "", {}, {}, training).write(found.folder)
     return found
 
 
@@ -72,3 +76,16 @@ def test_a_league_is_evaluated_with_its_exploiter_or_without(arm: PlannedArm) ->
         ThisMachine().evaluate(cell.config, RunFolder(arm.folder), cell.out, pytest.fail)
     assert said_by(plain.out) == {("policy_a", "3")}
     assert said_by(against.out) == {("policy_a", "3"), ("hunter", "2")}
+
+
+@pytest.mark.usefixtures("engines")
+def test_an_older_checkpoint_is_not_evaluated_as_the_trained_policy(arm: PlannedArm) -> None:
+    run, cell, said = RunFolder(arm.folder), arm.evaluations[0], list[str]()
+    last = arm.folder / "checkpoints" / "step-000003" / "policies" / "policy_a" / "weights"
+    last.write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"until step 3, .* of step 2; remove .*result.json"):
+        ThisMachine().evaluate(cell.config, run, cell.out, said.append)
+    assert "passed over" in said[0]
+    (arm.folder / "result.json").unlink()
+    train_with_fakes(arm.config, arm.folder, by_weights)
+    assert run.newest(pytest.fail)[0].step == 3, "as the message has it"
