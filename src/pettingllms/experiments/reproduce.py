@@ -144,7 +144,7 @@ def _warm_start(start: PlannedStart, machine: Machine, where: str, say: Say) -> 
     say(f"{where}: imitating {start.config.sft.player or 'episodes'}")
     folder = RunFolder(start.folder)
     if not (start.folder / CONFIG_FILE).is_file():
-        folder.create(start.config)
+        folder.create(start.config, supervised=True)
     part = _part(start.model)
     machine.warm_start(start.config, folder, part, Lines(where, start.config, say))
     part.rename(start.model)

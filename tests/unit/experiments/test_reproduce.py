@@ -5,6 +5,8 @@ import pytest
 
 from labs import EXPERIMENT, RUN, FakeMachine, Lab
 from pettingllms.errors import ConfigError, ExperimentError
+from pettingllms.experiments.plan import make_plan
+from pettingllms.runs.folder import RunFolder
 
 ONE_SEED = [
     "model 1, 1 environments",
@@ -56,6 +58,19 @@ def test_words_stand_for_the_models_that_were_made(lab: Lab) -> None:
     top = lab.out.resolve() / "seed-2"
     assert lab.machine.models[0] == str(top / "model")
     assert set(lab.machine.models[1:]) == {str(top / "models" / "start")}
+
+
+def test_a_warm_start_is_no_run_to_resume(lab: Lab) -> None:
+    lab.run(1)
+    assert RunFolder(lab.out / "seed-1" / "warm-start").is_supervised
+    assert not RunFolder(lab.out / "seed-1" / "grpo").is_supervised
+
+
+def test_a_warm_start_without_that_mark_is_gone_on_with(lab: Lab) -> None:
+    folder = RunFolder(lab.out / "seed-1" / "warm-start")
+    folder.create(make_plan(lab.order(), 1).starts[0].config)
+    lab.run(1)
+    assert lab.new_calls() == ONE_SEED
 
 
 def test_nothing_is_done_twice(lab: Lab) -> None:
