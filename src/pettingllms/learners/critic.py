@@ -61,9 +61,6 @@ from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Values
 
-Mixed = tuple[float, float]
-"""What the team is expected to be paid before the replies, and with one reply known."""
-
 
 @dataclass(frozen=True, slots=True)
 class CriticSpec:
@@ -131,8 +128,8 @@ class Critic:
         ]
         self._num_updates = 0
 
-    def values(self, joints: Sequence[Joint]) -> list[tuple[Values, Mixed | None]]:
-        """What is expected of every reply, joint after joint."""
+    def values(self, joints: Sequence[Joint]) -> list[tuple[Values, float | None]]:
+        """What is expected of every reply, joint after joint, and of the team but for the reply."""
         items = [item for joint in joints for item in joint.items]
         values, states = self._read(items)
         if self._mixer is None:
@@ -226,20 +223,24 @@ class Critic:
 
     def _mix(
         self, joints: Sequence[Joint], values: Sequence[Values], states: Sequence[Values]
-    ) -> list[Mixed]:
-        """For each item the team's value before its step, and with this reply known."""
-        assert self._mixer is not None  # noqa: S101 - asked for by those that mix
+    ) -> list[float]:
+        """For each item the team's value once all replies of its joint but this one are known."""
         table = JointValues(joints, self._spec.roles, values, states, self._device)
         with torch.no_grad():
-            before_J = self._mixer(table.before_JR, table.spoke_JR, table.state_JH)
-            known_JR = torch.empty_like(table.before_JR)
-            for role in range(len(self._spec.roles)):
-                one_JR = table.before_JR.clone()
-                one_JR[:, role] = table.after_JR[:, role]
-                known_JR[:, role] = self._mixer(one_JR, table.spoke_JR, table.state_JH)
-        return [
-            (float(before_J[row]), float(known_JR[row, column])) for row, column in table.places
+            but_one_JR = self._but_one(table)
+        return [float(but_one_JR[place_of]) for place_of in table.places]
+
+    def _but_one(self, table: "JointValues") -> Tensor:
+        """The team's values once all replies but a role's are known, by that role."""
+        assert self._mixer is not None  # noqa: S101 - asked for by those that mix
+        own_RR = torch.eye(len(self._spec.roles), dtype=torch.bool, device=self._device)
+        columns = [
+            self._mixer(
+                torch.where(own_R, table.before_JR, table.after_JR), table.spoke_JR, table.state_JH
+            )
+            for own_R in own_RR
         ]
+        return torch.stack(columns, 1)
 
     def _pulls(self, joints: Sequence[Joint]) -> "Pulls":
         """How the mixed loss of a minibatch changes with every value; gradients of the mixer."""
@@ -248,9 +249,13 @@ class Critic:
         table = JointValues(joints, self._spec.roles, *self._read(items), self._device)
         before_JR, after_JR = table.before_JR.requires_grad_(), table.after_JR.requires_grad_()
         paid_J = torch.tensor([_paid(joint) for joint in joints], device=self._device)
-        before_J = self._mixer(before_JR, table.spoke_JR, table.state_JH)
-        after_J = self._mixer(after_JR, table.spoke_JR, table.state_JH)
-        loss = ((before_J - paid_J).square() + (after_J - paid_J).square()).mean() / 2
+        but_one_JR, all_J = (
+            self._but_one(table),
+            self._mixer(after_JR, table.spoke_JR, table.state_JH),
+        )
+        expected_J = table.mean_of_spoken(but_one_JR)
+        errors_J = table.mean_of_spoken((but_one_JR - paid_J[:, None]).square())
+        loss = (errors_J + (all_J - paid_J).square()).mean() / 2
         torch.autograd.backward(loss)
         assert before_JR.grad is not None  # noqa: S101 - it was asked for
         assert after_JR.grad is not None  # noqa: S101 - as above
@@ -260,7 +265,7 @@ class Critic:
             pull[0] += float(before_JR.grad[place_of])
             pull[-1] += float(after_JR.grad[place_of])
             pulls[id(item)] = pull
-        return Pulls(pulls, float(loss.detach()), before_J.tolist(), paid_J.tolist())
+        return Pulls(pulls, float(loss.detach()), expected_J.tolist(), paid_J.tolist())
 
     def _accumulate(self, joints: Sequence[Joint], pulls: "Pulls | None") -> float:
         """Gradients of a minibatch, over as many passes as its tokens need; its loss."""
@@ -323,7 +328,7 @@ class Pulls:
     of: dict[int, Values]
     loss: float
     expected: list[float]
-    """The team's values before its replies."""
+    """The team's values with all replies but one known, on average over which."""
     paid: list[float]
 
 
@@ -356,6 +361,10 @@ class JointValues:
         self.after_JR = torch.from_numpy(after).to(device)
         self.spoke_JR = torch.from_numpy(spoke).to(device)
         self.state_JH = torch.from_numpy(state).to(device)
+
+    def mean_of_spoken(self, by_role: Tensor) -> Tensor:
+        """For each joint the mean over the roles that spoke."""
+        return torch.where(self.spoke_JR, by_role, 0).sum(1) / self.spoke_JR.sum(1)
 
 
 def _paid(joint: Joint) -> float:

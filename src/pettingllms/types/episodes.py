@@ -78,9 +78,8 @@ class Turn:
     """Written by an algorithm that gives one for each token; `advantage` is then their mean."""
     values: Values | None = None
     """What a critic expects where the prompt ends, then after each response id."""
-    mixed: tuple[float, float] | None = None
-    """What a mixing critic expects of the team before the replies of this step, and once this reply
-    is known and the others are not."""
+    mixed: float | None = None
+    """What a mixing critic expects of the team once all replies of this step but this are known."""
     returns: Values | None = None
     """What the critic should have said, written by an algorithm: as long as `values`, and not a
     number where it is not trained."""

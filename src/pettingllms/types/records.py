@@ -191,7 +191,7 @@ def _values_to_json(turn: Turn) -> dict[str, Any]:
         if values is not None:
             found[name] = [value if math.isfinite(value) else None for value in values.tolist()]
     if turn.mixed is not None:
-        found["mixed"] = list(turn.mixed)
+        found["mixed"] = turn.mixed
     return found | {name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None}
 
 
@@ -202,7 +202,7 @@ def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
         if name in data
     }
     if "mixed" in data:
-        found["mixed"] = tuple(data["mixed"])
+        found["mixed"] = data["mixed"]
     return found | {name: np.array(data[name], dtype=np.int32) for name in IDS if name in data}
 
 

@@ -133,8 +133,8 @@ def test_a_failed_turn_is_left_out_of_its_roles_chain_and_round() -> None:
     play.turns[2].failure = LOST
     make_algorithm("ppo", **HALVES).assign([play])
     assert advantages(play) == near([3 + 7 - 0.5, 5.5, None])
-    make_algorithm("vdn").assign([play])
-    assert advantages(play) == near([1.5, 8, None])
+    make_algorithm("vdn", standardize=False).assign([play])
+    assert advantages(play) == near([6, 6, None])
 
 
 def test_advantages_are_standardised_over_the_policys_batch() -> None:
@@ -179,16 +179,22 @@ def test_the_next_algorithm_starts_clean() -> None:
 # Rounds, VDN, QMIX
 
 
-def test_vdn() -> None:
+@pytest.mark.parametrize("name", ["vdn", "qmix"])
+def test_a_mix(name: str) -> None:
     """The team is paid 0, 2 and 4, with gamma 0.5 from each step on 0 + 1 + 1 = 2, 2 + 2 = 4 and 4.
-    Advantages: 2 - 0.5, 9 - 1, 5 - 4. Each reply stands alone: who comes later has read it."""
+    Less what the mix expected: 2 - 3, 4 - 3, 4 - 8.5. A critic that was not asked expects 0. Each
+    reply stands alone: who comes later has read it."""
     play = game()
-    algorithm = make_algorithm("vdn", gamma=0.5)
+    algorithm = make_algorithm(name, gamma=0.5, standardize=False)
     algorithm.assign([play])
-    assert advantages(play) == near([1.5, 8, 1])
+    assert advantages(play) == near([2, 4, 4])
+    for one, mixed in zip(play.turns, (3.0, 3.0, 8.5), strict=True):
+        one.mixed = mixed
+    algorithm.assign([play])
+    assert advantages(play) == near([-1, 1, -4.5])
     assert returns(play) == same([[2, NAN, 2], [4, NAN, 4], [4, NAN, 4]])
     assert algorithm.joints([play]) == [[one] for one in play.turns]
-    make_algorithm("vdn").assign([play])
+    make_algorithm(name).assign([play])
     assert returns(play) == same([[6, NAN, 6], [6, NAN, 6], [4, NAN, 4]])
 
 
@@ -197,17 +203,6 @@ def test_replies_that_enter_one_step_are_mixed() -> None:
     play.turns[1].step = 0
     play.steps[0].turns, play.steps[1].turns = (0, 1), ()
     assert make_algorithm("vdn").joints([play]) == [play.turns[:2], play.turns[2:]]
-
-
-def test_qmix() -> None:
-    """What the mix expected before, and with this reply: 3.5 - 3, 1 - 3, 9 - 8.5."""
-    play = game()
-    pairs = [(3.0, 3.5), (3.0, 1.0), (8.5, 9.0)]
-    for one, mixed in zip(play.turns, pairs, strict=True):
-        one.mixed = mixed
-    make_algorithm("qmix").assign([play])
-    assert advantages(play) == near([0.5, -2, 0.5])
-    assert returns(play) == same([[6, NAN, 6], [6, NAN, 6], [4, NAN, 4]])
 
 
 @pytest.mark.parametrize("name", ["vdn", "qmix"])

@@ -29,7 +29,7 @@ class Told:
         self.calls.append((method, args[0] if args else None))
         if method == "values":
             items = [item for joint in args[0] for item in joint.items]
-            return [(np.full(3, at, np.float32), (0.0, float(at))) for at, _ in enumerate(items)]
+            return [(np.full(3, at, np.float32), float(at)) for at, _ in enumerate(items)]
         return {"trained": float(len(args[0]))} if method == "train" else None
 
 
@@ -72,7 +72,7 @@ def test_one_critic_of_the_team_reads_joints_and_learns_from_those_with_targets(
     episode = played()
     joints = [episode.turns[:2], episode.turns[2:]]
     asyncio.run(made.value(joints))
-    assert [turn.mixed for turn in episode.turns] == [(0.0, 0.0), (0.0, 1.0), (0.0, 2.0)]
+    assert [turn.mixed for turn in episode.turns] == [0.0, 1.0, 2.0]
     for turn in joints[0]:
         turn.returns = np.ones(3, np.float32)
     assert asyncio.run(made.learn(joints, 1)) == {"critic:team": {"trained": 1.0}}

@@ -230,7 +230,7 @@ def test_a_mix_fits_what_the_team_was_paid(model: Path, mixer: str) -> None:
     made = critic(model, mixer)
     joints = rounds()
     first = made.values(joints)
-    assert {mixed for _, mixed in first} == {(0.0, 0.0)}
+    assert {mixed for _, mixed in first} == {0.0}
     losses = [made.train(joints, step)["value_loss"] for step in range(80)]
     paid = np.array([joint.items[0].targets[0] for joint in joints])
     assert losses[0] == pytest.approx(float((paid**2).mean()), rel=1e-5)
@@ -246,10 +246,24 @@ def test_the_sum_is_the_sum_of_what_its_roles_add(model: Path) -> None:
     found = iter(made.values(joints))
     for joint in joints:
         rows = [next(found) for _ in joint.items]
-        before = sum(row[0] for row, _ in rows)
-        for row, (expected, known) in rows:
-            assert expected == pytest.approx(before, abs=1e-5)
-            assert known == pytest.approx(before - row[0] + row[-1], abs=1e-5)
+        added = sum(row[-1] for row, _ in rows)
+        for row, expected in rows:
+            assert expected == pytest.approx(added - row[-1] + row[0], abs=1e-5)
+
+
+def test_what_is_expected_but_for_a_reply_does_not_depend_on_it(model: Path) -> None:
+    """Or a critic that is wrong would turn advantages round."""
+    made = critic(model, "monotonic")
+    joints = [joint for joint in rounds() if len(joint.roles) > 1]
+    for step in range(3):
+        made.train(joints, step)
+    said = joints[0].items[0].response_ids.copy()
+    before = made.values(joints[:1])
+    joints[0].items[0].response_ids[:] = said[::-1] + 1
+    after = made.values(joints[:1])
+    joints[0].items[0].response_ids[:] = said
+    assert before[0][1] == pytest.approx(after[0][1], abs=1e-6), "of the reply itself"
+    assert before[1][1] != pytest.approx(after[1][1], abs=1e-6), "of the other's"
 
 
 @pytest.mark.parametrize("mixer", ["sum", "monotonic"])
@@ -276,8 +290,12 @@ def test_a_mixed_loss_has_the_gradients_of_one_plain_pass(model: Path, mixer: st
             spoke[0, at] = True
             state += hidden[end].detach() / len(joint.roles)
         paid = joint.items[0].targets[0]
-        for mixed in (made._mixer(v, spoke, state), made._mixer(q, spoke, state)):
-            total = total + (mixed - paid).square().sum() / (2 * len(joints))
+        total = total + (made._mixer(q, spoke, state) - paid).square().sum() / (2 * len(joints))
+        for role in joint.roles:
+            one = q.clone()
+            one[0, ROLES.index(role)] = v[0, ROLES.index(role)]
+            error = (made._mixer(one, spoke, state) - paid).square().sum()
+            total = total + error / (2 * len(joints) * len(joint.roles))
     total.backward()
     assert numbers == pytest.approx(total.item(), rel=1e-4)
     for part in made._parts:

@@ -152,7 +152,7 @@ def read_out(number: int, said: int) -> Episode:
 
 @pytest.mark.parametrize("name", ["vdn", "qmix"])
 def test_who_speaks_first_is_credited_though_the_second_has_read_it(model: Path, name: str) -> None:
-    algorithm = make_algorithm(name)
+    algorithm = make_algorithm(name, standardize=False)
     settings = CriticConfig(kind="model", lr=2e-3, mixer_lr=1e-2)
     critic = Critic(CriticSpec(model, settings, LearnerConfig(), 1, algorithm.mixer, ROLES))
     plays = [read_out(number, said) for number in range(8) for said in (10, 11)]

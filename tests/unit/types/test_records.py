@@ -97,7 +97,7 @@ def test_what_a_critic_said_survives_with_the_places_it_was_not_trained_at() -> 
     turn.returns = np.array([1.5, np.nan, np.nan], dtype=np.float32)
     turn.advantages = np.array([-1, 2], dtype=np.float32)
     turn.central_ids = np.array([5, 6], dtype=np.int32)
-    turn.mixed = (0.25, 0.5)
+    turn.mixed = 0.25
     (back,) = episode_from_json(json.loads(episode_line(episode))).turns
     for name in ("values", "returns", "advantages", "central_ids"):
         one, two = getattr(turn, name), getattr(back, name)
