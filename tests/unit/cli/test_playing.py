@@ -113,6 +113,7 @@ def test_ctrl_c_ends_a_game_politely() -> None:
         seen += process.stdout.read1()
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)  # its input is still open: `communicate` would end that at once
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert b"You left the game." in said

@@ -318,11 +318,11 @@ def test_long_results_are_compared_in_a_moment() -> None:
     near = [(at, name, share * (1 + 1e-9)) for at, name, share in reversed(exact)]
     off = [(at, name, share + 1) for at, name, share in exact]
     alike = [(at / 7,) for at in range(10_000)]
-    began = time.perf_counter()
+    began = time.process_time()
     assert share_right(rows(*near), rows(*exact), False) == 1.0
     assert share_right(rows(*near), rows(*exact), True) == 0.9
     assert share_right(rows(*off), rows(*exact), False) == 0.0
     assert share_right(rows(*near[:5000]), rows(*exact), False) == pytest.approx(0.6)
     shifted = [(share * (1 + 1e-9),) for (share,) in alike]
     assert share_right(rows(*shifted), rows(*alike), False) == 1.0
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
