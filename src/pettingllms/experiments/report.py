@@ -39,7 +39,11 @@ class Found:
 
     def has(self, arm: str, seed: int) -> bool:
         """Whether an arm is there with this seed."""
-        return any((one.arm, one.seed) == (arm, seed) for one in self.results)
+        return self.find(arm, seed) is not None
+
+    def find(self, arm: str, seed: int) -> Result | None:
+        """What an arm came to with this seed, if it is there."""
+        return next((one for one in self.results if (one.arm, one.seed) == (arm, seed)), None)
 
     def add(self, result: Result, curve: Curve | None) -> None:
         """Put a result beside the others."""

@@ -24,7 +24,7 @@ from pettingllms.experiments.plan import (
     make_plan,
 )
 from pettingllms.experiments.progress import Lines
-from pettingllms.experiments.report import collect, read_joined, shortfalls, write_report
+from pettingllms.experiments.report import Found, collect, read_joined, shortfalls, write_report
 from pettingllms.experiments.results import (
     BASIS,
     Evaluated,
@@ -51,15 +51,15 @@ def reproduce(
     """
     plans = [make_plan(order, seed) for seed in dict.fromkeys(seeds)]
     joined = read_joined(order, say)
-    jobs = [job for plan in plans for job in _jobs(order, plan, machine, say)]
+    jobs = [job for plan in plans for job in _jobs(order, plan, joined, machine, say)]
     run_jobs(jobs, num_at_once, say)
     found = collect(order, joined, say)
     write_report(order, found, say)
     return shortfalls(order, found, seeds)
 
 
-def _jobs(order: Order, plan: Plan, machine: Machine, say: Say) -> list[Job]:
-    """What is missing of a seed: models first, then arms."""
+def _jobs(order: Order, plan: Plan, joined: Found, machine: Machine, say: Say) -> list[Job]:
+    """What is missing of a seed, here and in what was run elsewhere: models first, then arms."""
     basis = plan.basis(order.experiment.model)
     if not is_based_on(plan, basis):
         raise ConfigError(
@@ -69,7 +69,11 @@ def _jobs(order: Order, plan: Plan, machine: Machine, say: Say) -> list[Job]:
     plan.folder.mkdir(parents=True, exist_ok=True)
     write_whole(plan.folder / BASIS, basis)
     results = {arm.spec.name: _begun(order, plan, arm) for arm in plan.arms}
-    missing = [arm for arm in plan.arms if not _is_done(arm, results[arm.spec.name])]
+    missing = [
+        arm
+        for arm in plan.arms
+        if not _is_done(arm, results[arm.spec.name]) and not _is_elsewhere(arm, plan.seed, joined)
+    ]
     say(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
     jobs = _models(order.experiment, plan, machine, say) if missing else []
     for arm in missing:
@@ -126,6 +130,12 @@ def _begun(order: Order, plan: Plan, arm: PlannedArm) -> Result:
             str(arm.folder), [f"{wrong}; set trained = true, remove the folder, or give --out"]
         )
     return result
+
+
+def _is_elsewhere(arm: PlannedArm, seed: int, joined: Found) -> bool:
+    """Whether an arm that was not begun here is joined, with every number that is asked for."""
+    found = joined.find(arm.spec.name, seed)
+    return found is not None and _is_done(arm, found) and Result.read(arm.folder) is None
 
 
 def _is_done(arm: PlannedArm, result: Result) -> bool:

@@ -229,6 +229,21 @@ def test_numbers_from_another_machine_join_the_table(tmp_path: Path) -> None:
     assert str(tmp_path) not in (there.out / "results.json").read_text()
 
 
+def test_what_was_run_elsewhere_is_not_run_again(tmp_path: Path) -> None:
+    there, here = Lab(tmp_path / "there"), Lab(tmp_path / "here")
+    there.run(1)
+    data = json.loads((there.out / "results.json").read_text())
+    here.run(1, join=[there.out / "results.json"])
+    assert here.new_calls() == []
+    assert here.table == there.table
+    data["results"] = [one for one in data["results"] if one["arm"] != "GRPO"]
+    (tmp_path / "less.json").write_text(json.dumps(data))
+    less = Lab(tmp_path / "less")
+    less.run(1, join=[tmp_path / "less.json"])
+    assert less.new_calls() == [*ONE_SEED[:2], *ONE_SEED[4:]]
+    assert less.table == there.table
+
+
 def test_what_was_run_here_is_not_taken_from_elsewhere(tmp_path: Path) -> None:
     there, here = Lab(tmp_path / "there"), Lab(tmp_path / "here")
     there.machine = FakeMachine(lambda trained, seed: 10)
