@@ -78,15 +78,27 @@ def _side_by_side(waiting: list[Job], num_at_once: int, say: Say) -> list[Job]:
             ended = [(job, process) for job, process in running if process.exitcode is not None]
             failed += [job for job, process in ended if process.exitcode]
             running = [each for each in running if each not in ended]
-    except KeyboardInterrupt:  # the processes got it too, and save what they have
-        for _, process in running:
-            process.join()
+    except KeyboardInterrupt:
+        _interrupt([process for _, process in running])
         raise
     return failed
 
 
+def _interrupt(processes: Sequence[SpawnProcess]) -> None:
+    """Pass Ctrl-C on each time that it comes, and wait until all have saved what they have."""
+    while alive := [process for process in processes if process.is_alive()]:
+        try:
+            for process in alive:
+                os.kill(process.ident or 0, signal.SIGINT)
+            for process in alive:
+                process.join()
+        except KeyboardInterrupt:
+            continue
+
+
 def _do(job: Job, threads: int, say: Say) -> None:
     """In the process of a job."""
+    os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the parent
     os.environ.setdefault(THREADS, str(threads))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -94,6 +106,8 @@ def _do(job: Job, threads: int, say: Say) -> None:
     except (PettingError, OSError) as error:
         say(f"{job.name}: {error}")
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _end_with_parent() -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -123,7 +124,8 @@ def test_models_that_nothing_makes_are_not_waited_for(tmp_path: Path, say: parti
     assert "nothing made the models" in (tmp_path / "said").read_text()
 
 
-def test_nothing_outlives_the_command(tmp_path: Path) -> None:
+def _begin_jobs(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A command that does two jobs at a time, and the process of the one that never ends."""
     script = (
         "import sys, pathlib, test_jobs, functools\n"
         "from pettingllms.experiments.jobs import Job, run_jobs\n"
@@ -133,24 +135,46 @@ def test_nothing_outlives_the_command(tmp_path: Path) -> None:
         "            Job('2', functools.partial(test_jobs.note_and_wait, one, never))]\n"
         "    run_jobs(jobs, 2, print)\n"
     )
-    path = tmp_path / "script.py"
+    path = folder / "script.py"
     path.write_text(script)
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    command = [sys.executable, str(path), str(tmp_path / "one"), str(tmp_path / "never")]
-    parent = subprocess.Popen(command, env=env)
-    note = tmp_path / "one" / "waiting"
+    command = [sys.executable, str(path), str(folder / "one"), str(folder / "never")]
+    parent = subprocess.Popen(command, env=env, start_new_session=True)
+    note = folder / "one" / "waiting"
     _wait(note)
-    child = int(note.read_text())
+    return parent, int(note.read_text())
+
+
+def test_nothing_outlives_the_command(tmp_path: Path) -> None:
+    parent, child = _begin_jobs(tmp_path)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     _wait_for_end(child)
 
 
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_an_interrupt_comes_to_each_job_once(
+    tmp_path: Path, send: Callable[[int, int], None]
+) -> None:
+    parent, child = _begin_jobs(tmp_path)
+    send(parent.pid, signal.SIGINT)  # killpg: as a terminal does
+    assert parent.wait(SECONDS / 2) != 0
+    _wait_for_end(child)
+    assert (tmp_path / "one" / "interrupted").read_text() == "1"
+
+
 def note_and_wait(folder: Path, never: Path) -> None:
-    """Say which process this is, and wait for what never comes."""
+    """Say which process this is, and wait for what never comes; count what interrupts it."""
     _wait(folder / "config.json")
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     _note(folder / "waiting")
-    _wait(never)
+    while not interrupts:
+        assert not never.exists()
+        time.sleep(0.01)
+    time.sleep(1.0)  # time for a second one
+    (folder / "interrupted").write_text(str(len(interrupts)))
+    raise KeyboardInterrupt
 
 
 def test_a_warm_start_does_not_wait_for_one_whose_name_begins_alike(tmp_path: Path) -> None:
