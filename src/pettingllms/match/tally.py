@@ -4,9 +4,11 @@ The file is a table that people read and the next call reads back: one row for e
 opponent. A file that is not such a table is not written over.
 """
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -50,7 +52,27 @@ def summary_path(folder: Path, model: str) -> Path:
 
 
 def add_to_summary(path: Path, model: str, games: Iterable[tuple[Row, Outcome]]) -> Counter[str]:
-    """Add games to what the file has, and write it whole; all games by outcome."""
+    """Add games to what the file has, and write it whole; all games by outcome. Matches that end at
+    the same time wait for each other."""
+    with _alone(path.parent):
+        return _add(path, model, games)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While nobody else holds the folder; where a file system has no locks, nobody can tell."""
+    import fcntl
+
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
+
+
+def _add(path: Path, model: str, games: Iterable[tuple[Row, Outcome]]) -> Counter[str]:
     counts = read_summary(path, model)
     for row, outcome in games:
         counts.setdefault(_plain(row), Counter())[outcome] += 1

@@ -1,4 +1,7 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +52,22 @@ def test_calls_add_up(tmp_path: Path) -> None:
     assert lines[0] == "model: org/model 7b"
     assert lines[2].split() == ["game", "seat", "against", *OUTCOMES, "games"]
     assert lines[-1].split() == ["all", "2", "0", "1", "1", "4"]
+
+
+def test_matches_that_end_at_the_same_time_lose_no_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_slowly(path: Path, model: str) -> Any:
+        found = read_summary(path, model)
+        time.sleep(0.02)
+        return found
+
+    monkeypatch.setattr("pettingllms.match.tally.read_summary", read_slowly)
+    path = summary_path(tmp_path, "m")
+    with ThreadPoolExecutor(4) as pool:
+        ended = [pool.submit(add_to_summary, path, "m", [(ROW, "win")]) for _ in range(8)]
+    assert sorted(one.result()["win"] for one in ended) == list(range(1, 9))
+    assert read_summary(path, "m")[ROW]["win"] == 8
 
 
 def test_a_summary_of_nothing_reads_back(tmp_path: Path) -> None:
