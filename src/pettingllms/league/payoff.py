@@ -87,6 +87,17 @@ class Payoff:
             row[other] = row.get(other, Tally()).plus(counts)
 
 
+FINES_ASIDE = RewardConfig(process=0.0)
+
+
+def game_result(episode: Episode, lineup: Lineup, player: str, opponent: str) -> float | None:
+    """How a game between two ended for the first, by what its outcome paid them; by what single
+    replies were paid or fined only if nothing else was."""
+    mixes = (FINES_ASIDE, RewardConfig())
+    results = (result_of(episode, lineup, player, opponent, mix) for mix in mixes)
+    return next((result for result in results if result is not None), None)
+
+
 def result_of(
     episode: Episode, lineup: Lineup, player: str, opponent: str, reward: RewardConfig
 ) -> float | None:

@@ -23,7 +23,7 @@ from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError
 from pettingllms.inference.scripted import scripted_seat
 from pettingllms.league.lineups import Lineup, duel
-from pettingllms.league.payoff import result_of
+from pettingllms.league.payoff import game_result
 from pettingllms.league.standings import Game, Standings, standings
 from pettingllms.rollout import Seat, Worker
 from pettingllms.tournament.contestants import Contestant
@@ -109,7 +109,7 @@ async def _games(
         def end(episode: Episode) -> None:
             match = matches[episode.task.id]
             two = (match.player, match.opponent)
-            result = result_of(episode, lineups[episode.task.id], *two, RewardConfig())
+            result = game_result(episode, lineups[episode.task.id], *two)
             games.append(Game(match.round, *two, roles[turn], result))
             progress(len(games))
 

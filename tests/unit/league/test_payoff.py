@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.config import RewardConfig
-from pettingllms.league.payoff import Payoff, Tally, result_of
+from pettingllms.league.payoff import Payoff, Tally, game_result, result_of
 from plays import LOST, linear, rewards
 
 GAMES = st.lists(
@@ -66,3 +66,17 @@ def test_a_player_in_two_seats_counts_by_their_mean() -> None:
 def test_a_game_that_failed_has_no_result() -> None:
     episode = linear("t", 0, ("a", rewards(agent={"a": 1.0, "b": 0.0})), failure=LOST)
     assert result_of(episode, {"a": "p", "b": "x"}, "p", "x", RewardConfig()) is None
+
+
+def test_a_tournaments_game_is_not_won_by_the_others_fine() -> None:
+    lineup = {"a": "p", "b": "x"}
+    fined = ("a", rewards(process={"a": -0.1}))
+    team = linear("t", 0, fined, ("b", rewards(team=1.0)))
+    draw = linear("t", 0, fined, ("b", rewards(agent={"a": 0.0, "b": 0.0})))
+    for episode in (team, draw):
+        assert game_result(episode, lineup, "p", "x") == 0.5
+    won = linear("t", 0, fined, ("b", rewards(agent={"a": 0.05, "b": 0.0})))
+    assert game_result(won, lineup, "p", "x") == 1.0
+    by_replies = linear("t", 0, ("a", rewards({"a": 1.0})), ("b", rewards({"b": 0.0})))
+    assert game_result(by_replies, lineup, "p", "x") == 1.0
+    assert game_result(linear("t", 0, fined, failure=LOST), lineup, "p", "x") is None
