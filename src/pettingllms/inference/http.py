@@ -70,19 +70,27 @@ class HttpSampler:
             "seed": (request.seed + number) % 2**31,
         }
         if request.guide is not None:
-            form = {"name": "reply", "schema": json.loads(request.guide)}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
+            body["response_format"] = _form(json.loads(request.guide))
         try:
             answer = await self._client.post(body)
             choice = answer["choices"][0]
             text = choice["message"]["content"] or ""
             finish: Finish = "length" if choice["finish_reason"] == "length" else "stop"
             written = text_ids(text)
+            if choice["finish_reason"] == "content_filter":
+                return Failed(f"{self._client.url} cut the reply by its content filter", "sampler")
         except NoAnswerError as error:
             raise SamplerError(str(error)) from error
         except (LookupError, TypeError, AttributeError) as error:
             return Failed(f"{self._client.url} gave no chat completion: {error!r}", "sampler")
         return Sample(written, None, 0, finish, _usage(answer))
+
+
+def _form(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a server is told of a schema; `{}` is any object."""
+    if not schema:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
 
 
 def _image_part(url: str) -> dict[str, Any]:

@@ -184,3 +184,21 @@ def test_the_key_is_sent_and_never_in_the_clear(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv(KEY)
     with pytest.raises(ConfigError, match=f"{KEY} is not set"):
         HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))
+
+
+def test_a_reply_that_a_filter_cut_is_no_reply() -> None:
+    with serving([reply("Well, you", "content_filter")]) as (url, _):
+        (found,) = ask(url)
+    assert isinstance(found, Failed)
+    assert "content filter" in found.reason
+
+
+@pytest.mark.parametrize(("guide", "form"), [("{}", "json_object"), ('{"a": 1}', "json_schema")])
+def test_a_reply_is_held_to_its_schema_or_to_any_object(guide: str, form: str) -> None:
+    prompt = JsonRenderer().render([Message("user", "hi")])
+    request = SampleRequest("p", "r", prompt, 1, 5, 1, "t", guide=guide)
+    with serving([reply("{}")]) as (url, asked):
+        sampled(url, request)
+    told = asked[0]["body"]["response_format"]
+    assert told["type"] == form
+    assert ("json_schema" in told) == (form == "json_schema")
