@@ -30,7 +30,7 @@ class Wishes:
     host: str
     port: int
     out: Path | None
-    key: str
+    keys: Sequence[str]
     max_tokens: int
     max_model_tokens: int
     spans: str
@@ -60,8 +60,11 @@ def gateway(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for what was recorded.")] = None,
     key: Annotated[
-        str, typer.Option(help="Environment variable that holds the servers' key.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="Variable that holds the server's key; with several servers, ADDRESS=VARIABLE."
+        ),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of one reply.")] = 2048,
     max_model_tokens: Annotated[int, typer.Option(min=16, help="Prompt and reply.")] = 8192,
     spans: Annotated[
@@ -78,13 +81,14 @@ def gateway(
     if out is not None and (out / FILE).exists():
         raise ConfigError(str(out), ["holds a recording already; give another folder by --out"])
     wishes = Wishes(
-        roles, rule or [], price or [], host, port, out, key, max_tokens, max_model_tokens,
+        roles, rule or [], price or [], host, port, out, key or [], max_tokens, max_model_tokens,
         spans, spans_text,
     )  # fmt: skip
     asyncio.run(_serve(wishes))
 
 
 async def _serve(wishes: Wishes) -> None:
+    from pettingllms.entrants import ServerOptions, read_address, read_keys
     from pettingllms.gateway.gateway import Gateway
     from pettingllms.gateway.roles import RoleMap
     from pettingllms.gateway.session import Limits
@@ -93,8 +97,14 @@ async def _serve(wishes: Wishes) -> None:
     rules = [_rule(text) for text in wishes.rules]
     RoleMap(tuple(wishes.roles), rules)  # refuses what it cannot tell apart
     prices = dict(_price(text, wishes.roles) for text in wishes.prices)
+    servers = {
+        role: read_address(name)
+        for role, name in wishes.roles.items()
+        if name.startswith(("http://", "https://"))
+    }
+    options = ServerOptions(read_keys(wishes.keys, servers.values()))
     exported = _spans(wishes)
-    async with _seats(wishes) as seats:
+    async with _seats(wishes, servers, options) as seats:
         served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
         served.check(seats)
         limits = Limits(max_calls=10**9, max_reply_tokens=wishes.max_tokens,
@@ -122,20 +132,20 @@ async def _serve(wishes: Wishes) -> None:
 
 
 @asynccontextmanager
-async def _seats(wishes: Wishes) -> AsyncIterator[dict[str, Any]]:
+async def _seats(
+    wishes: Wishes, servers: Mapping[str, Any], options: Any
+) -> AsyncIterator[dict[str, Any]]:
     """A seat for every role: one engine for each model, one connection for each server."""
     from contextlib import AsyncExitStack
 
-    from pettingllms.entrants import ServerOptions, read_address, server_seat, with_model
+    from pettingllms.entrants import server_seat, with_model
 
     found: dict[str, Any] = {}
     engines: dict[str, Any] = {}
     async with AsyncExitStack() as stack:
         for role, name in wishes.roles.items():
-            if name.startswith(("http://", "https://")):
-                entrant = read_address(name)
-                options = ServerOptions({entrant.url: wishes.key} if wishes.key else {})
-                seat = await asyncio.to_thread(with_model, entrant, options)
+            if role in servers:
+                seat = await asyncio.to_thread(with_model, servers[role], options)
                 found[role] = server_seat(stack, seat, options)
             else:
                 if name not in engines:

@@ -50,6 +50,7 @@ class ToolBody(Body):
     """A tool that may be called."""
 
     name: str
+    type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
 
@@ -101,14 +102,11 @@ def read(body: MessagesRequest, headers: Mapping[str, str]) -> Call:
     choice = body.tool_choice or ToolChoice()
     if choice.type == "tool" and choice.name is None:
         raise CallError(400, "the tool to be called has no name", "tool_choice")
-    offered = [
-        ToolSpec(tool.name, tool.description or "", tool.input_schema) for tool in body.tools or []
-    ]
     form = body.output_config.format if body.output_config else None
     return Call(
         model=body.model,
         messages=(*scene, *said),
-        tools=() if choice.type == "none" else tuple(offered),
+        tools=() if choice.type == "none" else tuple(map(_tool, body.tools or [])),
         must_call={"any": "any", "tool": choice.name}.get(choice.type),
         schema=None if form is None else schema_text(form.form),
         max_tokens=body.max_tokens,
@@ -176,6 +174,12 @@ def _content(reply: Reply) -> list[dict[str, Any]]:
         for call in reply.calls
     ]
     return [*(said if reply.text or not calls else []), *calls]
+
+
+def _tool(tool: ToolBody) -> ToolSpec:
+    if (kind := tool.type or "custom") != "custom":
+        raise CallError(400, f"a tool is '{kind[:40]}'; nobody here runs such a one", "tools")
+    return ToolSpec(tool.name, tool.description or "", tool.input_schema)
 
 
 def _messages(body: MessageBody) -> Iterator[ChatMessage]:

@@ -97,7 +97,7 @@ class ChatMessage:
         """What makes two messages the same, however a program's library spaced its JSON."""
         calls = [[call.id, call.name, call.values] for call in self.calls]
         images = [[at, image.digest] for at, image in self.images]
-        parts = [self.speaker, self.content, calls, self.answers, images]
+        parts = [self.speaker, self.content, calls, self.answers, self.name, images]
         return json.dumps(parts, sort_keys=True)
 
     def _parts(self) -> str | list[dict[str, str]]:

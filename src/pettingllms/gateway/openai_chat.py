@@ -92,6 +92,7 @@ class ChatRequest(Body):
     messages: list[ChatMessageBody] = Field(min_length=1)
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    functions: list[Any] | None = None
     response_format: ResponseFormat | None = None
     max_tokens: NumTokens | None = None
     max_completion_tokens: NumTokens | None = None
@@ -112,10 +113,9 @@ class ChatRequest(Body):
 def read(body: ChatRequest, headers: Mapping[str, str]) -> Call:
     """The call in a request."""
     refuse_narrowing(body)
-    if body.top_logprobs:
-        raise CallError(
-            400, "log-probs are given of what was sampled, of nothing else", "top_logprobs"
-        )
+    refuse_other_logprobs(body.top_logprobs)
+    if body.functions:
+        raise CallError(400, "functions are offered as 'tools'; send them so", "functions")
     none = body.tool_choice == "none"
     return Call(
         model=body.model,
@@ -130,6 +130,14 @@ def read(body: ChatRequest, headers: Mapping[str, str]) -> Call:
         num_replies=num_replies(body.n),
         headers=headers,
     )
+
+
+def refuse_other_logprobs(number: int | None) -> None:
+    """Refuse to say what else might have been sampled."""
+    if number:
+        raise CallError(
+            400, "log-probs are given of what was sampled, of nothing else", "top_logprobs"
+        )
 
 
 def offered(tools: list[Tool] | None) -> tuple[Offered, ...]:

@@ -28,6 +28,10 @@ from pettingllms.gateway.dialects import (
     refuse_narrowing,
     schema_text,
 )
+from pettingllms.gateway.openai_chat import logprobs_of, refuse_other_logprobs
+
+LOGPROBS = "message.output_text.logprobs"
+"""What a request that wants log-probs includes."""
 
 
 class Item(Body):
@@ -76,17 +80,23 @@ class ResponsesRequest(Body):
     max_output_tokens: NumTokens | None = None
     temperature: Temperature | None = None
     top_p: float | None = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
     previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
     stream: bool | None = None
 
 
 def read(body: ResponsesRequest, headers: Mapping[str, str]) -> Call:
     """The call in a request."""
     refuse_narrowing(body)
-    if body.previous_response_id is not None:
-        raise CallError(
-            400, "no response is stored here; send the whole chat", "previous_response_id"
-        )
+    for name in ("previous_response_id", "conversation", "prompt"):
+        if getattr(body, name) is not None:
+            raise CallError(
+                400, f"nothing is stored here that '{name}' could name; send the whole chat", name
+            )
+    refuse_other_logprobs(body.top_logprobs)
     scene = [ChatMessage("system", body.instructions)] if body.instructions else []
     messages = (*scene, *_messages(body.input))
     if not messages:
@@ -118,7 +128,7 @@ def write(answered: Answered, body: ResponsesRequest) -> dict[str, Any]:
         "error": None,
         "model": body.model or answered.role,
         "instructions": body.instructions,
-        "output": _output(reply),
+        "output": _output(reply, LOGPROBS in (body.include or [])),
         "parallel_tool_calls": True,
         "tool_choice": body.tool_choice or "auto",
         "tools": [tool.model_dump() for tool in body.tools or []],
@@ -179,12 +189,12 @@ def _item_events(at: int, item: dict[str, Any]) -> list[tuple[str, dict[str, Any
     ]
 
 
-def _output(reply: Reply) -> list[dict[str, Any]]:
+def _output(reply: Reply, with_logprobs: bool) -> list[dict[str, Any]]:
     name = reply.id.removeprefix("chatcmpl-")
     found: list[dict[str, Any]] = [
         {
             "type": "function_call",
-            "id": f"fc_{call.id.removeprefix('call_')}",
+            "id": f"fc_{call.id}",
             "call_id": call.id,
             "name": call.name,
             "arguments": call.arguments,
@@ -193,7 +203,9 @@ def _output(reply: Reply) -> list[dict[str, Any]]:
         for call in reply.calls
     ]
     if reply.text or not found:
-        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+        sampled = (logprobs_of(reply) if with_logprobs else None) or {"content": []}
+        logprobs = [{**one, "bytes": []} for one in sampled["content"]]
+        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": logprobs}
         status = "incomplete" if reply.finish == "length" else "completed"
         message = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": status}
         found.insert(0, {**message, "content": [part]})

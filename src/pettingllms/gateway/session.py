@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from pettingllms.config.eyes import ADVICE
 from pettingllms.errors import ClusterError, ImageError, SamplerError
 from pettingllms.gateway.calls import Answered, Call, CallError, Reply
@@ -103,6 +105,7 @@ class Session:
 
     async def answer(self, call: Call, bound: str | None) -> Answered:
         """Reply to a call, and record it."""
+        self._refuse_late()
         self.num_served += 1
         is_understood = False
         try:
@@ -139,6 +142,7 @@ class Session:
 
     def pay(self, rewards: Rewards, reply: str | None = None) -> None:
         """Take a reward from the program; `reply` is the one that it is for, else the latest."""
+        self._refuse_late()
         unknown = {*rewards.process, *rewards.agent} - set(self.roles.roles)
         if unknown:
             raise CallError(400, f"there is no role '{min(unknown)[:40]}' in this program", "role")
@@ -166,7 +170,8 @@ class Session:
         if self.num_served != self.num_recorded:
             episode.failure = Failed(
                 f"{self.num_served} calls were served and {self.num_recorded} recorded: the "
-                "program ended while it waited for a reply; let it await all its calls",
+                "program ended while a reply was under way; let it await all its calls, and give "
+                "its client more time than a reply takes, as one that gave up asks again",
                 "environment",
             )
         elif episode.last is None and episode.failure is None:
@@ -174,6 +179,10 @@ class Session:
         elif self._paid and episode.failure is None:
             lost = "rewards were posted for a reply that the program never had whole"
             episode.failure = Failed(lost, "environment")
+
+    def _refuse_late(self) -> None:
+        if self.is_closed:
+            raise CallError(401, "the episode is over: it takes no more calls and rewards")
 
     async def _look(self, call: Call, bound: str | None) -> None:
         """Refuse images that the role cannot be shown. Other calls do not wait for them."""
@@ -201,14 +210,17 @@ class Session:
         left = limits.max_episode_tokens - self.episode.num_tokens
         if left < 1:
             self._cut_by_tokens()
+        left = left // call.num_replies or 1
         wanted = min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens)
         narrows = limits.guided or not seat.has_own_settings
-        guide = (call.schema or call_schema(call)) if narrows else None
+        calling = call_schema(call)
+        guide = (calling or call.schema) if narrows else None
         schema = None if narrows else call.schema
         prompt_ids, extends = self._prompt(call, role, schema)
         given = {"temperature": call.temperature, "seed": call.seed}
         asked = [name for name, value in given.items() if value is not None]
         aside = asked if seat.has_own_settings else []
+        aside += ["tool_choice"] if calling and not narrows else []
         own = None if seat.has_own_settings else call.seed
         question = Question(
             role=role,
@@ -228,7 +240,7 @@ class Session:
     def _prompt(self, call: Call, role: str, schema: str | None) -> tuple[Ids, int | None]:
         template = self.templates[role]
         if call.prompt_ids is not None:
-            return call.prompt_ids, None
+            return template.known(call.prompt_ids), None
         chats = self._chats.setdefault(role, Conversations(template))
         try:
             if call.text is not None:
@@ -308,6 +320,8 @@ def cut_at_stop(turn: Turn, stop: Sequence[str], template: Template) -> str | No
     turn.response_ids = ids[: length + 1]
     if turn.logprobs is not None:
         turn.logprobs = turn.logprobs[: length + 1]
+    if turn.ends is not None:
+        turn.ends = np.minimum(turn.ends[: length + 1], at).astype(np.int32)
     turn.text, turn.finish = turn.text[:at], "stop"
     return text
 

@@ -40,6 +40,8 @@ class ChatRenderer(Renderer, Protocol):
 
     end: str
     """Text of the token that ends a reply; empty if none does."""
+    num_ids: int
+    """Ids that it knows, from 0."""
     eyes: Eyes
     """Where its model sees."""
 
@@ -94,6 +96,15 @@ class Template:
         if not self._has_text:
             raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
         return self._ids(text, (), alone=True)
+
+    def known(self, ids: Ids) -> Ids:
+        """The same ids of a prompt; an engine that meets one its model does not have may die."""
+        if not self._has_text:
+            raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
+        if (largest := int(ids.max())) >= self._renderer.num_ids:
+            known = self._renderer.num_ids
+            raise CallError(400, f"the id {largest} is none of the model's {known:,}", "prompt")
+        return ids
 
     def decode(self, ids: Ids) -> str:
         """The text of a reply."""

@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.tool_calls import CLOSE, MISTRAL, OPEN, PYTHON_TAG, calls_in
-from pettingllms.gateway.calls import Call, CalledTool, ChatMessage, Placed, ToolSpec
+from pettingllms.gateway.calls import (
+    Call,
+    CalledTool,
+    CallError,
+    ChatMessage,
+    Placed,
+    ToolSpec,
+)
 
 GIVEN = "<tool_response>\n"
 
@@ -43,13 +50,24 @@ def calls_of(text: str, call: Call) -> tuple[str, tuple[CalledTool, ...]]:
     known = {tool.name for tool in call.tools}
     if not found or any(one.name not in known for one in found):
         return text, ()
-    marks = [text.find(mark) for mark in (OPEN, MISTRAL, PYTHON_TAG, "```") if mark in text]
-    said = text[: min(marks)].strip() if marks else ""
     called = tuple(
-        CalledTool(f"call_{secrets.token_hex(12)}", one.name, json.dumps(dict(one.arguments)))
-        for one in found
+        CalledTool(_call_id(), one.name, json.dumps(dict(one.arguments))) for one in found
     )
-    return said, called
+    return _before_calls(text), called
+
+
+def _call_id() -> str:
+    """Nine letters and digits: Mistral's templates refuse any other id, and none refuses these."""
+    return secrets.token_hex(5)[:9]
+
+
+def _before_calls(text: str) -> str:
+    """What a reply says before it calls, by the form in which its calls were read."""
+    for mark in (OPEN, MISTRAL):
+        if mark in text:
+            return text.partition(mark)[0].strip()
+    is_whole = text.strip().startswith((PYTHON_TAG, "{", "[{"))
+    return "" if is_whole else text.partition("```")[0].strip()
 
 
 def whole_letters(text: str) -> str:
@@ -62,6 +80,11 @@ def call_schema(call: Call) -> str | None:
     if call.must_call is None:
         return None
     wanted = [t for t in call.tools if call.must_call in ("any", t.name)]
+    if not wanted:
+        named = "a tool" if call.must_call == "any" else f"'{call.must_call[:40]}'"
+        raise CallError(
+            400, f"{named} must be called, and 'tools' does not offer it", "tool_choice"
+        )
     forms = [
         {
             "type": "object",

@@ -65,6 +65,11 @@ class ChatRenderer:
         """Text of the token that ends a reply."""
         return str(self._tokenizer.eos_token)
 
+    @property
+    def num_ids(self) -> int:
+        """Ids that mean something."""
+        return len(self._tokenizer)
+
     def chat_text(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
     ) -> str:

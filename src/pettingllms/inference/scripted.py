@@ -20,6 +20,7 @@ class ByteRenderer:
         return text_ids(text)
 
     end = ""
+    num_ids = 256
 
     def chat_text(
         self,

@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn")
 from typer.testing import CliRunner
 
 from pettingllms.cli.main import app
+from pettingllms.entrants import ServerOptions
 from pettingllms.errors import ConfigError
 from pettingllms.types import read_episodes
 from servers import serving
@@ -60,6 +61,24 @@ def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
     assert [turn.role for turn in episode.turns] == ["planner", "worker"]
 
 
+TWO_SERVERS = ["--role", "a=https://one.example/v1#m", "--role", "b=https://two.example/v1#m"]
+
+
+def test_a_key_goes_to_the_server_that_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, str] = {}
+
+    def stop(wishes: object, servers: object, options: ServerOptions) -> None:
+        found.update(options.keys)
+        raise ConfigError("stop", [])
+
+    monkeypatch.setattr("pettingllms.cli.gateway._seats", stop)
+    CliRunner().invoke(app, ["gateway", *TWO_SERVERS, "--key", "https://two.example/v1=K"])
+    assert found == {"https://two.example/v1": "K"}
+    found.clear()
+    CliRunner().invoke(app, ["gateway", *TWO_SERVERS[:2], "--key", "K"])
+    assert found == {"https://one.example/v1": "K"}
+
+
 def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any seat is opened, which takes an engine its time."""
     monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
@@ -70,6 +89,7 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--role", "a=m", "--rule", "b:model=x"], "a rule is for the role 'b'; known: a"),
         (["--role", "a=m", "--price", "a=x,1"], "--price a=x,1: 'x,1' is not two numbers"),
         (["--role", "a=m", "--price", "b=1,1"], "there is no role 'b'; known: a"),
+        ([*TWO_SERVERS, "--key", "K"], "there are 2 servers; say whose it is"),
     ):
         result = CliRunner().invoke(app, ["gateway", *words])
         assert isinstance(result.exception, ConfigError)

@@ -1,0 +1,237 @@
+"""What requests ask for is done, or refused, or named as set aside: nothing is lost in silence."""
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pettingllms.errors import SamplerError
+from pettingllms.gateway import anthropic_messages, openai_chat, openai_responses
+from pettingllms.gateway.calls import Answered, Call, CallError
+from pettingllms.gateway.openai_completions import CompletionRequest
+from pettingllms.gateway.openai_completions import read as read_completion
+from pettingllms.gateway.roles import RoleMap
+from pettingllms.gateway.session import Limits, Session
+from pettingllms.gateway.templates import Template
+from pettingllms.gateway.texts import calls_of
+from pettingllms.inference.http import JsonRenderer
+from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.seats import Seat
+from pettingllms.types import Episode, Ids, Rewards, Scored, Task
+from toys import AnsweringSampler
+
+USER = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "run", "parameters": {}}}
+CALL = '<tool_call>\n{"name": "run", "arguments": {}}\n</tool_call>'
+
+
+def chat(*messages: Any, **options: Any) -> Call:
+    body = {"messages": list(messages) or [USER], **options}
+    return openai_chat.read(openai_chat.ChatRequest.model_validate(body), {})
+
+
+def session(
+    text: str = "hello",
+    trained: bool = True,
+    limits: Limits | None = None,
+    renderer: Any = None,
+) -> Session:
+    renderer = renderer or ByteRenderer()
+    sampler = AnsweringSampler(lambda *_: text)
+    seats = {"a": Seat("p", sampler, renderer, trained)}
+    episode = Episode("t/0", "program-v1", Task("t"), 0)
+    templates = {"a": Template(renderer)}
+    return Session(episode, seats, RoleMap(("a",)), templates, 1, limits or Limits())
+
+
+def answer(opened: Session, *calls: Call) -> list[Answered]:
+    async def all_of_them() -> list[Answered]:
+        return [await opened.answer(call, None) for call in calls]
+
+    return asyncio.run(all_of_them())
+
+
+def guide_of(opened: Session) -> Any:
+    sampler: Any = opened.seats["a"].sampler
+    return json.loads(sampler.requests[-1].guide)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"tool_choice": "required"},
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
+    ],
+)
+def test_a_tool_that_must_be_called_must_be_offered(asked: dict[str, Any], trained: bool) -> None:
+    opened = session(trained=trained)
+    with pytest.raises(CallError, match="'tools' does not offer it") as refused:
+        answer(opened, chat(**asked))
+    assert (refused.value.status, refused.value.param) == (400, "tool_choice")
+    assert opened.num_served == 0
+
+
+def test_a_role_that_learns_says_that_it_was_not_made_to_call_a_tool() -> None:
+    asked = chat(tools=[TOOL], tool_choice="required")
+    assert answer(session(), asked)[0].set_aside == ("tool_choice",)
+    held = session(trained=False)
+    assert answer(held, asked)[0].set_aside == ()
+    assert guide_of(held)["properties"]["name"] == {"const": "run"}
+
+
+def test_a_call_that_must_be_made_goes_before_the_form_of_an_answer() -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "title": "form"}}}
+    held = session(trained=False)
+    answer(held, chat(tools=[TOOL], tool_choice="required", response_format=form))
+    assert "name" in guide_of(held)["properties"]
+    answer(held, chat(tools=[TOOL], response_format=form))
+    assert guide_of(held)["title"] == "form"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"First ```py\nx\n``` then {CALL}", "First ```py\nx\n``` then"),
+        ('{"name": "run", "arguments": {"code": "```py\\nx\\n```"}}', ""),
+        ('So:\n```json\n{"name": "run"}\n```', "So:"),
+        (f"Now. {CALL}", "Now."),
+    ],
+)
+def test_what_is_said_before_a_call_is_whole(text: str, said: str) -> None:
+    found, calls = calls_of(text, chat(tools=[TOOL]))
+    assert found == said
+    assert [call.name for call in calls] == ["run"]
+
+
+def test_a_template_that_is_strict_about_the_ids_of_calls_takes_ours() -> None:
+    class Strict(ByteRenderer):
+        """As Mistral's is."""
+
+        def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
+            calls = [call["id"] for message in messages for call in message.get("tool_calls", [])]
+            given = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+            if any(len(one) != 9 or not one.isalnum() for one in (*calls, *given)):
+                raise SamplerError("Tool call IDs should be alphanumeric strings with length 9!")
+            return f"{list(tools)}\n" * bool(tools) + super().chat_text(messages, tools, opens)
+
+    opened = session(CALL, renderer=Strict())
+    assert opened.templates["a"].has_tools
+    (first,) = answer(opened, chat(tools=[TOOL]))
+    (call,) = first.replies[0].calls
+    function = {"name": call.name, "arguments": call.arguments}
+    asked = {"role": "assistant", "tool_calls": [{"id": call.id, "function": function}]}
+    given = {"role": "tool", "tool_call_id": call.id, "content": "4"}
+    answer(opened, chat(USER, asked, given, tools=[TOOL]))
+    assert [turn.extends for turn in opened.episode.turns] == [None, 0]
+
+
+def test_functions_of_the_old_form_are_not_passed_over() -> None:
+    with pytest.raises(CallError, match="'tools'"):
+        chat(functions=[{"name": "run"}])
+
+
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation", "prompt"])
+def test_responses_name_nothing_that_is_stored(name: str) -> None:
+    value = {"id": "x"} if name == "prompt" else "x"
+    body = openai_responses.ResponsesRequest.model_validate({"input": "hi", name: value})
+    with pytest.raises(CallError, match="send the whole chat") as refused:
+        openai_responses.read(body, {})
+    assert refused.value.param == name
+
+
+def test_responses_have_the_log_probs_that_are_asked_for() -> None:
+    def asked(**options: Any) -> openai_responses.ResponsesRequest:
+        return openai_responses.ResponsesRequest.model_validate({"input": "hi", **options})
+
+    with_them = asked(include=["message.output_text.logprobs"])
+    for body, num_logprobs in ((asked(), 0), (with_them, len("hello"))):
+        opened = session("hello")
+        (answered,) = answer(opened, openai_responses.read(body, {}))
+        (item,) = openai_responses.write(answered, body)["output"]
+        found = [one["logprob"] for one in item["content"][0]["logprobs"]]
+        logprobs = opened.episode.turns[0].logprobs
+        assert logprobs is not None
+        assert found == logprobs.tolist()[:num_logprobs]
+    with pytest.raises(CallError, match="of nothing else"):
+        openai_responses.read(asked(top_logprobs=3), {})
+
+
+def test_tools_that_the_vendor_runs_are_refused() -> None:
+    def read(kind: str | None) -> Call:
+        tool = {"name": "search", "input_schema": {}} | ({"type": kind} if kind else {})
+        body = {"max_tokens": 5, "messages": [USER], "tools": [tool]}
+        request = anthropic_messages.MessagesRequest.model_validate(body)
+        return anthropic_messages.read(request, {})
+
+    assert [tool.name for kind in (None, "custom") for tool in read(kind).tools] == ["search"] * 2
+    with pytest.raises(CallError, match="web_search_20250305"):
+        read("web_search_20250305")
+
+
+def test_ids_that_the_model_does_not_have_never_reach_an_engine() -> None:
+    def asked(*ids: int) -> Call:
+        return read_completion(CompletionRequest.model_validate({"prompt": list(ids)}), {})
+
+    opened = session()
+    with pytest.raises(CallError, match="the id 256 is none of the model's 256") as refused:
+        answer(opened, asked(97, 256))
+    assert refused.value.status == 400
+    answer(opened, asked(97, 255))
+    sampler: Any = opened.seats["a"].sampler
+    assert [request.prompt_ids.tolist() for request in sampler.requests] == [[97, 255]]
+    with pytest.raises(CallError, match="chats alone"):
+        answer(session(renderer=JsonRenderer()), asked(97))
+
+
+def test_several_replies_share_the_tokens_that_are_left() -> None:
+    limits = Limits(max_episode_tokens=10)
+    opened = session("hello", limits=limits)
+    with pytest.raises(CallError, match="cut after 10 tokens"):
+        answer(opened, chat(n=4))
+    assert opened.episode.num_tokens <= 10
+    assert opened.episode.failure is not None
+    opened = session("hello", limits=limits)
+    (answered,) = answer(opened, chat(n=2))
+    assert [reply.text for reply in answered.replies] == ["hello"] * 2
+
+
+def test_an_episode_that_is_over_takes_nothing_more() -> None:
+    opened = session(limits=Limits(max_calls=1))
+    opened.deliver(answer(opened, chat())[0])
+    opened.close()
+    with pytest.raises(CallError, match="the episode is over"):
+        answer(opened, chat())
+    with pytest.raises(CallError, match="the episode is over"):
+        opened.pay(Rewards(team=Scored(1.0)))
+    assert opened.episode.failure is None
+    assert (opened.num_served, opened.num_recorded) == (1, 1)
+
+
+def test_a_chat_in_which_another_tool_answered_is_another_chat() -> None:
+    def after(name: str, *more: Any) -> Call:
+        called = {"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+        asked = {"role": "assistant", "content": None, "tool_calls": [called]}
+        given = {"role": "tool", "tool_call_id": "c", "name": name, "content": "4"}
+        return chat(USER, asked, given, *more)
+
+    said = {"role": "assistant", "content": "hello"}
+    opened = session()
+    answer(opened, after("run"), after("run", said, USER), after("other", said, USER))
+    assert [turn.extends for turn in opened.episode.turns] == [None, 0, None]
+
+
+def test_a_stop_text_cuts_where_the_parts_of_a_text_end() -> None:
+    class Parts(ByteRenderer):
+        def ends(self, ids: Ids, text: str) -> Any:
+            return np.arange(1, len(ids) + 1, dtype=np.int32)
+
+    opened = session("hello you", renderer=Parts())
+    answer(opened, chat(stop=["lo"]))
+    (turn,) = opened.episode.turns
+    assert turn.text == "hel"
+    assert turn.ends is not None
+    assert turn.ends.tolist() == [1, 2, 3, 3, 3]
+    assert len(turn.ends) == len(turn.response_ids)
