@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.judging import Played
+from pettingllms.cluster.refusals import refuse_absent
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
@@ -47,9 +48,11 @@ __all__ = ["Run", "train"]
 def train(config: RunConfig, folder: RunFolder, watcher: Watcher | None = None) -> None:
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
     watcher = watcher or Watcher()
-    watcher.phase("starting Ray")
-    with folder.taken(), ray_running(config.cluster):
-        asyncio.run(_train(config, folder, watcher))
+    with folder.taken():
+        refuse_absent(config)
+        watcher.phase("starting Ray")
+        with ray_running(config.cluster):
+            asyncio.run(_train(config, folder, watcher))
 
 
 async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:

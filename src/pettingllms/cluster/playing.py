@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from pettingllms.cluster.refusals import refuse_absent
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 
@@ -17,6 +18,7 @@ async def playing_team(
 ) -> AsyncIterator["Team"]:
     """A team without learners, which Ray runs until the block ends; without weights, the models
     are as they were before training."""
+    refuse_absent(config, learning=False)
     with ray_running(config.cluster):
         from pettingllms.cluster.team import Team
 

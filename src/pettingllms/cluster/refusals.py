@@ -1,17 +1,27 @@
-"""What a run refuses before it learns: weights of another model, or replies of other weights."""
+"""What a run refuses before it learns: models that are not here, weights of another model, or
+replies of other weights."""
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pettingllms.config import RunConfig
 from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.learners.files import ADAPTER_FILE, MODEL_FILE
-from pettingllms.models.folder import shapes_in, tensor_shapes
+from pettingllms.models.folder import find_model, shapes_in, tensor_shapes
+from pettingllms.policies import plan_critics, plan_models
 from pettingllms.policies.files import Files
 from pettingllms.types import Episode
 
 _PART = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<which>[AB])\.weight")
 """PEFT's name for a half of an adapter: A meets what goes into a layer, B what comes out."""
+
+
+def refuse_absent(config: RunConfig, learning: bool = True) -> None:
+    """Refuse a run whose models are not here before anything is started."""
+    critics = plan_critics(config) if learning else []
+    for model in (*(group.model for group in plan_models(config)), *(one.model for one in critics)):
+        find_model(model)
 
 
 def refuse_misfit(policy: str, files: Files, model: Path | None) -> None:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ARITHMETIC = {
     "MALLOC_TRIM_THRESHOLD_": "8589934592",
 }
 """CPU: threads that wait do not spin, and memory of large tensors is kept for the next ones."""
+INSTALL = "pip install 'pettingllms[cpu]', or [gpu]"
 OBJECT_STORE_BYTES = 2 * 2**30
 REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """On Linux Ray listens on all interfaces, whatever address it is given, unless this is 0."""
@@ -34,6 +36,8 @@ REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 @contextmanager
 def ray_running(config: ClusterConfig) -> Iterator[None]:
     """Ray for one run: the cluster of the configuration, or one of the run's own."""
+    if find_spec("ray") is None:
+        raise ClusterError(f"engines and learners run on Ray, which is not installed; {INSTALL}")
     _prepare(config)
     import ray
 
