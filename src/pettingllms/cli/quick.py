@@ -30,10 +30,10 @@ def run_quickstart(out: Path | None, overrides: list[str]) -> Path:
     top = (out or free_folder(Path("runs"), "quickstart")).absolute()
     if top.exists() and any(top.iterdir()):
         raise ConfigError(str(top), ["is not empty; give another folder with --out"])
+    taught = _config(overrides, top / "made")
     machine = ThisMachine()
     with console.status("making a model of 200,000 parameters, with random weights"):
         machine.make_model(MODEL, [load_config(CONFIG).env], 0, top / "made")
-    taught = _config(overrides, top / "made")
     _refuse_what_would_stop(taught, top)
     console.print("1. It imitates a careless player, who walks into walls now and then.")
     folder = RunFolder(top / "teaching")

@@ -62,6 +62,13 @@ def test_what_would_stop_it_is_said_before_it_teaches(tmp_path: Path, monkeypatc
     assert not (tmp_path / "q" / "taught").exists()
 
 
+@pytest.mark.usefixtures("pretended")
+def test_a_wrong_key_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'num_steps'"):
+        quick.run_quickstart(tmp_path / "q", ["train.num_stps=3"])
+    assert not (tmp_path / "q").exists()
+
+
 def test_its_configuration_needs_no_gpu_and_no_download() -> None:
     config = load_config(quick.CONFIG)
     assert config.inference.engine == "torch"
