@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pettingllms.cli.console import console
+from pettingllms.cli.console import console, no_port
 from pettingllms.errors import ConfigError, nearest
 
 FILE = "episodes.jsonl"
 SHOWN = 100
+SERVER = ("httptools", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,15 @@ def gateway(
     ] = False,
 ) -> None:
     """Serve models to a program, and record and show what each of its agents says."""
-    roles = dict(_pair(text, "=", "--role") for text in role or [])
+    given = [_pair(text, "=", "--role") for text in role or []]
+    roles = dict(given)
     if not roles:
         raise ConfigError("gateway", ["no --role is given; try --role agent=MODEL"])
+    if twice := sorted({name for name, _ in given if [n for n, _ in given].count(name) > 1}):
+        raise ConfigError("gateway", [f"--role {name}=... is given twice" for name in twice])
+    if missing := [name for name in SERVER if find_spec(name) is None]:
+        what = f"needs {', '.join(missing)}, not installed; pip install 'pettingllms[gateway]'"
+        raise ConfigError("gateway", [what])
     if out is not None and (out / FILE).exists():
         raise ConfigError(str(out), ["holds a recording already; give another folder by --out"])
     wishes = Wishes(
@@ -105,7 +113,10 @@ async def _serve(wishes: Wishes) -> None:
     options = ServerOptions(read_keys(wishes.keys, servers.values()))
     exported = _spans(wishes)
     async with _seats(wishes, servers, options) as seats:
-        served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
+        try:
+            served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
+        except OSError as error:
+            raise no_port(wishes.host, wishes.port, error) from None
         served.check(seats)
         limits = Limits(max_calls=10**9, max_reply_tokens=wishes.max_tokens,
                         max_episode_tokens=10**12)  # fmt: skip
@@ -162,6 +173,9 @@ async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
     from pettingllms.seats import Seat
 
     folder = find_model(name)
+    if find_spec("vllm") is None:
+        what = "needs vLLM, which is not installed; pip install 'pettingllms[cpu]', or [gpu]"
+        raise ConfigError(f"--role ...={name}", [what])
     config = InferenceConfig(max_model_tokens=max_model_tokens, guided=True)
     console.print(f"loading {folder.name}", markup=False)
     engine = Engine(EngineSpec(folder, config, (folder.name,)))
@@ -173,9 +187,13 @@ async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
 def _spans(wishes: Wishes) -> Any:
     if not wishes.spans:
         return None
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    from pettingllms.gateway.spans import Spans
+        from pettingllms.gateway.spans import Spans
+    except ImportError as error:
+        what = f"cannot be exported ({error}); pip install 'pettingllms[spans]'"
+        raise ConfigError("--spans", [what]) from None
 
     return Spans(OTLPSpanExporter(endpoint=wishes.spans), wishes.spans_text)
 
@@ -183,11 +201,16 @@ def _spans(wishes: Wishes) -> Any:
 def _say_where(agents: Any) -> None:
     console.print("One client for all roles, told apart by model name, header or rule:")
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"):
-        console.print(f"  export {name}={agents.environment()[name]}", markup=False)
+        _copied(f"export {name}={agents.environment()[name]}")
     console.print("Or a base URL for each:")
     for role in agents.keys:
-        console.print(f"  {role}: {agents.url}/roles/{role}/v1", markup=False)
+        _copied(f"{role}: {agents.url}/roles/{role}/v1")
     console.print("Ctrl-C ends it.")
+
+
+def _copied(text: str) -> None:
+    """A line that somebody will copy stays one, however narrow the terminal."""
+    console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
 async def _interrupted() -> None:

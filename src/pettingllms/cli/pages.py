@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from pettingllms.cli.console import console
+from pettingllms.cli.console import console, no_port
 from pettingllms.errors import ConfigError
 from pettingllms.view.export import export_page
 from pettingllms.view.index import Index
@@ -18,7 +18,11 @@ MAX_RUNS = 2
 
 def serve_runs(paths: Sequence[Path], port: int, browser: bool) -> None:
     """Serve until Ctrl-C."""
-    server = ViewServer(_indices(paths), port)
+    indices = _indices(paths)
+    try:
+        server = ViewServer(indices, port)
+    except OSError as error:
+        raise no_port("127.0.0.1", port, error) from None
     console.print(
         f"Serving {escape(', '.join(map(str, paths)))} at\n  {server.address}\n"
         "for this machine alone. Ctrl-C ends it.",

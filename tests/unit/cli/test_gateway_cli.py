@@ -21,6 +21,8 @@ from pettingllms.errors import ConfigError
 from pettingllms.types import read_episodes
 from servers import serving
 
+EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+
 
 def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
     with serving(lambda body: f"heard {body['messages'][-1]['content']}") as upstream:
@@ -32,7 +34,7 @@ def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
                 "--out", str(tmp_path / "seen"),
             ],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "COLUMNS": "160"},
+            env={**os.environ, "COLUMNS": "50"},
         )  # fmt: skip
         assert process.stdout is not None
         said = ""
@@ -85,6 +87,7 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
     for words, problem in (
         ([], "no --role"),
         (["--role", "planner"], "with both sides"),
+        (["--role", "a=m", "--role", "b=m", "--role", "a=n"], "--role a=... is given twice"),
         (["--role", "a=m", "--rule", "a:colour=red"], "not system, header or model"),
         (["--role", "a=m", "--rule", "b:model=x"], "a rule is for the role 'b'; known: a"),
         (["--role", "a=m", "--price", "a=x,1"], "--price a=x,1: 'x,1' is not two numbers"),
@@ -94,6 +97,24 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
         result = CliRunner().invoke(app, ["gateway", *words])
         assert isinstance(result.exception, ConfigError)
         assert problem in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "install"),
+    [
+        ([], "uvicorn", "pettingllms[gateway]"),
+        (["--spans", "http://127.0.0.1:4318"], EXPORTER, "pettingllms[spans]"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_extra(
+    words: list[str], missing: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = CliRunner().invoke(app, ["gateway", "--role", "a=m", *words])
+    assert isinstance(result.exception, ConfigError), result.exception
+    assert missing.partition(".")[0] in str(result.exception)
+    assert install in str(result.exception)
 
 
 def test_a_recording_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

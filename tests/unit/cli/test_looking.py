@@ -1,5 +1,6 @@
 """`view --export`, `plot` and `report` from the command line."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,10 @@ def test_what_cannot_be_done_is_said(run: Path, tmp_path: Path) -> None:
     assert "must end in .md or .html" in refused("report", run, "--out", tmp_path / "x.txt")
     assert "2 stand side by side" in refused("view", run, run, run)
     assert "step or tokens" in refused("plot", run, "--x", "time")
+
+
+def test_a_port_that_is_taken_is_named(run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused("view", run, "--no-browser", "--port", port)
+    assert f"no listening on 127.0.0.1:{port} (Address already in use); 0 takes a free" in said
