@@ -67,7 +67,7 @@ def read_entrant(text: str, env: Env) -> Entrant:
     known = nearest(text, [HUMAN, *env.players])
     raise ConfigError(
         text,
-        [f"no player '{text}'; {known}, or give a run's folder or http://HOST:PORT/v1"],
+        [f"'{text}' is no player, no run's folder and no http://HOST:PORT/v1; {known}"],
     )
 
 

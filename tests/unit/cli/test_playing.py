@@ -172,9 +172,9 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
     [
         ("x=", "write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"),
         ("z=human", "no role 'z'"),
-        ("x=minmax", "no player 'minmax'; did you mean 'minimax'?"),
+        ("x=minmax", "no run's folder and no http://HOST:PORT/v1; did you mean 'minimax'?"),
         ("x=minimax~7", "after ~ comes a share from 0 to 1"),
-        ("x=/nowhere", "or give a run's folder or http://HOST:PORT/v1"),
+        ("x=/nowhere", "'/nowhere' is no player, no run's folder and no http://HOST"),
         ("x=http://a:b@h/v1", "has no user, password or query"),
     ],
 )
