@@ -14,7 +14,7 @@ from pettingllms.cli.console import console
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.courses import Panel, Wish, panels_of
 from pettingllms.experiments.run_report import report_on
-from pettingllms.experiments.spark import spark
+from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.folder import write_whole
 from pettingllms.view.runs import ViewedRun, open_run
 
@@ -91,12 +91,12 @@ def _print(panels: Sequence[Panel]) -> None:
     for panel in panels:
         for at, line in enumerate(panel.lines):
             name = " · ".join(filter(None, [line.arm if several else "", line.part])) or "all"
-            form = "{:.1%}" if panel.is_share else "{:.3g}"
+            form = "{:.1%}".format if panel.is_share else short
             table.add_row(
                 panel.title if at == 0 else "",
                 escape(name),
-                form.format(line.y[0]),
+                form(line.y[0]),
                 spark(line.y, WIDTH),
-                form.format(line.y[-1]),
+                form(line.y[-1]),
             )
     console.print(table)

@@ -77,6 +77,11 @@ def arms_of(runs: Sequence[ViewedRun]) -> dict[str, list[ViewedRun]]:
     return arms
 
 
+def _in_short(key: str) -> str:
+    """What a metric of roles or of policies is called in all of them."""
+    return key.rpartition("/")[2] if key.startswith(("roles/", "policies/")) else key
+
+
 def panels_of(runs: Sequence[ViewedRun], wish: Wish) -> list[Panel]:
     """Everything that is drawn; metrics that no run has are left out, or refused if asked for."""
     rows = {arm: [(run, run.metrics()) for run in some] for arm, some in arms_of(runs).items()}
@@ -86,10 +91,10 @@ def panels_of(runs: Sequence[ViewedRun], wish: Wish) -> list[Panel]:
     names = wish.metrics or list(PANELS)
     panels = []
     for name in names:
-        found = [key for key in keys if key == name or key.rpartition("/")[2] == name]
-        found = [key for key in found if key == name or key.startswith(("roles/", "policies/"))]
+        found = [key for key in keys if name in (key, _in_short(key))]
         if not found and wish.metrics:
-            raise ConfigError("--metric", [f"no run has '{name}'; {nearest(name, keys)}"])
+            known = keys if "/" in name else map(_in_short, keys)
+            raise ConfigError("--metric", [f"no run has '{name}'; {nearest(name, set(known))}"])
         lines = []
         for arm, some in rows.items():
             drawn = [line for key in found if (line := _line(arm, key, some, wish)) is not None]

@@ -9,9 +9,9 @@ from typing import Any
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.results import TOKENS, training_of
-from pettingllms.experiments.spark import spark
+from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.scores import wilson
-from pettingllms.runs.worries import early, progress, recent, worries
+from pettingllms.runs.worries import RECENT, early, progress, recent, worries
 from pettingllms.view.runs import ViewedRun
 
 NUM_FILES = 10
@@ -102,10 +102,13 @@ def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
         cells = [policy]
         for name in names:
             first, last = (of(rows, f"policies/{policy}/{name}") for of in (early, recent))
-            known = first is not None and last is not None
-            cells.append(f"{first:.3g} → {last:.3g}" if known else "–")
+            if first is None or last is None:
+                cells.append("–")
+            else:
+                cells.append(f"{short(first)} → {short(last)}")
         table.append(cells)
-    page.table(["policy", *(f"{name}, first → last steps" for name in names.values())], table)
+    page.table(["policy", *names.values()], table)
+    page.text(f"Of policies: means over the first {RECENT} steps → over the last {RECENT}.")
 
 
 def _worries(page: Document, run: ViewedRun, rows: Rows) -> None:

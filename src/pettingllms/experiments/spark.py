@@ -1,9 +1,15 @@
-"""A course in one line of text, for terminals and documents."""
+"""A course in one line of text, and its numbers, for terminals and documents."""
 
 import math
 from collections.abc import Sequence
 
 BARS = "▁▂▃▄▅▆▇█"
+THOUSAND = 1000
+
+
+def short(value: float) -> str:
+    """A number in three digits; a large one whole, as 8,130 and not as 8.13e+03."""
+    return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.3g}"
 
 
 def spark(values: Sequence[float], width: int = 40) -> str:

@@ -9,7 +9,7 @@ from pettingllms.errors import ConfigError
 from pettingllms.experiments.courses import Wish, arms_of, panels_of
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.run_report import failures, report_on
-from pettingllms.experiments.spark import spark
+from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.scores import wilson
 from pettingllms.view.runs import ViewedRun, open_run
 from plays import LOST, siblings
@@ -74,6 +74,8 @@ def test_a_metric_that_nobody_has_is_refused_with_the_nearest(tmp_path: Path) ->
     run = run_of(tmp_path / "r", [0.1], name="reward")
     with pytest.raises(ConfigError, match="roles/planner/reward"):
         panels_of([run], Wish(["roles/planner/rewart"]))
+    with pytest.raises(ConfigError, match="did you mean 'reward'"):
+        panels_of([run], Wish(["rewrd"]))
 
 
 def test_pictures_are_drawn_in_both_forms(tmp_path: Path) -> None:
@@ -92,6 +94,11 @@ def test_a_course_in_a_line() -> None:
     assert spark([1, 1]) == "▄▄"
     assert len(spark(list(range(1000)), 24)) <= 24
     assert spark([]) == ""
+
+
+def test_large_numbers_are_written_out() -> None:
+    said = [short(value) for value in (4.66e-09, 0.0687, 71.94, 999.4, 8134.2, -27_200.0)]
+    assert said == ["4.66e-09", "0.0687", "71.9", "999", "8,134", "-27,200"]
 
 
 def test_a_report_says_what_was_trained_and_why_turns_failed(tmp_path: Path) -> None:
