@@ -84,4 +84,4 @@ class AlgoConfig(Section):
     """What every algorithm can be told. Algorithms add fields of their own."""
 
     type: str = ""
-    """Name of the algorithm, as in `pettingllms algos`."""
+    """Name of the algorithm, as in `pettingllms algos`, or `file.py:Class`."""
