@@ -18,6 +18,11 @@ from pettingllms.errors import ConfigError, nearest
 
 FILE = "episodes.jsonl"
 SHOWN = 100
+FORMS = {
+    "--role": "ROLE=MODEL or ROLE=http://HOST/v1",
+    "--rule": "ROLE:system=TEXT, ROLE:model=NAME or ROLE:header=VALUE",
+    "--price": "ROLE=PROMPT,REPLY",
+}
 SERVER = ("httptools", "starlette", "uvicorn")
 
 
@@ -268,5 +273,6 @@ def _price(text: str, roles: Mapping[str, str]) -> tuple[str, Any]:
 def _pair(text: str, sign: str, option: str) -> tuple[str, str]:
     first, found, second = text.partition(sign)
     if not found or not first or not second:
-        raise ConfigError("gateway", [f"{option} {text}: there is no '{sign}' with both sides"])
+        what = f"{option} {text}: there is no '{sign}' with both sides; write {FORMS[option]}"
+        raise ConfigError("gateway", [what])
     return first, second

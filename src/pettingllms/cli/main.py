@@ -316,7 +316,14 @@ def score(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as tic_tac_toe, or a folder.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Such as tic_tac_toe, or a folder. Without one, all names are said.",
+            show_default=False,
+        ),
+    ] = "",
     quick: Annotated[
         bool, typer.Option("--quick", help="In minutes; exit code 1 if learning is broken.")
     ] = False,

@@ -258,14 +258,15 @@ def load_experiment(folder: Path) -> Experiment:
 
 def find_experiment(name: str, root: Path) -> Path:
     """The folder of an experiment given by its name or by its path."""
-    for folder in (root / name, Path(name)):
+    for folder in (root / name, Path(name)) if name else ():
         if (folder / FILE).is_file():
             return folder
-    known = [path.parent.name for path in root.glob(f"*/{FILE}")]
+    known = sorted(path.parent.name for path in root.glob(f"*/{FILE}"))
     if not known:
-        raise ConfigError(
-            name, [f"there are no experiments in {root}; run this in a clone's folder"]
-        )
+        what = f"there are no experiments in {root}; run this in a clone's folder"
+        raise ConfigError(name or "reproduce", [what])
+    if not name:
+        raise ConfigError("reproduce", [f"name an experiment: {', '.join(known)}"])
     raise ConfigError(name, [f"no experiment in {root} is called so; {nearest(name, known)}"])
 
 

@@ -86,7 +86,7 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
     for words, problem in (
         ([], "no --role"),
-        (["--role", "planner"], "with both sides"),
+        (["--role", "planner"], "with both sides; write ROLE=MODEL"),
         (["--role", "a=m", "--role", "b=m", "--role", "a=n"], "--role a=... is given twice"),
         (["--role", "a=m", "--rule", "a:colour=red"], "not system, header or model"),
         (["--role", "a=m", "--rule", "b:model=x"], "a rule is for the role 'b'; known: a"),

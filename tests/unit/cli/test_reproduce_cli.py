@@ -68,3 +68,8 @@ def test_a_folder_without_experiments_is_not_a_wrong_name(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="there are no experiments in experiments; run this in a"):
         run("plan_path")
+
+
+def test_without_a_name_all_are_said(machine: FakeMachine) -> None:
+    with pytest.raises(ConfigError, match="name an experiment: relays"):
+        run()
