@@ -200,7 +200,7 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"rollout.type: '{algo_type}' needs rollout.type = \"{needed}\", "
             f'not "{rollout.type}"; leave the key out'
         )
-    if needed == "tree" and env.late_rewards and rollout.continuation == "none":
+    if needed == "tree" and env.can_fork and env.late_rewards and rollout.continuation == "none":
         yield (
             f"rollout.continuation: '{env.id}' pays late, so a sibling's own step says nothing "
             'about it; set rollout.continuation = "episode"'

@@ -182,10 +182,10 @@ def test_what_cannot_run_is_refused_with_the_fix(sections: dict, expected: str) 
 
 def test_an_algorithm_that_forks_refuses_an_environment_that_cannot(monkeypatch) -> None:
     monkeypatch.setattr(ENVIRONMENTS.load("tic_tac_toe-v1"), "can_fork", False)
-    found = problems(algo={"type": "at_grpo"}, rollout={"continuation": "episode"})
-    assert len(found) == 1
-    assert "'at_grpo' needs an environment that can fork" in found[0]
-    assert 'set algo.type = "grpo"' in found[0]
+    for continuation in ("episode", "none"):
+        (found,) = problems(algo={"type": "at_grpo"}, rollout={"continuation": continuation})
+        assert "'at_grpo' needs an environment that can fork" in found
+        assert 'set algo.type = "grpo"' in found
 
 
 def test_an_algorithm_that_replays_refuses_an_environment_that_cannot_fork(monkeypatch) -> None:
