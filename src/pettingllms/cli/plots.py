@@ -91,12 +91,13 @@ def _print(panels: Sequence[Panel]) -> None:
     for panel in panels:
         for at, line in enumerate(panel.lines):
             name = " · ".join(filter(None, [line.arm if several else "", line.part])) or "all"
-            form = "{:.1%}".format if panel.is_share else short
+            ends = (line.y[0], line.y[-1])
+            first, last = (f"{y:.1%}" if panel.is_share else short(y) for y in ends)
             table.add_row(
                 panel.title if at == 0 else "",
                 escape(name),
-                form(line.y[0]),
+                first,
                 spark(line.y, WIDTH),
-                form(line.y[-1]),
+                last,
             )
     console.print(table)

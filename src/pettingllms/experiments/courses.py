@@ -93,8 +93,8 @@ def panels_of(runs: Sequence[ViewedRun], wish: Wish) -> list[Panel]:
     for name in names:
         found = [key for key in keys if name in (key, _in_short(key))]
         if not found and wish.metrics:
-            known = keys if "/" in name else map(_in_short, keys)
-            raise ConfigError("--metric", [f"no run has '{name}'; {nearest(name, set(known))}"])
+            known = {key if "/" in name else _in_short(key) for key in keys}
+            raise ConfigError("--metric", [f"no run has '{name}'; {nearest(name, known)}"])
         lines = []
         for arm, some in rows.items():
             drawn = [line for key in found if (line := _line(arm, key, some, wish)) is not None]
