@@ -12,6 +12,7 @@ from rich.table import Table
 
 from pettingllms.cli.console import console, warn
 from pettingllms.cli.live import make_display
+from pettingllms.collect import EPISODES_FILE
 from pettingllms.config import RunConfig, load_config
 from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
 from pettingllms.export import export
@@ -19,6 +20,7 @@ from pettingllms.policies.files import Saved
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
+from pettingllms.runs.trackers import METRICS_FILE
 
 SCORES_FILE = "scores.json"
 
@@ -107,6 +109,9 @@ def resume_run(path: Path, step: int | None = None) -> None:
             str(path), [f"was written by `pettingllms sft` or `dpo`, not `train`; {begin}"]
         )
     config = folder.config()
+    if (path / EPISODES_FILE).exists() and not (path / METRICS_FILE).exists():
+        begin = "`pettingllms train CONFIG` begins a run"
+        raise ConfigError(str(path), [f"was written by `pettingllms rollout`; {begin}"])
     if step is not None:
         with folder.taken():
             folder.go_back(step)

@@ -61,3 +61,13 @@ def test_an_earlier_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "run" / "config.toml").write_text("of an earlier run")
     assert "holds a run already" in refused("sft", tmp_path / "run")
     assert (tmp_path / "run" / "config.toml").read_text() == "of an earlier run"
+
+
+def test_what_a_rollout_wrote_is_no_run_to_go_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pettingllms.train.train", lambda *_: pytest.fail("it was trained"))
+    (tmp_path / "config.toml").write_text(CONFIG)
+    (tmp_path / "episodes.jsonl").touch()
+    result = CliRunner().invoke(app, ["resume", str(tmp_path)])
+    assert "written by `pettingllms rollout`" in str(result.exception)
