@@ -20,19 +20,16 @@ SIGNS = str.maketrans(
 )  # fmt: skip
 WRAPPERS = (("\\boxed{", "}"), ("\\[", "\\]"), ("\\(", "\\)"), ("$$", "$$"), ("$", "$"))
 TEXT = r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*"
-SPACE = r"(?:\s|~|\\[,;:! ]|\\quad)*"
+SPACE = r"(?:\s|~|\\[,;:! ]|\\q?quad)*"
 GAP = re.compile(r"(?<=\d)(?:\\[,;:! ]|\{,\}|,\\!)\s*(?=\d{3}(?!\d))")
 GROUPS = re.compile(r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?![\d])")
 POWER_OF_TEN = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,4})")
 MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)")
 CURRENCY = re.compile(r"(?:\\?(\$)|([€£¥₹]|USD|EUR|GBP))\s*(?=[-\d.(\\])")
+NUMBER = r"(?P<number>.*(?:[\d})]|(?<![A-Za-z])pi))"
 POWER = r"(?:\^\{?(?P<power>[2-9])\}?)?"
-UNIT_IN_TEXT = re.compile(
-    rf"(?P<number>.*[\d}})]){SPACE}{TEXT}\{{(?P<unit>[^{{}}]*)\}}{SPACE}{POWER}"
-)
-UNIT = re.compile(
-    rf"(?P<number>.*[\d}})]){SPACE}(?P<unit>[A-Za-z]{{2,}}(?:\.?[ /]+[A-Za-z]+)*|[€£¥₹]){POWER}"
-)
+UNIT_IN_TEXT = re.compile(rf"{NUMBER}{SPACE}{TEXT}\{{(?P<unit>[^{{}}]*)\}}{SPACE}{POWER}")
+UNIT = re.compile(rf"{NUMBER}{SPACE}(?P<unit>[A-Za-z]{{2,}}(?:\.?[ /]+[A-Za-z]+)*|[€£¥₹]){POWER}")
 PLAIN = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?")
 PERCENT = re.compile(rf"(.*[\d}})]){SPACE}(?:\\?%|percent|percentage)")
 BASE = re.compile(r"([0-9A-Z]+)_\{?(\d+)\}?")

@@ -17,7 +17,7 @@ TIMES_TEN = re.compile(
     rf"(?:(?P<front>{DIGITS}){SPACE}(?:\\times|\\cdot|\*){SPACE}|(?P<sign>[-+]?))"
     r"10\s*\^\s*(?P<power>\{\s*[-+]?\d{1,4}\s*\}|[-+]?\d{1,4})"
 )
-BESIDE = re.compile(r"(?<![_\d.])\d[\d.]*\s+[\d.]")
+BESIDE = re.compile(rf"(?<![_\d.])\d[\d.]*(?=[^\d.]){SPACE}[\d.]")
 """Two numbers with nothing between them, which math-verify adds up."""
 WARM = (
     ("\\frac{1}{2}", "0.5"),

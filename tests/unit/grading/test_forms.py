@@ -16,6 +16,8 @@ from pettingllms.grading.forms import base_in, unit_name, unwrapped, words_in, w
         ("6abc", "6abc", ""),
         ("6 xy", "6 xy", ""),
         ("2 pi", "2 \\pi", ""),
+        ("2 pi cm", "2 \\pi", "cm"),
+        ("2\\pi\\text{ cm}^2", "2\\pi", "cm^2"),
         ("7 cm^2", "7", "cm^2"),
         ("7 sq. ft", "7", "ft^2"),
         ("€18", "18", "euro"),
