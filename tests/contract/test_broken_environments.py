@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -462,6 +463,16 @@ def test_what_cannot_begin_is_refused_at_the_start_of_a_run(env: type[Relay], wo
         check_start(env(), forks=False)
     with pytest.raises(EnvContractError, match=re.escape(words.partition("]")[0])):
         check_env(env(), max_steps=50)
+
+
+def test_a_first_play_that_never_begins_is_refused_with_the_line_that_it_is_in() -> None:
+    class NeverBegins(Relay):
+        def reset(self, task, seed):
+            while True:
+                time.sleep(0.01)
+
+    with pytest.raises(EnvContractError, match=r"\[hangs\] not done after 0.1 s; it is in reset"):
+        check_start(NeverBegins(), forks=False, seconds=0.1)
 
 
 @pytest.mark.parametrize("env", [MutableState, NoEquality])

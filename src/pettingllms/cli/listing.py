@@ -1,8 +1,5 @@
 """`envs`, `algos` and `check-env`: what there is, and whether it keeps the contract."""
 
-import sys
-import threading
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +10,8 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.config import apply_overrides, problems_in
 from pettingllms.envs import Environment, check_env, make_env
-from pettingllms.errors import ConfigError, EnvContractError, PettingError, describe
+from pettingllms.envs.faults import Broken, in_time, refuse
+from pettingllms.errors import ConfigError, PettingError, describe
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
@@ -83,28 +81,10 @@ def list_algos() -> None:
 def check_contract(name: str, options: Sequence[str], num_episodes: int, seconds: float) -> None:
     """Run `check_env`, and say what it was doing if it does not come to an end."""
     env = env_with(name, options)
-    outcome: list[BaseException | None] = []
-
-    def check() -> None:
-        try:
-            check_env(env, num_episodes)
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
-            outcome.append(error)
-        else:
-            outcome.append(None)
-
-    thread = threading.Thread(target=check, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        frame = sys._current_frames()[thread.ident or 0]  # noqa: SLF001 - the only way to look
-        where = traceback.extract_stack(frame)[-1]
-        raise EnvContractError(
-            f"'{env.id}' breaks the environment contract:\n  - [hangs] not done after {seconds:g} "
-            f"s; it is in {where.name}, line {where.lineno} of {where.filename}"
-        )
-    if outcome[0] is not None:
-        raise outcome[0]
+    try:
+        in_time(seconds, check_env, env, num_episodes)
+    except Broken as broken:
+        refuse(env, [broken.fault])
     console.print(f"[green]ok[/]: {env.id} keeps the environment contract, {num_episodes} plays.")
 
 

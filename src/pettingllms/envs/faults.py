@@ -1,5 +1,8 @@
 """Faults of an environment: how a check finds one, and how all are told at once."""
 
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -55,3 +58,28 @@ def call(ask: Callable[[], ResultT], what: str) -> ResultT:
         raise
     except (Exception, SystemExit) as error:
         raise Broken("raises", f"{what} raised {describe(error)}") from error
+
+
+def in_time(seconds: float, check: Callable[..., None], *args: object) -> None:
+    """Run a check on a thread; Broken, with the line that is under way, if it does not end."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            check(*args)
+        except BaseException as error:  # noqa: BLE001 - raised again below, where it is waited for
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="env-check")
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the only way to look
+        where = traceback.extract_stack(frame)[-1]
+        raise Broken(
+            "hangs",
+            f"not done after {seconds:g} s; it is in {where.name}, line {where.lineno} of "
+            f"{where.filename}",
+        )
+    if errors:
+        raise errors[0]

@@ -5,14 +5,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from pettingllms.envs.base import Split
-from pettingllms.envs.faults import Broken, Env, Fault, call, collect, refuse
+from pettingllms.envs.faults import Broken, Env, Fault, call, collect, in_time, refuse
 from pettingllms.envs.workflow import Workflow
 from pettingllms.types import Message, Task
 
 SPLITS: tuple[Split, ...] = ("train", "test")
+FIRST_SECONDS = 120.0
+"""How long a play may take to begin, far more than `rollout.env_seconds`: the first one may load
+what the others find."""
 
 
-def check_start(env: Env, forks: bool, split: Split = "train") -> None:
+def check_start(
+    env: Env, forks: bool, split: Split = "train", seconds: float = FIRST_SECONDS
+) -> None:
     """Raise EnvContractError if plays of a split could not begin, or would be told apart from
     sound ones by nothing: tasks of which some are in both splits, states that siblings would change
     for each other (`forks`). Takes no step, so what a step does wrong is not found."""
@@ -20,7 +25,7 @@ def check_start(env: Env, forks: bool, split: Split = "train") -> None:
     collect(faults, check_roles, env)
     collect(faults, check_splits, env, split)
     if not faults and not isinstance(env, Workflow):
-        collect(faults, _check_first, env, forks, split)
+        collect(faults, in_time, seconds, _check_first, env, forks, split)
     refuse(env, faults.values())
 
 
