@@ -178,17 +178,17 @@ def test_the_analyst_succeeds_and_the_blind_one_fails(solo: bool):
         assert paid[-1][1].team.value == 0.0
 
 
-def test_spelling_out_the_answer_is_not_right():
-    env = make_env("sql-v1")
-    for at in range(20):
-        state = env.reset(env.tasks("train")[at], 0)
-        answer = run_query(state.question.database, state.question.sql)
-        if len(answer.rows) == 1:
-            break
+@pytest.mark.parametrize("left_out", [0, 1], ids=["all of it", "all but a row"])
+def test_spelling_out_what_was_seen_earns_nothing(left_out):
+    env = make_env("sql-v1", max_level=1)
+    starts = (env.reset(task, 0) for task in env.tasks("train"))
+    asked = (state for state in starts if state.question.text.startswith("Which students"))
+    seen = ((one, run_query(one.question.database, one.question.sql).rows) for one in asked)
+    state, rows = next((state, rows[left_out:]) for state, rows in seen if len(rows) > 3)
     state = env.step(state, {"explorer": "<answer>Nothing.</answer>"}).state
-    spelled = ", ".join(repr(cell) for cell in answer.rows[0])
-    result = env.step(state, {"writer": f"<answer>SELECT {spelled}</answer>"})
-    assert result.metrics["score"] == 0.5
+    spelled = ", ".join(f"('{name}')" for (name,) in rows)
+    result = env.step(state, {"writer": f"<answer>VALUES {spelled}</answer>"})
+    assert result.metrics["score"] < 0.5
     assert not env.success(result.state, "writer")
 
 

@@ -291,11 +291,11 @@ def _coverage(state: Inquiry) -> float:
 
 
 def _score(question: Question, query: str, result: Result) -> float:
+    """What a query shares with the reference, on the database or on its twin, whichever is less:
+    what was seen of one is of no use on the other, in whole or in part."""
     score = share_right(result, expected_result(question.database, question.sql), question.ordered)
-    if score < 1.0 or question.twin is None:
+    if not score or question.twin is None:
         return score
     on_twin = run_query(question.twin, query, GRADED_ROWS)
-    same = (
-        share_right(on_twin, expected_result(question.twin, question.sql), question.ordered) == 1.0
-    )
-    return 1.0 if same else 0.5
+    wanted = expected_result(question.twin, question.sql)
+    return min(score, share_right(on_twin, wanted, question.ordered))
