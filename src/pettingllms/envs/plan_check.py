@@ -29,7 +29,6 @@ ACCEPT = "accept"
 CAREFUL = 0.15
 """How often the careless player takes care. Replies add up: a team of two that never errs when it
 takes care solves twice as many puzzles."""
-"""Puzzles to make before one of the other split's half is taken."""
 
 
 class PlanCheckConfig(SeenConfig):

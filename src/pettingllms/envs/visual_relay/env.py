@@ -23,7 +23,6 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 LOOKER, MOVER = "looker", "mover"
-"""Boards to make before one of the other split's half is taken."""
 
 
 class VisualRelayConfig(EnvConfig):
