@@ -146,9 +146,10 @@ class RunFolder:
             lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and _step(line) <= step]
             write_whole(metrics, "".join(kept))
-        for file in (self.path / EPISODES).glob("step-*.jsonl"):
-            if int(file.stem.removeprefix("step-")) > step:
-                file.unlink()
+        for folder in (self.path / EPISODES, self.path / SKIPPED):
+            for file in folder.glob("step-*.jsonl"):
+                if int(file.stem.split("-")[1]) > step:
+                    file.unlink()
 
     def write_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
         """Keep the episodes of a step."""

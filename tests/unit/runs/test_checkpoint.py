@@ -110,12 +110,16 @@ def test_rewinding_forgets_what_came_after(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step}) + "\n" for step in (1, 2, 3)]
     (tmp_path / "metrics.jsonl").write_text("".join(lines) + '{"step": 4, "cu')
     (tmp_path / "episodes").mkdir()
+    (tmp_path / "skipped").mkdir()
     for step in (1, 2, 3):
         (tmp_path / "episodes" / f"step-{step:06d}.jsonl").touch()
+        (tmp_path / "skipped" / f"step-{step:06d}-some-policy-7.jsonl").touch()
     RunFolder(tmp_path).rewind(2)
     assert (tmp_path / "metrics.jsonl").read_text() == "".join(lines[:2])
     names = sorted(path.name for path in (tmp_path / "episodes").iterdir())
     assert names == ["step-000001.jsonl", "step-000002.jsonl"]
+    names = sorted(path.name for path in (tmp_path / "skipped").iterdir())
+    assert names == [f"step-00000{step}-some-policy-7.jsonl" for step in (1, 2)]
 
 
 def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
