@@ -128,6 +128,7 @@ class Run:
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
+        self.state.versions, self.state.marks = dict(self._team.versions), dict(self._team.marks)
         await self._meet(saved)
 
     async def _meet(self, saved: Saved) -> None:

@@ -119,6 +119,25 @@ def test_a_run_that_is_over_plays_nothing_more(tmp_path: Path) -> None:
     assert FakeTeam.num_plays == done == 4
 
 
+def test_a_run_that_is_stopped_before_its_first_step_can_be_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(*_: Any, **__: Any) -> list[Any]:
+        return await asyncio.sleep(60, [])
+
+    def stopped(_: Any) -> asyncio.Event:
+        stop = asyncio.Event()
+        stop.set()
+        return stop
+
+    monkeypatch.setattr(FakeTeam, "play", play)
+    monkeypatch.setattr("pettingllms.train.stop_on_interrupt", stopped)
+    assert run(tmp_path, num_steps=2) == []
+    state, _ = RunFolder(tmp_path).newest(print)
+    assert (state.step, state.versions, state.marks) == (0, {"policy_a": 0}, {"policy_a": "mark"})
+    assert RunFolder(tmp_path).weights(["policy_a"]) == {"policy_a": {MODEL_FILE: b"w"}}
+
+
 def test_a_run_is_trained_by_one_process_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
