@@ -59,14 +59,15 @@ def _lineups(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Lineup]:
     return rotations(config.roles, tasks, 0) if config.rollout.rotate else {}
 
 
-def _worker(
+def scripted_worker(
     config: RunConfig,
     env: Environment[Any, Any],
     lineups: Mapping[str, Lineup],
     rollout: RolloutConfig,
     stand_in: str,
 ) -> Worker:
-    """A worker without engines; `lineups` say who plays which task."""
+    """A worker without engines; `lineups` say who plays a task where that is not whom [roles]
+    names."""
     others = {
         task: {role: _seat(config, env, name, stand_in) for role, name in lineup.items()}
         for task, lineup in lineups.items()
@@ -91,7 +92,7 @@ async def _judge(
     if section.against == "reference":
         held_to = reference_lineups(config, tasks, lineups)
         rollout = config.rollout.linear(section.num_references)
-        worker = _worker(config, env, held_to, rollout, stand_in)
+        worker = scripted_worker(config, env, held_to, rollout, stand_in)
         await worker.run(tasks, config.seed, references.append, FIRST_PLAY)
     made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
     share = config.rollout.max_failure_share
@@ -120,7 +121,7 @@ def collect(
         check_start(env, forks=True, split=split)
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
     lineups = _lineups(config, tasks)
-    worker = _worker(config, env, lineups, config.rollout, stand_in)
+    worker = scripted_worker(config, env, lineups, config.rollout, stand_in)
     episodes: list[Episode] = []
 
     def deliver(episode: Episode) -> None:

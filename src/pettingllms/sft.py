@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pettingllms.cluster.start import ray_running
-from pettingllms.collect import scripted_seats
+from pettingllms.collect import scripted_worker
 from pettingllms.config import LossConfig, RunConfig
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.evaluate import start_weights
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.vision import renderer_of
+from pettingllms.league import rotations
 from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
-from pettingllms.rollout import Worker, in_order
+from pettingllms.rollout import in_order
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
@@ -126,10 +127,10 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     env = make_env_for(config.env)
     whole = {"max_reply_tokens": WHOLE, "max_episode_tokens": WHOLE}  # a script's are bytes
     rollout = config.rollout.linear(1).model_copy(update=whole)
-    seats = scripted_seats(config, env, source.player)
     episodes: list[Episode] = []
     tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))
-    worker = Worker(env, seats, rollout, config.reward)
+    lineups = rotations(config.roles, tasks, 0) if config.rollout.rotate else {}
+    worker = scripted_worker(config, env, lineups, rollout, source.player)
     asyncio.run(worker.run(tasks, derive_seed(config.seed, "sft"), episodes.append))
     return in_order(episodes, tasks)
 

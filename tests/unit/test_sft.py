@@ -238,6 +238,24 @@ def test_nobody_is_taught_what_others_wrote_in_plays_of_its_own(model: Path) -> 
     assert (len(items["planner"]), len(items["checker"])) == (6, 6), "a teacher's plays, by role"
 
 
+def test_a_policy_that_changes_seats_is_taught_every_seat() -> None:
+    run = parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {
+                "learner": {"kind": "full", "model": "m"},
+                "rival": {"kind": "scripted", "player": "random"},
+            },
+            "roles": {"player_x": "learner", "player_o": "rival"},
+            "rollout": {"rotate": True},
+            "sft": {"player": "random", "num_episodes": 4},
+        }
+    )
+    turns = [turn for episode in source_episodes(run) for turn in episode.trunk_turns()]
+    assert {turn.role for turn in turns if turn.policy == "learner"} == {"player_x", "player_o"}
+
+
 def test_a_run_without_a_teacher_or_with_two_is_refused(model: Path) -> None:
     with pytest.raises(ConfigError, match="no teacher"):
         source_episodes(config(model, player=""))
