@@ -188,17 +188,17 @@ def _rewards(
 
 def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
     """Pairs of replies to one prompt. Two that were paid alike are none, nor is a reply that was
-    paid differently by chance: it cannot be preferred to itself."""
+    paid differently by chance: it cannot be preferred to itself. The extremes are therefore the
+    furthest apart of those that differ."""
     best_first = sorted(paid, key=lambda one: -one[1])
-    if config.pairs == "extremes":
-        best_first = [best_first[0], best_first[-1]]
     found = [
         (chosen, rejected, high - low)
         for (chosen, high), (rejected, low) in itertools.combinations(best_first, 2)
         if high - low > config.margin
         and not np.array_equal(chosen.response_ids, rejected.response_ids)
     ]
-    return sorted(found, key=lambda pair: -pair[2])[: config.max_pairs]
+    number = 1 if config.pairs == "extremes" else config.max_pairs
+    return sorted(found, key=lambda pair: -pair[2])[:number]
 
 
 def _preferring(config: RunConfig) -> RunConfig:

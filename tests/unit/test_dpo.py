@@ -76,6 +76,12 @@ def test_ties_and_equal_replies_are_no_pairs() -> None:
     assert found(episode("t", ("a", "q", "x", 1.0))) == []
 
 
+def test_a_reply_that_was_paid_best_and_worst_hides_no_other() -> None:
+    """By the chance of what came after it, as in games."""
+    paid = (("x", 1.0), ("y", 1.0), ("z", 0.5), ("x", 0.0))
+    assert found(*(episode("t", ("a", "q", *one)) for one in paid)) == [("a", "y", "x")]
+
+
 def test_pairs_never_cross_roles_tasks_prompts_or_chance() -> None:
     good, others = episode("t", ("a", "q", "x", 1.0)), [
         episode("t", ("b", "q", "y", 0.0)),
