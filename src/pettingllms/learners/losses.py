@@ -86,7 +86,8 @@ def policy_loss(
         name: torch.where(mask_BT, value_BT.detach(), 0).sum(dtype=logp_BT.dtype)
         for name, value_BT in measured.items()
     }
-    loss_BT = config.kl * ref_kl_BT - config.entropy * entropy_BT - objective_BT
+    held_BT = config.kl * ref_kl_BT if config.kl else none_BT  # 0 x inf is not a number
+    loss_BT = held_BT - config.entropy * entropy_BT - objective_BT
     return _normalized(loss_BT, mask_BT, scale, config), metrics | {"max_gap": gap_BT.amax()}
 
 

@@ -106,6 +106,26 @@ def test_a_rank_without_pairs_adds_nothing_and_goes_through_the_motions() -> Non
     assert given.logp_BT.grad.tolist() == [[0.0]]
 
 
+def test_a_rejected_token_may_fall_as_far_as_it_likes() -> None:
+    """In float32, where the reference is exp(92) times likelier, which is infinite."""
+    logp_BT = torch.tensor([[-1.0, -0.4], [-1.0, -95.0]], requires_grad=True)
+    given = LossInputs(
+        logp_BT=logp_BT,
+        old_logp_BT=logp_BT.detach(),
+        sampler_logp_BT=torch.zeros(2, 2),
+        advantage_BT=torch.ones(2, 1),
+        mask_BT=torch.ones(2, 2, dtype=torch.bool),
+        ref_logp_BT=torch.tensor([[-1.0, -0.4], [-1.0, -3.0]]),
+    )
+    loss, _ = policy_loss(given, Scale(4, 2, 8), LossConfig(type="dpo", beta=0.01))
+    torch.autograd.backward(loss)
+    assert loss.item() == pytest.approx(math.log1p(math.exp(-0.92)))
+    assert logp_BT.grad is not None
+    pull = 0.01 / (1 + math.exp(0.92))
+    wanted = [[-pull, -pull], [pull, pull]]
+    assert logp_BT.grad.tolist() == [pytest.approx(row) for row in wanted]
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [f"count {n}" for n in range(50)]
