@@ -214,6 +214,9 @@ class Run:
             )
         if critics:
             self._metrics["critics"] = critics
+        for critic, numbers in critics.items():
+            if skipped := numbers["skipped_updates"]:
+                self._watcher.say(f"'{critic}' skipped {skipped:g} updates that were not finite")
         for policy, numbers in measured.items():
             if numbers["skipped_updates"]:
                 kept = self._folder.keep_skipped(

@@ -138,6 +138,21 @@ def test_a_run_that_is_stopped_before_its_first_step_can_be_begun_with(
     assert RunFolder(tmp_path).weights(["policy_a"]) == {"policy_a": {MODEL_FILE: b"w"}}
 
 
+def test_updates_that_a_critic_skipped_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def learn_all(*_: Any) -> tuple[Any, Any]:
+        return {}, {"critic:well": {"skipped_updates": 0}, "critic:ill": {"skipped_updates": 2}}
+
+    said: list[str] = []
+    monkeypatch.setattr(FakeTeam, "learn_all", learn_all)
+    monkeypatch.setattr(Watcher, "say", lambda _, text: said.append(text))
+    run(tmp_path, num_steps=1)
+    assert [text for text in said if "critic:" in text] == [
+        "'critic:ill' skipped 2 updates that were not finite"
+    ]
+
+
 def test_a_run_is_trained_by_one_process_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
