@@ -9,6 +9,7 @@ optimizer knows its own parameters alone, so gradients cannot cross.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 
 import numpy as np
 import torch
@@ -117,14 +118,14 @@ class Learner:
         assert in_pairs == (self._spec.loss.type == "dpo") or not units  # noqa: S101 - as made
         self._before = Before(items) if keep_logprobs else None
         start, config, loss_config = time.perf_counter(), self._spec.config, self._loss(step)
-        parts = [
-            split(units, config.num_minibatches, derive_seed(self._spec.seed, policy, step, epoch))
-            for epoch in range(config.num_epochs)
-        ]
-        old = self._old_logprobs(policy, parts[0]) if sum(map(len, parts)) > 1 else None
+        minibatches = split(units, config.num_minibatches, self._seed(policy, step, 0))
+        epochs = [minibatches]
+        for epoch in range(1, config.num_epochs):
+            epochs += split(minibatches, 1, self._seed(policy, step, epoch))
+        old = self._old_logprobs(policy, minibatches) if sum(map(len, epochs)) > 1 else None
         sums: dict[str, float] = {}
         grad_norms, num_skipped, loss = [], 0, 0.0
-        for part in (part for epoch in parts for part in epoch):
+        for part in chain.from_iterable(epochs):
             part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
             for name, value in part_sums.items():
                 known = sums.get(name, 0.0)
@@ -280,11 +281,15 @@ class Learner:
             )
         return result
 
+    def _seed(self, policy: str, step: int, epoch: int) -> int:
+        return derive_seed(self._spec.seed, policy, step, epoch)
+
     def _old_logprobs(self, policy: str, parts: Sequence[Sequence[Unit]]) -> dict[int, LogProbs]:
         """Needed only where weights change within a batch; else the current ones are the old.
 
-        Read by minibatches, as they will be read to learn: replies that share a prompt in another
-        way differ in bfloat16 by more than GSPO's bounds."""
+        Read by minibatches, as they will be read to learn, in every epoch the same ones in another
+        order: replies that share a prompt in another way differ in bfloat16 by more than GSPO's
+        bounds."""
         old: dict[int, LogProbs] = {}
         for items in map(replies_of, parts):
             old |= zip(map(id, items), self.logprobs(policy, items), strict=True)

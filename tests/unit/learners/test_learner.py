@@ -113,7 +113,8 @@ def test_how_a_batch_is_cut_changes_nothing(model: Path, kind: str, loss: dict) 
     np.testing.assert_allclose(logp1, logp2, atol=2e-3)
 
 
-def test_weights_that_have_not_moved_clip_nothing_in_bfloat16(model: Path) -> None:
+@pytest.mark.parametrize("num_epochs", [1, 2])
+def test_weights_that_have_not_moved_clip_nothing_in_bfloat16(model: Path, num_epochs: int) -> None:
     """Siblings that share a prompt are read in another shape by minibatches than all at once."""
     rng, items = np.random.default_rng(0), []
     for _ in range(8):
@@ -123,7 +124,8 @@ def test_weights_that_have_not_moved_clip_nothing_in_bfloat16(model: Path) -> No
             logprobs = np.full(len(reply), -4.0, np.float32)
             items.append(Item(prompt, reply, logprobs, float(rng.normal())))
     still = {"a": LoraPolicy(model="m", rank=4, lr=1e-12)}
-    made = learner(model, still, {"type": "gspo"}, dtype="bfloat16", num_minibatches=8)
+    settings = {"dtype": "bfloat16", "num_minibatches": 8, "num_epochs": num_epochs}
+    made = learner(model, still, {"type": "gspo"}, **settings)
     numbers = made.train("a", items, 1)
     assert numbers["clip_share"] == 0
     assert numbers["kl"] == 0
