@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,6 +30,7 @@ from pettingllms.learners.batches import Pair, replies_of
 from pettingllms.runs.folder import RunFolder
 from pettingllms.sft import (
     batches_of,
+    episodes_in,
     pupil,
     refuse_longer,
     renderers_of,
@@ -38,7 +38,7 @@ from pettingllms.sft import (
     taught_item,
     teach,
 )
-from pettingllms.types import Episode, Reward, Scored, Turn, read_episodes
+from pettingllms.types import Episode, Reward, Scored, Turn
 from pettingllms.watching import Watcher
 
 __all__ = ["dpo"]
@@ -68,8 +68,9 @@ def dpo(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
     """Train every policy that has pairs of replies in its roles, and leave a checkpoint."""
     watcher.phase("collecting")
     if not config.dpo.episodes:
-        raise ConfigError("dpo", ["no episodes are named, so there is nothing to compare"])
-    episodes = [e for path in config.dpo.episodes for e in read_episodes(Path(path))]
+        advice = "give files behind the configuration, such as RUN/episodes/*.jsonl"
+        raise ConfigError("dpo", [f"no episodes are named; {advice}"])
+    episodes = episodes_in(config.dpo.episodes, "dpo.episodes")
     found = preferred(episodes, config.reward, config.dpo, partial(pupil, config))
     counts = Counter(one.role for one in found)
     watcher.say("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))

@@ -121,7 +121,7 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     if source.episodes and source.player:
         raise ConfigError("sft", ["player and episodes are both set; set one"])
     if source.episodes:
-        return [episode for path in source.episodes for episode in read_episodes(Path(path))]
+        return episodes_in(source.episodes, "sft.episodes")
     if not source.player:
         raise ConfigError("sft", ["there is no teacher; set sft.player or sft.episodes"])
     env = make_env_for(config.env)
@@ -133,6 +133,14 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     worker = scripted_worker(config, env, lineups, rollout, source.player)
     asyncio.run(worker.run(tasks, derive_seed(config.seed, "sft"), episodes.append))
     return in_order(episodes, tasks)
+
+
+def episodes_in(files: Sequence[str], key: str) -> list[Episode]:
+    """The episodes of the files that a key of the configuration names."""
+    if missing := [file for file in files if not Path(file).is_file()]:
+        advice = "those of a run are RUN/episodes/*.jsonl"
+        raise ConfigError(key, [f"there is no file {file}; {advice}" for file in missing])
+    return [episode for file in files for episode in read_episodes(Path(file))]
 
 
 def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, list[Item]]:
