@@ -167,7 +167,7 @@ def evaluate_policies(
 
 def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: Path) -> None:
     """Write a trained policy as a folder that Transformers, PEFT and vLLM load."""
-    config, found = weights_of(path, [], checkpoint)
+    config, found = weights_of(path, [], checkpoint, needed=True)
     saved = {name: files for name, files in found.items() if name in config.policies}
     if not saved:
         raise CheckpointError(f"{path} has no checkpoint yet; it is saved every train.save_every")
@@ -176,9 +176,10 @@ def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: 
 
 
 def weights_of(
-    path: Path, overrides: Sequence[str], checkpoint: Path | None
+    path: Path, overrides: Sequence[str], checkpoint: Path | None, needed: bool = False
 ) -> tuple[RunConfig, Saved]:
-    """The configuration and the trained weights that a run, or a plain configuration, names."""
+    """The configuration and the trained weights that a run, or a plain configuration, names; a run
+    without a checkpoint is refused where weights are `needed`."""
     if path.is_file():
         config = load_config(path, overrides)
         return config, load_checkpoint(checkpoint)[1] if checkpoint else {}
@@ -187,7 +188,9 @@ def weights_of(
             str(path), ["is neither a configuration nor the folder of a run; give one of them"]
         )
     config = load_config(path / CONFIG_FILE, overrides)
-    newest = load_checkpoint(checkpoint) if checkpoint else RunFolder(path).load(warn)
+    run = RunFolder(path)
+    load = run.newest if needed else run.load
+    newest = load_checkpoint(checkpoint) if checkpoint else load(warn)
     if newest is None:
         warn(f"{path} has no checkpoint yet: these are the models as they were before training")
     return config, newest[1] if newest else {}

@@ -29,7 +29,7 @@ def refused(command: str, out: Path) -> str:
     return str(result.exception)
 
 
-@pytest.mark.parametrize(("command", "reason"), [("sft", "no teacher"), ("dpo", "no episodes")])
+@pytest.mark.parametrize(("command", "reason"), [("sft", "no teacher"), ("dpo", "give files")])
 def test_a_refused_command_can_be_given_again(command: str, reason: str, tmp_path: Path) -> None:
     for _ in range(2):
         assert reason in refused(command, tmp_path / "run")
@@ -71,3 +71,19 @@ def test_what_a_rollout_wrote_is_no_run_to_go_on_with(
     (tmp_path / "episodes.jsonl").touch()
     result = CliRunner().invoke(app, ["resume", str(tmp_path)])
     assert "written by `pettingllms rollout`" in str(result.exception)
+
+
+def test_a_file_of_episodes_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(CONFIG)
+    words = ["dpo", str(tmp_path / "config.toml"), "nowhere.jsonl", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, words)
+    assert "there is no file nowhere.jsonl; those of a run are RUN/episodes" in str(
+        result.exception
+    )
+
+
+def test_an_export_without_a_checkpoint_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(CONFIG)
+    result = CliRunner().invoke(app, ["export", str(tmp_path), str(tmp_path / "out")])
+    assert "has no checkpoint yet" in str(result.exception)
+    assert "before training" not in result.output
