@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pettingllms.config.eyes import object_in
@@ -155,6 +156,19 @@ def whole(folder: Path) -> Iterator[Path]:
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def save_quietly(model: Any, folder: Path) -> None:
+    """Let Transformers write a model, without a bar of progress of its own."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _needed(folder: Path) -> list[str]:

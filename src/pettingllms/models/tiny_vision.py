@@ -10,7 +10,7 @@ from typing import Any
 from pettingllms.envs import make_env
 from pettingllms.errors import ModelError, nearest
 from pettingllms.images import NEEDS, can_decode
-from pettingllms.models.folder import whole
+from pettingllms.models.folder import save_quietly, whole
 from pettingllms.models.texts import environment_texts, texts_of
 from pettingllms.models.tiny import check_sizes, make_symbol_tokenizer, make_tokenizer
 
@@ -237,7 +237,7 @@ def make_tiny_vision(
         make = make_symbol_tokenizer if symbols else make_tokenizer
         template = _template(kind.sign, symbols)
         tokenizer = make(known, vocab_size, kind.signs, template)
-        _model(family, kind, tokenizer, hidden_size, num_layers, seed).save_pretrained(part)
+        save_quietly(_model(family, kind, tokenizer, hidden_size, num_layers, seed), part)
         tokenizer.save_pretrained(part)
         _write(part / "preprocessor_config.json", kind.processor)
         if kind.joined:

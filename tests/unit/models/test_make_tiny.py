@@ -166,3 +166,10 @@ def test_the_texts_are_the_same_each_time_and_of_every_environment() -> None:
     assert texts == environment_texts()
     assert len(ENVIRONMENTS.names()) < len(texts) == len(set(texts))
     assert all(any(word in text for text in texts) for word in ("Hanabi", "Sokoban", "Sudoku"))
+
+
+def test_it_is_made_without_a_bar_of_another_library(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_tiny(tmp_path / "model", texts=TEXTS)
+    assert capfd.readouterr() == ("", "")
