@@ -144,7 +144,7 @@ async def _serve(wishes: Wishes) -> None:
     if wishes.out is not None:
         wishes.out.mkdir(parents=True, exist_ok=True)
         write_episodes(wishes.out / FILE, [episode])
-        console.print(f"written to {wishes.out / FILE}", markup=False)
+        console.print(f"written to {wishes.out / FILE}", markup=False, soft_wrap=True)
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
                 "--out", str(tmp_path / "seen"),
             ],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "COLUMNS": "70"},
+            env={**os.environ, "COLUMNS": "68"},
         )  # fmt: skip
         assert process.stdout is not None
         said = ""
