@@ -163,12 +163,12 @@ def save_quietly(model: Any, folder: Path) -> None:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model.save_pretrained(folder)
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _needed(folder: Path) -> list[str]:
