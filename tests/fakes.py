@@ -201,7 +201,7 @@ def train_with_fakes(
 
 @contextmanager
 def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
-    from pettingllms.cluster import team
+    from pettingllms.cluster import refusals, team
 
     def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
         for group in self._groups:
@@ -215,5 +215,6 @@ def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team.Team, "_start_processes", start_processes)
         patch.setattr(team, "find_model", Path)
+        patch.setattr(refusals, "find_model", Path)
         patch.setattr(team, "renderer_of", lambda model: ByteRenderer())
         yield

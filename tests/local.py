@@ -61,7 +61,7 @@ class LocalEngines:
 @contextmanager
 def in_this_process() -> Iterator[list[LocalEngines]]:
     """Teams of this process alone; the engines that were made."""
-    from pettingllms.cluster import playing, team
+    from pettingllms.cluster import playing, refusals, team
 
     made: list[LocalEngines] = []
 
@@ -77,5 +77,6 @@ def in_this_process() -> Iterator[list[LocalEngines]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team.Team, "_start_processes", start_processes)
         patch.setattr(team, "find_model", Path)
+        patch.setattr(refusals, "find_model", Path)
         patch.setattr(playing, "ray_running", lambda config: nullcontext())
         yield made

@@ -109,7 +109,7 @@ def test_ctrl_c_ends_a_game_politely() -> None:
     process = program(*X_AND_O, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     seen = b""
-    while b"a free cell" not in seen:
+    while b"player_x> " not in seen:
         seen += process.stdout.read1()
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
