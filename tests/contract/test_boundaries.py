@@ -6,7 +6,6 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "pettingllms"
 BOUNDARIES = {
-    "cli/listing.py",  # check-env carries the error out of its thread
     "cluster/start.py",  # Ray raises a bare Exception where it does not come up
     "config/checks.py",  # an author's constructor
     "envs/check.py",  # an author's environment, whose faults are to be named
