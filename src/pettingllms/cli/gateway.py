@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -83,10 +84,10 @@ def gateway(
 ) -> None:
     """Serve models to a program, and record and show what each of its agents says."""
     given = [_pair(text, "=", "--role") for text in role or []]
-    roles = dict(given)
+    roles, counts = dict(given), Counter(name for name, _ in given)
     if not roles:
         raise ConfigError("gateway", ["no --role is given; try --role agent=MODEL"])
-    if twice := sorted({name for name, _ in given if [n for n, _ in given].count(name) > 1}):
+    if twice := [name for name, number in counts.items() if number > 1]:
         raise ConfigError("gateway", [f"--role {name}=... is given twice" for name in twice])
     if missing := [name for name in SERVER if find_spec(name) is None]:
         what = f"needs {', '.join(missing)}, not installed; pip install 'pettingllms[gateway]'"

@@ -79,18 +79,18 @@ def _side_by_side(waiting: list[Job], num_at_once: int, say: Say) -> list[Job]:
             failed += [job for job, process in ended if process.exitcode]
             running = [each for each in running if each not in ended]
     except KeyboardInterrupt:
-        _interrupt([process for _, process in running])
+        _interrupt()
         raise
     return failed
 
 
-def _interrupt(processes: Sequence[SpawnProcess]) -> None:
+def _interrupt() -> None:
     """Pass Ctrl-C on each time that it comes, and wait until all have saved what they have."""
-    while alive := [process for process in processes if process.is_alive()]:
+    while running := multiprocessing.active_children():
         try:
-            for process in alive:
-                os.kill(process.ident or 0, signal.SIGINT)
-            for process in alive:
+            for number in [process.pid for process in running if process.pid]:
+                os.kill(number, signal.SIGINT)
+            for process in running:
                 process.join()
         except KeyboardInterrupt:
             continue
