@@ -297,7 +297,7 @@ def random_items(rng: np.random.Generator) -> list[Any]:
 
     made = []
     for _ in range(7):
-        prompt, reply = (rng.integers(10, 300, n).astype(np.int32) for n in rng.integers(4, 24, 2))
+        prompt, reply = (rng.integers(10, 100, n).astype(np.int32) for n in rng.integers(4, 24, 2))
         logp = rng.normal(-3, 1, len(reply)).astype(np.float32)
         made.append(Item(prompt, reply, logp, float(rng.normal())))
     return made

@@ -11,9 +11,12 @@ TOLERANCE = 1e-5
 """Of losses and log-probs, relative and absolute: float32 sums in another order."""
 
 
-@pytest.mark.parametrize("kind", ["lora", pytest.param("full", marks=pytest.mark.slow)])
-def test_two_ranks_equal_one(kind: str, smollm2: Path, tmp_path: Path) -> None:
-    section = {"kind": kind, "model": str(smollm2), "lr": 1e-4}
+@pytest.mark.parametrize("kind", ["lora", "full"])
+@pytest.mark.parametrize("model", ["tiny", pytest.param("smollm2", marks=pytest.mark.slow)])
+def test_two_ranks_equal_one(
+    kind: str, model: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    section = {"kind": kind, "model": str(request.getfixturevalue(model)), "lr": 1e-4}
     policies = {"a": section, "b": section} if kind == "lora" else {"a": section}
     roles = {f"role{n}": name for n, name in enumerate(policies)}
     config = config_of(

@@ -17,16 +17,10 @@ from running import drive, metrics_of
 
 from pettingllms.types import read_episodes
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 CONFIGS = Path(__file__).parents[2] / "configs"
 ENVIRONMENTS = ("math", "debate", "code", "sql", "search", "verilog")
 LEVELS = {"L1": "team", "L2": "adapters", "L3": "models"}
-IN_CI = {("math", "L2")}
-CASES = [
-    pytest.param(env, level, marks=() if (env, level) in IN_CI else pytest.mark.slow)
-    for level in LEVELS
-    for env in ENVIRONMENTS
-]
 SMALL: dict[str, dict[str, Any]] = {
     "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 32, "env_seconds": 120},
     "inference": {"max_model_tokens": 1280, "max_num_seqs": 16},
@@ -57,7 +51,8 @@ def learning(run_folder: Path, step: int) -> dict[str, bool]:
     return found
 
 
-@pytest.mark.parametrize(("env", "level"), CASES)
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_two_real_steps(env: str, level: str, smollm2: Path, tmp_path: Path) -> None:
     config = small(env, level, smollm2)
     found, run_folder = drive(tmp_path, "levels", config), tmp_path / "run"

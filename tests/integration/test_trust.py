@@ -60,14 +60,23 @@ def everything(run_folder: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("kind", ["lora", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [
+        ("lora", "torch"),
+        pytest.param("lora", "vllm", marks=pytest.mark.slow),
+        pytest.param("full", "vllm", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not(
-    kind: str, tiny: Path, tmp_path: Path
+    kind: str, engine: str, tiny: Path, tmp_path: Path
 ) -> None:
     policy = lora(tiny) if kind == "lora" else {"kind": "full", "model": str(tiny), "lr": 1e-3}
     recording = tmp_path / "recording"
     steps = {"train": {"num_steps": 6, "save_every": 2}}
-    path = write_config(tmp_path / "config.toml", recorded(policy, recording, **steps))
+    config = recorded(policy, recording, **steps)
+    config["inference"]["engine"] = engine
+    path = write_config(tmp_path / "config.toml", config)
     began = time.monotonic()
     cli(tmp_path / "whole.txt", "train", path, "--out", tmp_path / "whole")
     seconds = time.monotonic() - began
@@ -140,6 +149,7 @@ def test_from_training_to_a_model_that_others_load(tiny: Path, tmp_path: Path) -
         {"role0": "a", "role1": "b"},
         train={"num_steps": 2, "eval_every": 2},
         eval={"num_tasks": 4, "num_samples": 2},
+        inference={"engine": "torch"},
         log={"tensorboard": True},
     )
     path, folder = write_config(tmp_path / "config.toml", config), tmp_path / "run"
@@ -168,6 +178,7 @@ assert AutoTokenizer.from_pretrained({str(tmp_path / "b")!r}).chat_template
     run(tmp_path / "load.txt", "-c", script)
     exported = dict(config, policies={"b": {"kind": "frozen", "model": str(tmp_path / "b")}})
     exported |= {"roles": {"role0": "b", "role1": "b"}, "eval": {"num_tasks": 2}}
+    exported["inference"] = {**config["inference"], "engine": "vllm"}
     plain = write_config(tmp_path / "exported.toml", exported)
     assert '"num_tasks": 2' in cli(tmp_path / "eval2.txt", "eval", plain, "--json")
 

@@ -6,7 +6,6 @@ log-probs as sampled, each policy under its version, new weights at once.
 
 import itertools
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +31,6 @@ class TorchEngine:
         self._copies: dict[str, Any] = {}
         """Whole models that are frozen, by policy."""
         self._adapter_ids = itertools.count()
-        self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
 
     async def start(self) -> None:
         """Load the model."""
@@ -104,17 +102,16 @@ class TorchEngine:
         """Take new weights of an adapter."""
         from peft import PeftModel
 
-        folder = Path(tempfile.mkdtemp(prefix=policy, dir=self._folder))
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
         # A name that no adapter had before; PEFT's are names of submodules, which have no dot.
         name = f"adapter{next(self._adapter_ids)}"
-        if self._peft is None:
-            self._peft = PeftModel.from_pretrained(self._lm, str(folder), adapter_name=name)
-            self._peft.eval()
-        else:
-            self._peft.load_adapter(str(folder), adapter_name=name)
-        shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory(prefix="pettingllms-engine-") as folder:
+            for file, content in files.items():
+                (Path(folder) / file).write_bytes(content)
+            if self._peft is None:
+                self._peft = PeftModel.from_pretrained(self._lm, folder, adapter_name=name)
+                self._peft.eval()
+            else:
+                self._peft.load_adapter(folder, adapter_name=name)
         old, self._adapters[policy] = self._adapters.get(policy), name
         if old is not None:
             self._peft.set_adapter(name)
@@ -162,8 +159,7 @@ class TorchEngine:
         """Nothing."""
 
     def stop(self) -> None:
-        """Leave no files behind."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Nothing: no process and no file is left behind."""
 
     def _refused(self, request: SampleRequest) -> Failed | None:
         """Why a request is not answered, without which the others of its batch would fail."""
