@@ -51,6 +51,14 @@ def test_quick_says_when_learning_is_broken(folder: Path, tmp_path: Path) -> Non
         assert floor.evaluation in [cell.spec.name for cell in arm.evaluations]
 
 
+@pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
+def test_quick_has_something_to_draw(folder: Path) -> None:
+    quick = load_experiment(folder).quickened()
+    measured = {column.name for column in quick.evaluations}
+    assert quick.figure.bars
+    assert measured >= set(quick.figure.bars)
+
+
 def test_mazes_are_compared_at_equal_cost(tmp_path: Path) -> None:
     arms = plan_of(ROOT / "experiments" / "plan_path", tmp_path).arms
     trained = [arm.config for arm in arms if arm.spec.trained]

@@ -230,9 +230,8 @@ class Experiment(Section):
             for start in self.warm_starts
         ]
         kept = [column.name for column in evaluations]
-        figure = self.figure.model_copy(
-            update={"bars": [name for name in self.figure.bars if name in kept]}
-        )
+        bars = [name for name in self.figure.bars if name in kept]
+        figure = self.figure.model_copy(update={"bars": bars or kept})
         return self.model_copy(
             update={
                 "seeds": quick.seeds,
