@@ -6,6 +6,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+import rotation
+
 settings.register_profile("default", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("default")
 LACKING = {
@@ -19,8 +21,17 @@ LACKING = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out tests of an environment whose engine is not on this machine."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    rotation.add_options(parser)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    rotation.skip_if_late(item)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests of an environment whose engine is not on this machine; rotate the others."""
+    rotation.shuffle(items, config.getoption("--rotate"))
     for item in items:
         for name, skip in LACKING.items():
             if f"[{name}" in item.name:
