@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.judging import Played
-from pettingllms.cluster.refusals import refuse_absent
+from pettingllms.cluster.refusals import check_models
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
@@ -49,7 +49,7 @@ def train(config: RunConfig, folder: RunFolder, watcher: Watcher | None = None) 
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
     watcher = watcher or Watcher()
     with folder.taken():
-        refuse_absent(config)
+        check_models(config, folder.path)
         watcher.phase("starting Ray")
         with ray_running(config.cluster):
             asyncio.run(_train(config, folder, watcher))

@@ -1,6 +1,7 @@
 """What a run refuses before it learns: models that are not here, weights of another model, or
 replies of other weights."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,19 +10,44 @@ from pettingllms.config import RunConfig
 from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.learners.files import ADAPTER_FILE, MODEL_FILE
 from pettingllms.models.folder import find_model, shapes_in, tensor_shapes
+from pettingllms.models.revision import identity
 from pettingllms.policies import plan_critics, plan_models
 from pettingllms.policies.files import Files
+from pettingllms.runs.folder import write_whole
 from pettingllms.types import Episode
 
+MODELS_FILE = "models.json"
+"""File of a run folder that records which revision of each model the run began with."""
 _PART = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<which>[AB])\.weight")
 """PEFT's name for a half of an adapter: A meets what goes into a layer, B what comes out."""
 
 
 def refuse_absent(config: RunConfig, learning: bool = True) -> None:
     """Refuse a run whose models are not here before anything is started."""
-    critics = plan_critics(config) if learning else []
-    for model in (*(group.model for group in plan_models(config)), *(one.model for one in critics)):
+    for model in _models(config, learning):
         find_model(model)
+
+
+def check_models(config: RunConfig, run: Path) -> None:
+    """Record the models of a new run; refuse to resume a run whose models have changed since."""
+    found = {model: identity(find_model(model)) for model in _models(config, learning=True)}
+    record = run / MODELS_FILE
+    began = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    changed = [model for model in found if model in began and began[model] != found[model]]
+    if changed:
+        then, now = (one[changed[0]]["revision"] for one in (began, found))
+        raise CheckpointError(
+            f"model '{changed[0]}' has changed since this run began (revision then: {then}, now: "
+            f"{now}; see {record}); restore it with `pettingllms models get NAME@REVISION`, or "
+            "start a new run"
+        )
+    if found.keys() - began.keys():
+        write_whole(record, json.dumps(began | found, indent=1))
+
+
+def _models(config: RunConfig, learning: bool) -> list[str]:
+    critics = plan_critics(config) if learning else []
+    return [*(group.model for group in plan_models(config)), *(one.model for one in critics)]
 
 
 def refuse_misfit(policy: str, files: Files, model: Path | None) -> None:

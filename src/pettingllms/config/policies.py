@@ -12,7 +12,7 @@ class FullPolicy(Section):
 
     kind: Literal["full"] = "full"
     model: str
-    """Folder or hub name of the model."""
+    """Folder or hub name of the model; `NAME@REVISION` pins a commit of the hub."""
     lr: float = Field(default=1e-5, gt=0)
     """Learning rate."""
     join_step: int = Field(default=1, ge=1)
@@ -26,7 +26,8 @@ class LoraPolicy(Section):
 
     kind: Literal["lora"] = "lora"
     model: str
-    """Folder or hub name of the base. Policies that name the same base share it."""
+    """Folder or hub name of the base; `NAME@REVISION` pins a commit of the hub. Policies that name
+    the same base share it."""
     rank: int = Field(default=16, ge=1, le=512)
     """Rank of the adapter."""
     alpha: int = Field(default=32, ge=1)
@@ -54,7 +55,7 @@ class FrozenPolicy(Section):
 
     kind: Literal["frozen"] = "frozen"
     model: str
-    """Folder or hub name of the model."""
+    """Folder or hub name of the model; `NAME@REVISION` pins a commit of the hub."""
     temperature: float = Field(default=1.0, ge=0)
     """Of sampling; 0 is greedy."""
 

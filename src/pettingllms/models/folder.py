@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from pettingllms.config.eyes import object_in
 from pettingllms.errors import ModelError
+from pettingllms.models.revision import check_revision, split_revision
 
 ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """Files that hold data alone. A pickle runs code when it is read, so weights in one are refused."""
@@ -30,10 +31,12 @@ def models_folder() -> Path:
 
 
 def find_model(name: str) -> Path:
-    """The folder of a model given by its path or by its name; never touches the network."""
+    """The folder of a model given by its path, its name, or `NAME@REVISION`; never touches the
+    network."""
     given = Path(name).expanduser()
     if is_model(given):
         return given.resolve()
+    name, revision = split_revision(name)
     if given.is_dir() or not _NAME.fullmatch(name):
         raise ModelError(
             f"'{name}' is no model: a folder with a config.json was expected, or a name such as "
@@ -41,11 +44,13 @@ def find_model(name: str) -> Path:
         )
     kept = models_folder() / name
     if is_model(kept):
+        check_revision(name, kept, revision)
         return kept.resolve()
-    cached = _cached_by_hub(name)
+    cached = _cached_by_hub(name, revision)
     if cached is not None:
         return cached
-    make = f"tiny {kept}" if name.startswith("tiny") else f"get {name}"
+    pinned = f"{name}@{revision}" if revision else name
+    make = f"tiny {kept}" if name.startswith("tiny") else f"get {pinned}"
     raise ModelError(
         f"model '{name}' is not here: neither in {models_folder()} nor in the Hugging Face cache, "
         f"and there is no folder {Path(name).absolute()}; run `pettingllms models {make}`, or give "
@@ -181,7 +186,7 @@ def _needed(folder: Path) -> list[str]:
     return ["config.json", *sorted({*map(str, weights.values())})]
 
 
-def _cached_by_hub(name: str) -> Path | None:
+def _cached_by_hub(name: str, revision: str | None) -> Path | None:
     """A snapshot in the Hugging Face cache; one that broke off midway does not count."""
     if find_spec("huggingface_hub") is None:
         return None
@@ -191,6 +196,7 @@ def _cached_by_hub(name: str) -> Path | None:
         found = Path(
             snapshot_download(
                 name,
+                revision=revision,
                 local_files_only=True,
                 allow_patterns=list(ACCEPTED),
                 ignore_patterns=list(LEFT_OUT),

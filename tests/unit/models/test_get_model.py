@@ -10,6 +10,7 @@ import pytest
 
 from pettingllms.errors import ModelError
 from pettingllms.models import find_model, get, get_model, smollm2
+from pettingllms.models.revision import RECORD, revision_of
 from pettingllms.models.smollm2 import NAME
 
 MODEL = ("config.json", "model.safetensors", "tokenizer.json")
@@ -22,15 +23,16 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
-def writes(*names: str, error: Exception | None = None) -> Callable[..., None]:
+def writes(*names: str, error: Exception | None = None) -> Callable[..., str]:
     """A source that writes these files, then fails if it is to fail."""
 
-    def write(*args: Any) -> None:
+    def write(*args: Any) -> str:
         folder = next(arg for arg in args if isinstance(arg, Path))
         for name in names:
             (folder / name).write_text("{}")
         if error is not None:
             raise error
+        return "abc"
 
     return write
 
@@ -86,10 +88,11 @@ def test_a_model_that_is_there_is_not_fetched_again(hub, tmp_path: Path) -> None
 
 
 def test_a_process_that_was_faster_is_no_failure(monkeypatch, models: Path) -> None:
-    def write(name: str, folder: Path, say: object) -> None:
+    def write(name: str, revision: str | None, folder: Path, say: object) -> str:
         for place in (folder, models / name):
             place.mkdir(parents=True, exist_ok=True)
             writes(*MODEL)(place)
+        return "abc"
 
     monkeypatch.setattr(get, "_write_from_hub", write)
     assert get_model("a/b") == models / "a" / "b"
@@ -135,15 +138,17 @@ class Hub:
 
     files = (*MODEL, "pytorch_model.bin", "model.py", "README.md", "onnx/config.json")
 
-    def model_info(self, name: str, timeout: float) -> SimpleNamespace:
+    commits = ("abc", "older")
+
+    def model_info(self, name: str, revision: str | None, timeout: float) -> SimpleNamespace:
         assert timeout <= 10
-        return SimpleNamespace(sha="abc")
+        return SimpleNamespace(sha=revision or self.commits[0])
 
     def download(self, name: str, **options: Any) -> None:
         from huggingface_hub.utils import filter_repo_objects
 
         patterns = {key: options[key] for key in ("allow_patterns", "ignore_patterns")}
-        assert options["revision"] == "abc"
+        assert options["revision"] in self.commits
         for file in [*filter_repo_objects(self.files, **patterns), ".cache/x.json"]:
             path = Path(options["local_dir"]) / file
             path.parent.mkdir(exist_ok=True)
@@ -155,7 +160,33 @@ def test_the_hub_is_asked_for_safe_files_alone(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(library, "HfApi", Hub)
     monkeypatch.setattr(library, "snapshot_download", Hub().download)
     folder = get_model("a/b")
-    assert {path.name for path in folder.iterdir()} == set(MODEL)
+    assert {path.name for path in folder.iterdir()} == {*MODEL, RECORD}
+
+
+def test_a_pinned_revision_is_fetched_recorded_and_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(library, "HfApi", Hub)
+    monkeypatch.setattr(library, "snapshot_download", Hub().download)
+    folder = get_model("a/b@older")
+    assert revision_of(folder) == "older"
+    assert find_model("a/b") == find_model("a/b@older") == folder
+    for use in (find_model, get_model):
+        with pytest.raises(ModelError, match="pinned to revision abc, but .* holds revision older"):
+            use("a/b@abc")
+
+
+def test_a_model_without_a_record_fits_no_pin(hub, models: Path) -> None:
+    writes(*MODEL)(models_made(models / "a" / "b"))
+    assert find_model("a/b") == models / "a" / "b"
+    with pytest.raises(ModelError, match="has no recorded revision; remove the folder and run"):
+        find_model("a/b@abc")
+
+
+def models_made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
 
 
 def test_a_repository_of_pickles_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
