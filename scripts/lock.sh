@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes locks/cpu.txt and locks/core.txt: the versions of constraints.txt with the SHA-256 of every
+# Writes locks/{cpu,core,vision}.txt: the versions of constraints.txt with the SHA-256 of every
 # file that may be installed for them. Run it after changing constraints.txt; it needs uv on PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,3 +20,4 @@ write() {
 grep -v -E "$left_out" constraints.txt | write > locks/cpu.txt
 printf '%s\n' "$torch" >> locks/cpu.txt
 grep -E "^($core|$build)==" constraints.txt | write > locks/core.txt
+grep -E '^torchvision==' constraints.txt | write > locks/vision.txt

@@ -27,9 +27,19 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def shuffle(items: list[pytest.Item], seed: str | None) -> None:
-    """Order tests by a hash of the seed and their id."""
+    """Order tests by a hash of the seed and their id; a file's tests share its fixtures and stay
+    together."""
+
+    def key(item: pytest.Item) -> tuple[bytes, bytes]:
+        file, _, _ = item.nodeid.partition("::")
+        return _digest(f"{seed} {file}"), _digest(f"{seed} {item.nodeid}")
+
     if seed is not None:
-        items.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
+        items.sort(key=key)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def skip_if_late(item: pytest.Item) -> None:

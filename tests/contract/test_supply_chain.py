@@ -28,7 +28,7 @@ def requirements(path: Path) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("name", ["cpu.txt", "core.txt"])
+@pytest.mark.parametrize("name", ["cpu.txt", "core.txt", "vision.txt"])
 def test_lock_has_a_hash_for_every_requirement(name: str) -> None:
     lines = requirements(ROOT / "locks" / name)
     assert lines

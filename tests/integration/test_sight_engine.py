@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from running import HERE, run
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 pytest.importorskip("vllm")
 pytest.importorskip("torchvision", reason="scripts/vision_cpu.sh brings it")

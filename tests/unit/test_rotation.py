@@ -1,5 +1,6 @@
 """CI's rotation of slow tests."""
 
+import itertools
 import time
 from pathlib import Path
 
@@ -12,13 +13,13 @@ TESTS = "import pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_one(n)
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.makeconftest((Path(__file__).parents[1] / "conftest.py").read_text())
-    pytester.makepyfile(test_some=TESTS)
+    pytester.makepyfile(test_some=TESTS, test_other=TESTS, test_third=TESTS)
     return pytester
 
 
 def order(project: pytest.Pytester, seed: str) -> list[str]:
     result = project.runpytest_inprocess("-v", "-p", "no:cacheprovider", "--rotate", seed)
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=18)
     return [line.split()[0] for line in result.outlines if "PASSED" in line]
 
 
@@ -30,17 +31,22 @@ def test_rotation_depends_on_the_seed_alone(project: pytest.Pytester) -> None:
     assert {tuple(sorted(one)) for one in orders} == {tuple(sorted(orders[0]))}
 
 
+def test_rotation_keeps_files_together(project: pytest.Pytester) -> None:
+    files = [name.partition("::")[0] for name in order(project, "commit")]
+    assert len(list(itertools.groupby(files))) == 3
+
+
 def test_late_tests_are_skipped_and_listed(project: pytest.Pytester) -> None:
     listed = project.path / "skipped.txt"
     late = ("--start-before", str(time.time() - 1), "--skipped-to", str(listed))
     result = project.runpytest_inprocess("-p", "no:cacheprovider", *late)
-    result.assert_outcomes(skipped=6)
-    assert len(listed.read_text().splitlines()) == 6
+    result.assert_outcomes(skipped=18)
+    assert len(listed.read_text().splitlines()) == 18
 
 
 def test_early_tests_are_run(project: pytest.Pytester) -> None:
     listed = project.path / "skipped.txt"
     early = ("--start-before", str(time.time() + 600), "--skipped-to", str(listed))
     result = project.runpytest_inprocess("-p", "no:cacheprovider", *early)
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=18)
     assert not listed.exists()
