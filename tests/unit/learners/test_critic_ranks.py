@@ -35,10 +35,10 @@ def train_critic(model: Path, mixer: str | None) -> list[float]:
     again.load(of_rank_0(made.saved()))
     after = [one.train(joints, 9)["value_loss"] for one in (made, again)]
     assert after[0] == after[1], "what was saved goes on otherwise"
-    return [
-        *losses,
-        *(float(x) for row, mixed in made.values(joints) for x in (row[-1], *(mixed or ()))),
-    ]
+    found = made.values(joints)
+    assert all((team is None) == (mixer is None) for _, team in found)
+    last = [float(row[-1]) for row, _ in found]
+    return [*losses, *last, *(team for _, team in found if team is not None)]
 
 
 def train_heads(model: Path, kind: str) -> list[float]:
