@@ -9,6 +9,7 @@ import uvicorn
 
 from pettingllms.envs.workflow import Agents, RoleRule
 from pettingllms.gateway.bounds import Bounds, Traffic
+from pettingllms.gateway.heads import BoundedHttp
 from pettingllms.gateway.keys import Keyring
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.server import make_app
@@ -61,7 +62,7 @@ class Gateway:
             log_config=None,
             access_log=False,
             server_header=False,
-            http="httptools",
+            http=BoundedHttp,
             ws="none",
             lifespan="off",
             timeout_keep_alive=60,

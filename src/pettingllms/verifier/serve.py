@@ -164,11 +164,17 @@ def serve(score: Score, key: str, port: int, ready: Callable[[int], None]) -> No
 
     import uvicorn
 
+    from pettingllms.gateway.heads import BoundedHttp
+
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((LOOPBACK, port))
         ready(listening.getsockname()[1])
         config = uvicorn.Config(
-            make_app(score, key), access_log=False, log_level="error", server_header=False
+            make_app(score, key),
+            access_log=False,
+            log_level="error",
+            server_header=False,
+            http=BoundedHttp,
         )
         uvicorn.Server(config).run(sockets=[listening])
