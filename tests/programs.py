@@ -111,10 +111,10 @@ class Paying(Two):
     def talk(self, task: Task, agents: Agents) -> Any:
         first = call(agents, "a", [{"role": "user", "content": "x"}])
         call(agents, "b", [{"role": "user", "content": "y"}])
-        access = agents.openai()
+        access = agents.rewards()
         name = first["id"].replace("chatcmpl-", "msg_")
         paid = {"level": "process", "role": "a", "value": 0.25, "reply": name}
-        post(f"{access['base_url']}/rewards", access["api_key"], paid)
+        post(access["url"], access["api_key"], paid)
         agents.pay(agent={"b": Scored(0.5)})
         agents.pay(team=Scored(0.125))
         return "paid"

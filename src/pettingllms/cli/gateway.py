@@ -211,6 +211,10 @@ def _say_where(agents: Any) -> None:
     console.print("Or a base URL for each:")
     for role in agents.keys:
         _copied(f"{role}: {agents.url}/roles/{role}/v1")
+    console.print("To post rewards, from outside the program:")
+    rewards = agents.rewards()
+    _copied(f"export PETTINGLLMS_REWARD_URL={rewards['url']}")
+    _copied(f"export PETTINGLLMS_REWARD_KEY={rewards['api_key']}")
     console.print("Ctrl-C ends it.")
 
 

@@ -21,19 +21,22 @@ class CommandError(PettingError):
     """A program that ended badly, or that gave no result."""
 
 
-async def command(words: Sequence[str], agents: Agents, given: Any = None) -> Any:
+async def command(
+    words: Sequence[str], agents: Agents, given: Any = None, rewards: bool = False
+) -> Any:
     """Run a program to its end; what the last line of its output holds, as JSON.
 
     `given` is written to its input as JSON. It finds its roles in environment variables, so one
-    that makes an OpenAI or Anthropic client without arguments needs no change. It ends with
-    everything that it started when the play is over.
+    that makes an OpenAI or Anthropic client without arguments needs no change. With `rewards` it
+    also finds the key that posts rewards. It ends with everything that it started when the play is
+    over.
     """
     process = await asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **agents.environment()},
+        env={**os.environ, **agents.environment(rewards)},
         start_new_session=True,
     )
     try:

@@ -10,7 +10,7 @@ import inspect
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
 from pydantic import Field
@@ -52,14 +52,17 @@ class RoleRule:
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Where one play of a program finds its roles. The key is good for this play alone."""
+    """Where one play of a program finds its roles. The keys are valid for this play only."""
 
     url: str
     """Of the gateway."""
     key: str
-    """For all roles."""
+    """Calls every role."""
     keys: Mapping[str, str]
-    """For one role each."""
+    """Call one role each."""
+    reward_key: str = field(repr=False)
+    """Posts rewards over HTTP, and calls nothing. Keep it from the agents: whoever holds it can
+    reward itself."""
     seed: int
     """For what the program itself leaves to chance."""
     post: Callable[[Rewards], None]
@@ -74,9 +77,14 @@ class Agents:
         path = "" if role is None else f"/roles/{role}"
         return {"base_url": f"{self.url}{path}", "api_key": self._key(role)}
 
-    def environment(self) -> dict[str, str]:
-        """Variables for a program of its own: those that the vendors' clients read, and one pair
-        for each role."""
+    def rewards(self) -> dict[str, str]:
+        """`url` and `api_key` for posting rewards over HTTP."""
+        return {"url": f"{self.url}/v1/rewards", "api_key": self.reward_key}
+
+    def environment(self, rewards: bool = False) -> dict[str, str]:
+        """Variables for a separate program: those that the vendors' clients read, and one pair per
+        role. With `rewards` it may also reward its roles: only for programs whose agents cannot
+        read their environment."""
         found = {
             "OPENAI_BASE_URL": f"{self.url}/v1",
             "OPENAI_API_KEY": self.key,
@@ -88,6 +96,9 @@ class Agents:
             access, name = self.openai(role), role.upper().replace("-", "_")
             found[f"PETTINGLLMS_URL_{name}"] = access["base_url"]
             found[f"PETTINGLLMS_KEY_{name}"] = access["api_key"]
+        if rewards:
+            found["PETTINGLLMS_REWARD_URL"] = self.rewards()["url"]
+            found["PETTINGLLMS_REWARD_KEY"] = self.reward_key
         return found
 
     def pay(

@@ -105,7 +105,8 @@ class Gateway:
             asyncio.run_coroutine_threadsafe(pay(), self._loop).result()
 
         keys = {role: self.keys.issue(session, role) for role in session.roles.roles}
-        return Agents(self.url, self.keys.issue(session), keys, session.seed, post)
+        reward_key = self.keys.issue(session, permission="reward")
+        return Agents(self.url, self.keys.issue(session), keys, reward_key, session.seed, post)
 
     def close(self, session: Session) -> None:
         """End the record; no key of the episode opens anything any more."""

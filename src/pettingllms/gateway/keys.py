@@ -1,4 +1,5 @@
-"""Who may call: every episode has a token of its own, and each of its roles may have one.
+"""Who may call and who may reward: every episode has a token for each, and each of its roles may
+have one that calls.
 
 Tokens are random and nothing in them says whose they are, so none leads to another. What is kept is
 their digest: looking one up compares no secret sign by sign, and a list of keys in memory, or in a
@@ -9,20 +10,24 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from pettingllms.gateway.calls import CallError
 from pettingllms.gateway.session import Session
 
 PREFIX = "pl-"
 MAX_LETTERS = 200
+Permission = Literal["call", "reward"]
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token opens: one episode, or one role of it."""
+    """What a token opens: one episode, or one role of it, to call or to reward."""
 
     session: Session
     role: str | None = None
+    permission: Permission = "call"
+    """An agent that holds a key to call must not be able to reward itself, so none does both."""
 
 
 class Keyring:
@@ -33,11 +38,13 @@ class Keyring:
         self._issued: dict[int, list[bytes]] = {}
         """By session."""
 
-    def issue(self, session: Session, role: str | None = None) -> str:
+    def issue(
+        self, session: Session, role: str | None = None, permission: Permission = "call"
+    ) -> str:
         """A new token."""
         token = PREFIX + secrets.token_urlsafe(32)
         key = _digest(token)
-        self._grants[key] = Grant(session, role)
+        self._grants[key] = Grant(session, role, permission)
         self._issued.setdefault(id(session), []).append(key)
         return token
 

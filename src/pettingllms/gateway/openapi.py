@@ -10,7 +10,7 @@ from pettingllms.gateway.server import DIALECTS, PREFIXES, RewardBody
 REFUSALS = {
     "400": "not understood, or no role can be told",
     "401": "no key that opens an episode",
-    "403": "a key of another role",
+    "403": "a key of another role, or one that lacks the permission",
     "404": "no such role or reply",
     "408": "the body came too slowly",
     "409": "nothing to pay for yet",

@@ -18,7 +18,7 @@ from pettingllms.gateway.anthropic_messages import MESSAGES
 from pettingllms.gateway.bounds import Bounds, Traffic, read_json
 from pettingllms.gateway.calls import Answered, CallError
 from pettingllms.gateway.dialects import Dialect, openai_error
-from pettingllms.gateway.keys import Grant, Keyring, tokens_in
+from pettingllms.gateway.keys import Grant, Keyring, Permission, tokens_in
 from pettingllms.gateway.openai_chat import CHAT
 from pettingllms.gateway.openai_completions import COMPLETIONS
 from pettingllms.gateway.openai_responses import RESPONSES
@@ -48,10 +48,11 @@ class RewardBody(BaseModel):
 def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
     """The gateway as an ASGI application."""
 
-    def found(request: Request) -> tuple[Session, str | None]:
+    def found(request: Request, permission: Permission = "call") -> tuple[Session, str | None]:
         if b"%2f" in request.scope["raw_path"].lower():
             raise CallError(404, "a role's name in a path has no slash")
         grant = keys.find(tokens_in(request.headers.raw))
+        require(grant, permission)
         return grant.session, bound_role(grant, request.path_params.get("role"))
 
     def calling(dialect: Dialect) -> Endpoint:
@@ -72,7 +73,7 @@ def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
         return _speaking(dialect.error, endpoint)
 
     async def pay(request: Request) -> Response:
-        session, role = found(request)
+        session, role = found(request, "reward")
         async with traffic.admitted(session):
             body = RewardBody.model_validate(await read_json(request, bounds))
         session.pay(_rewards(body, role), body.reply)
@@ -96,6 +97,15 @@ def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
         routes.append(Route(f"{prefix}/rewards", _speaking(openai_error, pay), methods=["POST"]))
         routes.append(Route(f"{prefix}/models", _speaking(openai_error, models), methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+
+def require(grant: Grant, permission: Permission) -> None:
+    """Reject a key that was issued for something else."""
+    if grant.permission == permission:
+        return
+    if permission == "reward":
+        raise CallError(403, "this key only calls roles; post rewards with `agents.reward_key`")
+    raise CallError(403, "this key only posts rewards; call with `agents.key` or a role's key")
 
 
 def bound_role(grant: Grant, path: str | None) -> str | None:
@@ -142,7 +152,7 @@ async def _streamed(
 def _rewards(body: RewardBody, bound: str | None) -> Rewards:
     role = body.role if bound is None else bound
     if body.role not in (None, role) or (bound is not None and body.level == "team"):
-        raise CallError(403, "this key pays its own role alone", "role")
+        raise CallError(403, f"the path rewards the role '{bound}' only", "role")
     try:
         paid = Scored(body.value)
     except ValueError as error:
