@@ -17,6 +17,7 @@ from driving import SHOTS, WAIT, grave_faults, opened, served
 from hostile import HOSTILE, MARK
 from playwright.sync_api import Browser, Page, expect
 
+from pettingllms.cli import pages
 from pettingllms.types import write_episodes
 from pettingllms.view.export import export_page
 from pettingllms.view.index import Index
@@ -99,6 +100,21 @@ def test_a_person_opens_filters_reads_and_compares(browser: Browser, address: st
         assert len(set(names)) == 2
         page.keyboard.press("?")
         expect(page.locator("dialog")).to_be_visible()
+
+
+def test_the_redirect_file_leads_to_the_page(
+    browser: Browser, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(pages.webbrowser, "open", started.append)
+    with pages.in_browser(address):
+        page = browser.new_page()
+        page.set_default_timeout(WAIT)
+        page.goto(started[0])
+        page.wait_for_url(address + "**")
+        expect(page.locator(".facts").first).to_be_visible(timeout=WAIT)
+        assert page.evaluate("document.referrer") == ""
+        page.close()
 
 
 def test_two_runs_stand_side_by_side(browser: Browser, address: str) -> None:

@@ -1,7 +1,11 @@
 """What `view` does: a page that is served, or one that is written."""
 
+import html
+import os
+import tempfile
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.markup import escape
@@ -28,9 +32,29 @@ def serve_runs(paths: Sequence[Path], port: int, browser: bool) -> None:
         "for this machine alone. Ctrl-C ends it.",
         soft_wrap=True,
     )
-    if browser:
-        webbrowser.open(server.address)
-    serve(server)
+    with in_browser(server.address) if browser else nullcontext():
+        serve(server)
+
+
+@contextmanager
+def in_browser(address: str) -> Iterator[None]:
+    """Open a page whose address holds a key.
+
+    All users of a machine can read the command line of a browser. So the browser is started with
+    the path of a file that only this user can read, and the file leads to the address.
+    """
+    with tempfile.TemporaryDirectory(prefix="pettingllms-view-") as folder:
+        file = Path(folder) / "open.html"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as written:
+            target = html.escape(address)
+            written.write(
+                '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+                f'<meta http-equiv="refresh" content="0; url={target}">'
+                f'<title>PettingLLMs</title><a href="{target}">Open the viewer</a>\n'
+            )
+        webbrowser.open(file.as_uri())
+        yield
 
 
 def export_runs(paths: Sequence[Path], out: Path, num_episodes: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from pettingllms.errors import PettingError, describe
 from pettingllms.view.answers import Answers, question_of
@@ -36,6 +36,8 @@ BROKEN = (OSError, OverflowError, ValueError, sqlite3.Error)
 """What a file that is damaged raises where nothing more is known of it."""
 PAUSE = 1.0
 """Seconds between two looks at a run that may be going on."""
+SOCKET_SECONDS = 20.0
+"""How long a connection may send nothing, or take nothing, before it is closed."""
 
 
 class ViewServer(ThreadingHTTPServer):
@@ -55,6 +57,11 @@ class ViewServer(ThreadingHTTPServer):
     def address(self) -> str:
         """Where a browser finds the page."""
         return f"http://127.0.0.1:{self.server_port}/{self.key}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show errors of the viewer, and none that a client makes by leaving."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     @property
     def problem(self) -> str:
@@ -86,24 +93,32 @@ class Handler(BaseHTTPRequestHandler):
 
     server: ViewServer
     protocol_version = "HTTP/1.1"
+    server_version = "PettingLLMs"
+    sys_version = ""
+    timeout = SOCKET_SECONDS
 
     def do_GET(self) -> None:
         """Give the page, a file of it, or data."""
-        port = self.server.server_port
-        url = urlsplit(self.path)
-        _, key, *rest = url.path.split("/", 2)
+        path, _, query = self.path.partition("?")
+        key, _, what = path.removeprefix("/").partition("/")
         known = secrets.compare_digest(key.encode(), self.server.key.encode())
-        if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}") or not known:
+        if not known or not self._is_own_host():
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"open the address that was printed\n")
             return
         try:
-            self._answer(rest[0] if rest else "", dict(parse_qsl(url.query)))
-        except ConnectionError:
-            return  # the browser went on to something else
+            self._answer(what, dict(parse_qsl(query)))
+        except (ConnectionError, TimeoutError):
+            raise  # the browser closed the connection: there is nobody to answer
         except PettingError as error:
             self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         except BROKEN as error:
             self._send_json({"error": describe(error)}, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _is_own_host(self) -> bool:
+        """Whether the request names this server, once: two headers may be read as either."""
+        port = self.server.server_port
+        named = self.headers.get_all("Host", [])
+        return named in ([f"127.0.0.1:{port}"], [f"localhost:{port}"])
 
     def _answer(self, what: str, asked: dict[str, str]) -> None:
         if what == "":
