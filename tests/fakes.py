@@ -127,7 +127,9 @@ class FakeEngines:
     async def score(self, policy: str, given: Given) -> list[Any]:
         return [logprobs(self.weights[policy], len(given.response_ids))]
 
-    async def score_many(self, policy: str, given: Sequence[Given]) -> list[Any]:
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[Any]:
         return [logprobs(self.weights[policy], len(one.response_ids)) for one in given]
 
     async def sample(self, request: SampleRequest) -> list[Sample]:

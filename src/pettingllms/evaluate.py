@@ -15,7 +15,7 @@ from pettingllms.algos.credit import mean
 from pettingllms.cluster.judging import Played
 from pettingllms.cluster.playing import playing_team
 from pettingllms.config import EvalConfig, RunConfig
-from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy
+from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy, ScriptedPolicy
 from pettingllms.envs import make_test_env
 from pettingllms.envs.base import Environment
 from pettingllms.errors import CheckpointError, ConfigError
@@ -88,19 +88,40 @@ async def team_distances(team: "Team", tree: Tree) -> dict[str, dict[str, float]
     for name, roles in seats.items():
         places = [at for at, info in enumerate(tree.infos) if info.role in roles]
         asked = [(tree.infos[at].messages, tree.infos[at].replies) for at in places]
-        found = await team.reply_logprobs(name, asked)
-        table |= {at: _among(some) for at, some in zip(places, found, strict=True)}
-        legal[name] = mean([math.fsum(map(math.exp, some)) for some in found])
+        temperature = _temperature(team.config, name)
+        found = await team.reply_logprobs(name, asked, temperature)
+        table |= {at: _among(some, temperature) for at, some in zip(places, found, strict=True)}
+        legal[name] = mean([_legal_share(some, temperature) for some in found])
     return {
         name: {**measure(tree, table, roles), "legal_share": legal[name]}
         for name, roles in seats.items()
     }
 
 
-def _among(logprobs: Sequence[float]) -> list[float]:
-    """Probabilities among the replies that were asked about alone."""
-    weights = [math.exp(logprob - max(logprobs)) for logprob in logprobs]
+def _temperature(config: RunConfig, policy: str) -> float:
+    """The temperature at which a policy with an engine plays in an evaluation."""
+    section = config.policies[policy]
+    assert not isinstance(section, ScriptedPolicy)  # noqa: S101 - it has an engine
+    own = config.eval.temperature
+    return section.temperature if own is None else own
+
+
+def _among(logprobs: Sequence[float], temperature: float) -> list[float]:
+    """Probabilities among the replies that were asked about alone. At temperature 0 they are the
+    limit of low temperatures: the reply that is nearest to the likeliest one is certain."""
+    best = max(logprobs)
+    if temperature == 0:
+        weights = [float(logprob == best) for logprob in logprobs]
+    else:
+        weights = [math.exp(logprob - best) for logprob in logprobs]
     return [weight / sum(weights) for weight in weights]
+
+
+def _legal_share(logprobs: Sequence[float], temperature: float) -> float:
+    """Probability that a reply is one of those that were asked about."""
+    if temperature == 0:
+        return float(max(logprobs) == 0)
+    return math.fsum(map(math.exp, logprobs))
 
 
 def start_weights(config: RunConfig) -> Saved:

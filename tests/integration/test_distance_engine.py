@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from drive_temperature import PROMPT, REPLIES, TEMPERATURES
 from running import HERE, metrics_of, run, write_config
 
 pytestmark = pytest.mark.engine
@@ -52,3 +54,24 @@ def test_a_run_that_is_over_has_the_distance_of_its_last_step(root: Path) -> Non
     lines = metrics_of(root / "run")
     result = json.loads((root / "result.json").read_text())
     assert result["p"]["nash_conv"] == pytest.approx(lines[-1]["policies/p/nash_conv"], abs=1e-5)
+
+
+def test_vllm_scores_replies_at_a_temperature_as_transformers_does(root: Path) -> None:
+    """At temperature 0 a log-prob is relative to that of the likeliest token."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    pytest.importorskip("vllm")
+    run(root / "vllm.txt", str(HERE / "drive_temperature.py"), str(root), seconds=600)
+    found = json.loads((root / "scored.json").read_text())
+    lm = AutoModelForCausalLM.from_pretrained(root / "tiny", dtype=torch.float32)
+    for temperature in TEMPERATURES:
+        for at, reply in enumerate(REPLIES):
+            ids = torch.tensor([*PROMPT.tolist(), *reply])
+            with torch.no_grad():
+                logits = lm(ids[None]).logits[0, len(PROMPT) - 1 : -1].double()
+            logp = torch.log_softmax(logits / (temperature or 1.0), -1)
+            expected = logp.gather(1, ids[len(PROMPT) :, None])[:, 0]
+            if temperature == 0:
+                expected -= logp.amax(-1)
+            np.testing.assert_allclose(found[str(temperature)][at], expected, atol=1e-3)

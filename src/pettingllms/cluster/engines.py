@@ -168,10 +168,14 @@ class Engines:
         calls = (self._call(at, "score", policy, given) for at in range(len(self.replicas)))
         return list(await asyncio.gather(*calls))
 
-    async def score_many(self, policy: str, given: Sequence[Given]) -> list[LogProbs]:
-        """Log-probs of many fixed replies, a share of them from each replica."""
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
+        """Log-probs of many fixed replies at a temperature, a share of them from each replica."""
         num = len(self.replicas)
-        calls = (self._call(at, "score_many", policy, given[at::num]) for at in range(num))
+        calls = (
+            self._call(at, "score_many", policy, given[at::num], temperature) for at in range(num)
+        )
         found: list[LogProbs] = [np.empty(0, np.float32)] * len(given)
         for at, some in enumerate(await asyncio.gather(*calls)):
             found[at::num] = some

@@ -301,9 +301,12 @@ class Team:
                 gaps[policy] = await self._publish(policy, group)
         return gaps
 
-    async def reply_logprobs(self, policy: str, choices: Sequence[Choice]) -> list[list[float]]:
+    async def reply_logprobs(
+        self, policy: str, choices: Sequence[Choice], temperature: float = 1.0
+    ) -> list[list[float]]:
         """How likely a policy with an engine is to give each of the replies asked about."""
-        score = partial(self._engines[self._group(policy).name].score_many, policy)
+        engines = self._engines[self._group(policy).name]
+        score = partial(engines.score_many, policy, temperature=temperature)
         renderer: Any = self._voices.renderers[policy]  # with an engine there is a tokenizer
         return await reply_logprobs(score, renderer, choices)
 

@@ -173,17 +173,37 @@ class Engine:
             samples.append(Sample(ids, logprobs, version, finish))
         return uncut(request, samples, self._spec.config.max_model_tokens)
 
-    async def score(self, policy: str, given: Given) -> LogProbs:
-        """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
+    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+        """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
+        likeliest token."""
+        if temperature != 1:  # vLLM gives log-probs of a prompt at temperature 1 alone
+            places = range(len(given.response_ids))
+            found = (self._score_token(policy, given, at, temperature) for at in places)
+            return np.array(await asyncio.gather(*found), dtype=np.float32)
         params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0)
         output = await self._generate(policy, given, params)
         if output.prompt_logprobs is None:
             raise SamplerError("vLLM gave no log-probs of a prompt")
         return _chosen(output.prompt_logprobs[len(given.prompt_ids) :], given.response_ids)
 
-    async def score_many(self, policy: str, given: Sequence[Given]) -> list[LogProbs]:
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
         """The same for many prompts and replies."""
-        return list(await asyncio.gather(*(self.score(policy, one) for one in given)))
+        return list(await asyncio.gather(*(self.score(policy, one, temperature) for one in given)))
+
+    async def _score_token(self, policy: str, given: Given, at: int, temperature: float) -> float:
+        """The log-prob of one token of a reply, as the sampler would choose it next."""
+        token = int(given.response_ids[at])
+        params = self._params(
+            max_tokens=1, temperature=temperature, logprobs=1, logprob_token_ids=[token]
+        )
+        before = given._replace(response_ids=given.response_ids[:at])
+        (reply,) = (await self._generate(policy, before, params)).outputs
+        if not reply.logprobs:
+            raise SamplerError("vLLM gave no log-prob of a token")
+        logprob = float(reply.logprobs[0][token].logprob)
+        return logprob if temperature else logprob - reply.logprobs[0][reply.token_ids[0]].logprob
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter, under a name and number that no earlier version had."""

@@ -144,10 +144,13 @@ class Batch:
 
 
 @torch.inference_mode()
-def logprobs_of(lm: Any, given: Sequence[Given], eyes: Eyes | None = None) -> list[LogProbs]:
-    """Log-probs, at temperature 1, of replies that were fixed beforehand, each to its prompt.
+def logprobs_of(
+    lm: Any, given: Sequence[Given], eyes: Eyes | None = None, temperature: float = 1.0
+) -> list[LogProbs]:
+    """Log-probs, at a temperature, of replies that were fixed beforehand, each to its prompt.
 
-    They are padded on the right, where no token of a causal model looks.
+    At temperature 0 they are relative to the likeliest token, which has 0. Replies are padded on
+    the right, where no token of a causal model looks.
     """
     prompts, places = _distinct([Prompt(one.prompt_ids, one.images) for one in given])
     cache = DynamicCache(config=lm.config)
@@ -168,8 +171,10 @@ def logprobs_of(lm: Any, given: Sequence[Given], eyes: Eyes | None = None) -> li
     found: list[LogProbs] = []
     for row, one in enumerate(given):
         end = len(one.response_ids)
-        logp_TV = torch.log_softmax(_logits(lm, hidden_NTH[row, :end]).float(), dim=-1)
-        found.append(logp_TV.gather(1, ids_NT[row, :end, None])[:, 0].numpy())
+        logits_TV = _logits(lm, hidden_NTH[row, :end]).float() / (temperature or 1.0)
+        logp_TV = torch.log_softmax(logits_TV, dim=-1)
+        logp_T = logp_TV.gather(1, ids_NT[row, :end, None])[:, 0]
+        found.append((logp_T if temperature else logp_T - logp_TV.amax(-1)).numpy())
     return found
 
 

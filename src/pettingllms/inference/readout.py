@@ -27,7 +27,7 @@ class Encoder(Protocol):
 async def reply_logprobs(
     score: Score, encoder: Encoder, choices: Sequence[Choice]
 ) -> list[list[float]]:
-    """For each choice the log-prob of each of its replies, at temperature 1."""
+    """For each choice the log-prob of each of its replies, at the temperature of `score`."""
     pairs = [
         Given(encoder.render(messages), encoder.encode(reply), images_of(messages))
         for messages, replies in choices

@@ -80,11 +80,14 @@ class TorchEngine:
                     found[at] = uncut(requests[at], samples, limit)
         return found
 
-    async def score(self, policy: str, given: Given) -> LogProbs:
-        """Log-probs, at temperature 1, of a reply that was fixed beforehand."""
-        return (await self.score_many(policy, [given]))[0]
+    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+        """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
+        likeliest token."""
+        return (await self.score_many(policy, [given], temperature))[0]
 
-    async def score_many(self, policy: str, given: Sequence[Given]) -> list[LogProbs]:
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
         """The same for many prompts and replies."""
         from pettingllms.inference.generate import logprobs_of
 
@@ -94,7 +97,7 @@ class TorchEngine:
         with self._speaking(policy) as lm:
             for start in range(0, len(places), size):
                 part = places[start : start + size]
-                some = logprobs_of(lm, [given[at] for at in part], self._eyes)
+                some = logprobs_of(lm, [given[at] for at in part], self._eyes, temperature)
                 found |= zip(part, some, strict=True)
         return [found[at] for at in range(len(given))]
 

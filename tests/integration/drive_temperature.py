@@ -1,0 +1,34 @@
+"""Log-probs of fixed replies by vLLM at several temperatures; see test_distance_engine.py."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pettingllms.config import InferenceConfig
+from pettingllms.inference.engine import Engine, EngineSpec
+from pettingllms.types import Given
+
+TEMPERATURES = (1.0, 0.5, 0.0)
+PROMPT, REPLIES = np.arange(5, 25, dtype=np.int32), ([30, 31, 32], [40], [5, 5, 5, 5])
+
+
+async def scored(model: Path) -> dict[str, Any]:
+    config = InferenceConfig(max_model_tokens=128, max_num_seqs=16)
+    engine = Engine(EngineSpec(model, config, ("p",)))
+    await engine.start()
+    given = [Given(PROMPT, np.array(reply, np.int32)) for reply in REPLIES]
+    found = {
+        str(temperature): [one.tolist() for one in await engine.score_many("p", given, temperature)]
+        for temperature in TEMPERATURES
+    }
+    engine.stop()
+    return found
+
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    (root / "scored.json").write_text(json.dumps(asyncio.run(scored(root / "tiny"))))
