@@ -53,6 +53,8 @@ class FakeLearners:
         self.kinds = {name: kind_files(policy) for name, policy in policies.items()}
         self.trained: list[tuple[int, str]] = []
         """Step and policy of every update."""
+        self.sampled: dict[int, int] = {}
+        """By step, the tokens that the run had sampled before it."""
 
     async def start(self, loopback: bool) -> None: ...
 
@@ -68,7 +70,8 @@ class FakeLearners:
             case "take_logprobs":
                 return self.kept
             case "train":
-                items, step, keep = args
+                items, step, keep, num_tokens = args
+                self.sampled[step] = num_tokens
                 self.kept = [item.logprobs + np.float32(0.25) for item in items] if keep else None
                 self.weights[policy] += 1
                 self.trained.append((step, policy))

@@ -67,6 +67,7 @@ def inspect(config: RunConfig, out: Path) -> list[Finding]:
         *_check_eyes(config, folders),
         *_check_tasks(config),
         *_check_start(config),
+        *_check_schedule(config),
         *_check_servers(config),
         *_check_trackers(config),
     ]
@@ -222,6 +223,15 @@ def _check_start(config: RunConfig) -> Iterator[Finding]:
         except (PettingError, OSError) as error:
             advice = "give the folder of a run that has a checkpoint, or leave the key out"
             yield Finding("problem", f"train.start: {error}", advice)
+
+
+def _check_schedule(config: RunConfig) -> Iterator[Finding]:
+    if config.train.max_tokens is not None and config.learner.decay_steps:
+        what = (
+            f"learner.decay_steps: is {config.learner.decay_steps}, and train.max_tokens ends the "
+            "run by tokens, so runs with the same budget end at different points of the schedule"
+        )
+        yield Finding("note", what, f"set learner.decay_tokens = {config.train.max_tokens}")
 
 
 def _check_servers(config: RunConfig) -> Iterator[Finding]:

@@ -233,7 +233,8 @@ def taught_config(
 ) -> RunConfig:
     """The run whose learner learns what it is given, one optimizer step a batch, at a rate that
     falls to the end. Critics have nothing to learn from: nothing is paid."""
-    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": num_steps}
+    schedule = {"decay_steps": num_steps, "decay_tokens": 0}
+    once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
     learner = config.learner.model_copy(update=once)
     policies = dict(config.policies)
     if lr is not None:

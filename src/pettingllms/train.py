@@ -210,7 +210,7 @@ class Run:
         """Let policies learn; the names of those that did."""
         with self._phase("learning"):
             measured, critics = await self._team.learn_all(
-                episodes, self._algorithm.joints(episodes), self._step
+                episodes, self._algorithm.joints(episodes), self._step, self.state.num_tokens
             )
         if critics:
             self._metrics["critics"] = critics

@@ -1,5 +1,6 @@
 """Every experiment that ships can run: its configurations load, with and without --quick."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from pettingllms.experiments import plan
 from pettingllms.experiments.plan import Order, Plan, make_plan
 from pettingllms.experiments.report import collect as gather
 from pettingllms.experiments.report import read_joined
+from pettingllms.experiments.results import Result
 from pettingllms.experiments.spec import Experiment, load_experiment
 from pettingllms.experiments.table import make_table
 
@@ -70,6 +72,18 @@ def test_mazes_are_compared_at_equal_cost(tmp_path: Path) -> None:
     assert len(mazes) == 1
 
 
+@pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
+def test_arms_with_a_token_budget_end_at_the_same_point_of_the_schedule(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Arms take different numbers of steps for the same tokens, so the schedule goes by tokens."""
+    for arm in plan_of(folder, tmp_path).arms:
+        train, learner = arm.config.train, arm.config.learner
+        if train.max_tokens is not None:
+            assert learner.decay_steps == 0
+            assert learner.decay_tokens in (0, train.max_tokens)
+
+
 def test_the_experiment_on_the_page_of_results_is_one() -> None:
     page = (ROOT / "docs" / "results.md").read_text()
     (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
@@ -87,14 +101,29 @@ def test_every_experiment_is_on_the_page_of_results() -> None:
 SHIPPED = sorted((ROOT / "docs" / "results").glob("*/results.json"))
 
 
+OLDER = {"credit", "plan_path", "preference", "preference_vllm", "sudoku"}
+"""Whose numbers were made when the learning rate fell by steps, with a token budget."""
+
+
 @pytest.mark.parametrize("numbers", SHIPPED, ids=lambda path: path.parent.name)
-def test_tables_that_ship_come_of_the_numbers_beside_them(numbers: Path, tmp_path: Path) -> None:
-    """And the numbers of configurations as they are now: else they would be left out."""
-    folder = ROOT / "experiments" / numbers.parent.name
-    experiment = load_experiment(folder)
-    order = Order(experiment, folder, tmp_path, "pettingllms reproduce", joined=[numbers])
-    found = gather(order, read_joined(order, pytest.fail), pytest.fail)
-    assert make_table(experiment, found.results) == (numbers.parent / "table.md").read_text()
+def test_tables_that_ship_come_of_the_numbers_beside_them(numbers: Path) -> None:
+    experiment = load_experiment(ROOT / "experiments" / numbers.parent.name)
+    results = [Result.of(one) for one in json.loads(numbers.read_text())["results"]]
+    assert make_table(experiment, results) == (numbers.parent / "table.md").read_text()
+
+
+@pytest.mark.parametrize("numbers", SHIPPED, ids=lambda path: path.parent.name)
+def test_numbers_that_ship_are_of_today_or_are_known_to_be_older(
+    numbers: Path, tmp_path: Path
+) -> None:
+    name, said = numbers.parent.name, []
+    folder = ROOT / "experiments" / name
+    order = Order(load_experiment(folder), folder, tmp_path, "", joined=[numbers])
+    gather(order, read_joined(order, said.append), pytest.fail)
+    assert any("another configuration" in text for text in said) == (name in OLDER)
+    page = (ROOT / "docs" / "results.md").read_text()
+    (older,) = (line for line in page.splitlines() if line.startswith("**Older settings.**"))
+    assert (f"`{name}`" in older) == (name in OLDER)
 
 
 def test_debate_and_one_alone_have_the_same_cost(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def problems(config: RunConfig, level: str = "problem") -> list[str]:
     return [f"{f.what} | {f.advice}" for f in found if f.level == level]
 
 
+def test_a_schedule_by_steps_with_a_token_budget_is_noted(model: Path) -> None:
+    budget = {"train": {"max_tokens": 9000}}
+    (noted,) = problems(config_of(model, learner={"decay_steps": 5}, **budget), "note")
+    assert noted.startswith("learner.decay_steps: is 5")
+    assert noted.endswith("set learner.decay_tokens = 9000")
+    assert problems(config_of(model, learner={"decay_tokens": 9000}, **budget), "note") == []
+    assert problems(config_of(model, learner={"decay_steps": 5}), "note") == []
+
+
 def test_a_sound_run_has_no_problem(model: Path) -> None:
     assert problems(config_of(model)) == []
 

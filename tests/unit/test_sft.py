@@ -128,14 +128,14 @@ def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
     options = {
         "loss": {"kl": 0.1, "entropy": 0.1},
         "algo": {"type": "mappo"},
-        "learner": {"decay_steps": 2, "num_minibatches": 3},
+        "learner": {"decay_tokens": 2, "num_minibatches": 3},
     }
     run = parse_config(
         {**config(model, lr=0.5, num_steps=8).model_dump(exclude={"critic"}), **options}
     )
     taught = _supervised(run)
     assert (taught.loss.type, taught.loss.kl, taught.loss.entropy) == ("plain", 0, 0)
-    rates = [taught.learner.rate(num_updates=100, step=step) for step in (1, 8, 9)]
+    rates = [taught.learner.rate(100, step, 10**9) for step in (1, 8, 9)]
     assert rates == pytest.approx([1, 0.2125, 0.1])
     assert taught.learner.num_minibatches == 1
     assert taught.critic is None

@@ -46,7 +46,7 @@ class FakeTeam:
         return [episode]
 
     async def load(self, versions: Any, saved: Any) -> None: ...
-    async def learn_all(self, episodes: Any, joints: Any, step: int) -> tuple[Any, Any]:
+    async def learn_all(self, episodes: Any, joints: Any, *at: int) -> tuple[Any, Any]:
         return {}, {}
 
     async def publish(self, policies: Any) -> dict[str, float]:
@@ -110,6 +110,24 @@ def test_the_count_goes_on_where_the_run_was_left(tmp_path: Path) -> None:
     run(tmp_path, num_steps=2, max_tokens=35)
     metrics = run(tmp_path, num_steps=50, max_tokens=35)
     assert [row["rollout/total_tokens"] for row in metrics] == [10, 20, 30, 40]
+
+
+def test_learners_get_the_tokens_before_each_step_also_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedules by tokens go by them, so a run that was left must go on with the same numbers."""
+    told: list[tuple[int, int]] = []
+
+    async def learn_all(self: Any, episodes: Any, joints: Any, *at: int) -> tuple[Any, Any]:
+        told.append((at[0], at[1]))
+        return {}, {}
+
+    monkeypatch.setattr(FakeTeam, "learn_all", learn_all)
+    run(tmp_path / "whole", num_steps=50, max_tokens=35)
+    whole, told[:] = list(told), []
+    run(tmp_path / "left", num_steps=2, max_tokens=35)
+    run(tmp_path / "left", num_steps=50, max_tokens=35)
+    assert told == whole == [(1, 0), (2, 10), (3, 20), (4, 30)]
 
 
 def test_a_run_that_is_over_plays_nothing_more(tmp_path: Path) -> None:

@@ -50,11 +50,14 @@ class Critics:
             for turn, (values, mixed) in zip(turns, found, strict=True):
                 turn.values, turn.mixed = values, mixed
 
-    async def learn(self, joints: Joints, step: int) -> dict[str, dict[str, float]]:
+    async def learn(
+        self, joints: Joints, step: int, num_tokens: int = 0
+    ) -> dict[str, dict[str, float]]:
         """Train on the targets of turns that have any; what each critic measured, by name."""
         credited = [joint for joint in joints if all(turn.returns is not None for turn in joint)]
         shares = self._shares(credited)
-        every = await each((self._ask("train", *share, step) for share in shares), self._at_once)
+        asked = (self._ask("train", *share, step, num_tokens) for share in shares)
+        every = await each(asked, self._at_once)
         return {plan.name: found for (plan, _), found in zip(shares, every, strict=True)}
 
     async def saved(self, name: str) -> dict[str, bytes]:

@@ -240,24 +240,34 @@ class Team:
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
 
     async def learn_all(
-        self, episodes: Sequence[Episode], joints: Sequence[Sequence[Turn]], step: int
+        self,
+        episodes: Sequence[Episode],
+        joints: Sequence[Sequence[Turn]],
+        step: int,
+        num_tokens: int = 0,
     ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-        """Let policies and critics learn; what was measured, by policy and by critic."""
+        """Let policies and critics learn; what was measured, by policy and by critic.
+
+        `num_tokens`: sampled by the run before this step, for schedules that go by tokens."""
         learners = (partial(self.learn, episodes), partial(self.critics.learn, joints))
-        policies, critics = await each((learn(step) for learn in learners), self.at_once)
+        policies, critics = await each(
+            (learn(step, num_tokens) for learn in learners), self.at_once
+        )
         return policies, critics
 
-    async def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, dict[str, float]]:
+    async def learn(
+        self, episodes: Sequence[Episode], step: int, num_tokens: int = 0
+    ) -> dict[str, dict[str, float]]:
         """Let each policy learn from its own turns; what each learner measured, by policy."""
         refuse_stale(episodes, self.versions)
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
-        learning = (self._learn(group, episodes, step) for group in self._groups)
+        learning = (self._learn(group, episodes, step, num_tokens) for group in self._groups)
         every = await each(learning, self.at_once)
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
         return {policy: found for measured in every for policy, found in measured.items()}
 
     async def _learn(
-        self, group: ModelGroup, episodes: Sequence[Episode], step: int
+        self, group: ModelGroup, episodes: Sequence[Episode], step: int, num_tokens: int
     ) -> dict[str, dict[str, float]]:
         """Let the policies of one model learn, one after another."""
         measured: dict[str, dict[str, float]] = {}
@@ -266,7 +276,9 @@ class Team:
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
                 items = Units(item_of(turn) for turn in turns)
-                measured[policy] = await learners.call("train", policy, items, step, keep)
+                measured[policy] = await learners.call(
+                    "train", policy, items, step, keep, num_tokens
+                )
                 refuse_gap(policy, measured[policy]["gap"], self.config.gap_bound())
                 if keep:
                     found = await learners.call("take_logprobs")

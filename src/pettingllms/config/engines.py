@@ -1,8 +1,8 @@
 """The engines under a run: how policies are sampled from, how they learn, where all of it runs."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pettingllms.config.section import Section
 
@@ -78,18 +78,33 @@ class LearnerConfig(Section):
     decay_steps: int = Field(default=0, ge=0)
     """Steps of the run over which the learning rate falls to a tenth, and stays there; 0: never.
     Self-play that has found good play can lose it again at a rate that does not fall."""
+    decay_tokens: int = Field(default=0, ge=0)
+    """The same by sampled tokens, counted as in train.max_tokens; 0: by `decay_steps`. Use it in
+    runs that a token budget ends: runs with the same budget take different numbers of steps, and
+    by steps they would end at different points of the schedule."""
     decay_entropy: bool = True
     """Let `loss.entropy` fall along with it, so that a policy tries less in the end. Try false in
     self-play, where nobody else punishes what a policy no longer tries."""
 
-    def rate(self, num_updates: int, step: int) -> float:
-        """Share of the learning rate in a step of the run, after so many optimizer steps."""
-        rise = min(1.0, (num_updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        return rise * self.cooled(step)
+    @model_validator(mode="after")
+    def _one_unit(self) -> Self:
+        if self.decay_steps and self.decay_tokens:
+            raise ValueError("decay_steps and decay_tokens exclude each other; set one of them")
+        return self
 
-    def cooled(self, step: int) -> float:
+    def rate(self, num_updates: int, step: int, num_tokens: int) -> float:
+        """Share of the learning rate in a step of the run, after so many optimizer steps, with so
+        many tokens sampled before the step."""
+        rise = min(1.0, (num_updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return rise * self.cooled(step, num_tokens)
+
+    def cooled(self, step: int, num_tokens: int) -> float:
         """What is left in a step of the run of all that falls."""
-        fall = min(1.0, (step - 1) / self.decay_steps) if self.decay_steps else 0.0
+        fall = 0.0
+        if self.decay_tokens:
+            fall = min(1.0, num_tokens / self.decay_tokens)
+        elif self.decay_steps:
+            fall = min(1.0, (step - 1) / self.decay_steps)
         return 1 - (1 - LAST_RATE) * fall
 
 

@@ -136,8 +136,9 @@ class Critic:
             return [(row, None) for row in values]
         return list(zip(values, self._mix(joints, values, states), strict=True))
 
-    def train(self, joints: Sequence[Joint], step: int) -> dict[str, float]:
-        """Go through a batch; give what happened on the way."""
+    def train(self, joints: Sequence[Joint], step: int, num_tokens: int = 0) -> dict[str, float]:
+        """Go through a batch; give what happened on the way. `num_tokens`: sampled by the run
+        before this step, for schedules that go by tokens."""
         start, config = time.perf_counter(), self._spec.config
         items = [item for joint in joints for item in joint.items]
         losses, norms, num_skipped = [], [], 0
@@ -155,7 +156,7 @@ class Critic:
                 loss = self._accumulate(part, pulls)
                 norm = self._clip()
                 if np.isfinite(norm) and np.isfinite(loss):
-                    self._update(step)
+                    self._update(step, num_tokens)
                     losses.append(loss)
                     norms.append(norm)
                 else:
@@ -303,8 +304,8 @@ class Critic:
         ]
         return float(np.max(norms))
 
-    def _update(self, step: int) -> None:
-        share = self._spec.config.rate(self._num_updates, step)
+    def _update(self, step: int, num_tokens: int) -> None:
+        share = self._spec.config.rate(self._num_updates, step, num_tokens)
         for part in self._parts:
             for group in part.optimizer.param_groups:
                 group["lr"] = part.lr * share

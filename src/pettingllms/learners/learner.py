@@ -109,15 +109,17 @@ class Learner:
         self._before: Before | None = None
 
     def train(
-        self, policy: str, units: Sequence[Unit], step: int, keep_logprobs: bool = False
+        self, policy: str, units: Sequence[Unit], step: int, keep: bool = False, num_tokens: int = 0
     ) -> dict[str, float]:
-        """Go through a batch; give what happened on the way, means over its tokens."""
+        """Go through a batch; give what happened on the way, means over its tokens. `keep`: its
+        log-probs, for `take_logprobs`. `num_tokens`: that the run sampled before this step."""
         self._activate(policy)
         items = replies_of(units)
         in_pairs = len(items) == 2 * len(units)
         assert in_pairs == (self._spec.loss.type == "dpo") or not units  # noqa: S101 - as made
-        self._before = Before(items) if keep_logprobs else None
-        start, config, loss_config = time.perf_counter(), self._spec.config, self._loss(step)
+        self._before = Before(items) if keep else None
+        start, config = time.perf_counter(), self._spec.config
+        loss_config = self._loss(step, num_tokens)
         minibatches = split(units, config.num_minibatches, self._seed(policy, step, 0))
         epochs = [minibatches]
         for epoch in range(1, config.num_epochs):
@@ -132,7 +134,7 @@ class Learner:
                 sums[name] = max(known, value) if name in MAXIMA else known + value
             grad_norm = self._clip(policy)
             if np.isfinite(grad_norm) and np.isfinite(part_loss):
-                self._update(policy, step)
+                self._update(policy, step, num_tokens)
                 grad_norms.append(grad_norm)
                 loss += part_loss
             else:
@@ -140,9 +142,9 @@ class Learner:
                 self._skipped.setdefault(policy, []).extend(replies_of(part))
             self._optimizers[policy].zero_grad(set_to_none=True)
         valued = self._value_metrics(items, sums.pop("value_errors", 0.0) / config.num_epochs)
-        num_tokens = max(1.0, sums.pop("tokens", 0.0))
+        num_read = max(1.0, sums.pop("tokens", 0.0))
         counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(BY_REPLY, sums.pop("replies", 1.0))
-        means = {SHARES.get(n, n): v / counts.get(n, num_tokens) for n, v in sums.items()}
+        means = {SHARES.get(n, n): v / counts.get(n, num_read) for n, v in sums.items()}
         seconds = time.perf_counter() - start
         give_back(self._device)
         return (
@@ -348,12 +350,12 @@ class Learner:
                 sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
         return over_ranks(total, sums, MAXIMA, self._device)
 
-    def _loss(self, step: int) -> LossConfig:
+    def _loss(self, step: int, num_tokens: int) -> LossConfig:
         """The loss of a step of the run."""
         loss, config = self._spec.loss, self._spec.config
         if not config.decay_entropy:
             return loss
-        return loss.model_copy(update={"entropy": loss.entropy * config.cooled(step)})
+        return loss.model_copy(update={"entropy": loss.entropy * config.cooled(step, num_tokens)})
 
     def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:
         assert self._spec.critic is not None  # noqa: S101 - there is a head
@@ -389,9 +391,9 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(parameters, self._spec.config.max_grad_norm)
         return float(whole(norm))
 
-    def _update(self, policy: str, step: int) -> None:
+    def _update(self, policy: str, step: int, num_tokens: int) -> None:
         done = self._num_updates[policy]
-        share = self._spec.config.rate(done, step)
+        share = self._spec.config.rate(done, step, num_tokens)
         for group in self._optimizers[policy].param_groups:
             group["lr"] = group["base"] * share
         self._optimizers[policy].step()

@@ -145,7 +145,7 @@ class Guards:
                     f"(guard.max_anchor_drop = {self._config.max_anchor_drop:g})",
                     "it gets worse against a player that never changes, whatever it wins against "
                     "itself",
-                    f"lower policies.{policy}.lr, or set learner.decay_steps",
+                    f"lower policies.{policy}.lr, or set learner.decay_steps or decay_tokens",
                     "max_anchor_drop = 1",
                 )
 

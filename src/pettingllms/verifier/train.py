@@ -51,7 +51,8 @@ async def _train(
     from pettingllms.cluster.learners import Learners
 
     device, _ = find_device(config.cluster)
-    once = {"num_minibatches": 1, "num_epochs": 1, "decay_steps": config.verifier.num_steps}
+    schedule = {"decay_steps": config.verifier.num_steps, "decay_tokens": 0}
+    once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
     learner = config.learner.model_copy(update=once)
     spec = make.spec(learner, config.seed, config.verifier.lr, device)
     num_gpus = 0.0 if device == "cpu" else 1.0

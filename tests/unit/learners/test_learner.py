@@ -237,6 +237,20 @@ def test_a_rate_that_has_fallen_moves_weights_less(model: Path) -> None:
     assert moved(11) == pytest.approx(moved(1) / 10, rel=0.01)
 
 
+def test_a_rate_and_a_bonus_fall_by_sampled_tokens(model: Path) -> None:
+    """With a token budget the step says nothing about how much of the run is over."""
+
+    def pull(num_tokens: int) -> tuple[float, float]:
+        made = learner(model, FULL, {"entropy": 0.5}, decay_tokens=1000)
+        items = [replace(item, advantage=0.0) for item in batch(made, "f")]
+        found = made.train("f", items, 50, num_tokens=num_tokens)
+        return found["grad_norm"], made._optimizers["f"].param_groups[0]["lr"]
+
+    (bonus, rate), (last_bonus, last_rate) = pull(0), pull(1000)
+    assert last_bonus == pytest.approx(bonus / 10, rel=1e-3)
+    assert last_rate == pytest.approx(rate / 10)
+
+
 def test_without_momentum_a_step_goes_where_its_own_batch_points(model: Path) -> None:
     """A batch without advantages has no gradient: only what was kept of the last one can move."""
 
