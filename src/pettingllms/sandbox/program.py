@@ -68,7 +68,9 @@ class Sandbox(Protocol):
 
 
 def python(source: str, stdin: str = "", files: Mapping[str, bytes] | None = None) -> Program:
-    """A Python program, with nothing but the standard library."""
-    return Program(
-        ("python", "main.py"), {**(files or {}), "main.py": source.encode()}, stdin.encode()
-    )
+    """A Python program, with nothing but the standard library.
+
+    A lone surrogate is sent as it is: Python refuses the source that holds one.
+    """
+    sent = {**(files or {}), "main.py": source.encode("utf-8", "surrogatepass")}
+    return Program(("python", "main.py"), sent, stdin.encode("utf-8", "surrogatepass"))

@@ -163,6 +163,13 @@ def test_bytes_that_are_no_text_are_shown_as_such(sandbox: Sandbox) -> None:
     assert said(sandbox.run(python(source), LIMITS)) == "\ufffd\x00a"
 
 
+def test_half_a_character_is_the_program_s_own_fault(sandbox: Sandbox) -> None:
+    broken = sandbox.run(python("print('\ud800')"))
+    assert (broken.end, broken.code) == ("exited", 1)
+    assert "SyntaxError" in broken.stderr
+    assert sandbox.run(python("print(len(open(0, 'rb').read()))", "\udfff")).stdout == "3\n"
+
+
 def test_one_that_hangs_costs_nobody_else_anything(sandbox: Sandbox) -> None:
     hanging: list[Outcome] = []
     sleep = python("import time; print('here', flush=True); time.sleep(1000)")

@@ -1,7 +1,8 @@
 """Whether a program is right: its answers compared, out here, with what it has never seen.
 
 A solution cannot talk its way past this. Its answers arrive as plain data and are compared by our
-own code; an early exit leaves answers out; what it prints or writes is an answer or nothing. Checks
+own code; an early exit leaves answers out; what it prints or writes is an answer or nothing. An
+answer that cannot be read or compared is a wrong one, never a failure of the grader. Checks
 that are code of a data set run in a sandbox of their own, on a table of the answers.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pettingllms.data.code import Case, CodeProblem
-from pettingllms.data.wire import decode, same
+from pettingllms.data.values import parse, same
 from pettingllms.envs.code.run import Answer, Clock, Ran, room_for, run_all, run_inside
 from pettingllms.sandbox import Limits
 
@@ -86,11 +87,11 @@ def passes(problem: CodeProblem, case: Case, answer: Answer) -> bool:
         return False
     if not problem.function:
         return same_output(answer.out, case.expected)
+    wanted = [parse(text) for text in (case.expected, case.also) if text]
     try:
-        got = decode(answer.out)
-        wanted = [decode(text) for text in (case.expected, case.also) if text]
+        got = parse(answer.out)
         return any(same(got, want, problem.loose) for want in wanted)
-    except (ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 - the test was read, so it is the answer that cannot be
         return False
 
 
@@ -127,10 +128,7 @@ def holds(problem: CodeProblem, program: str, clock: Clock) -> bool:
         (ran,) = run_all(problem, [program], asked, clock)
         if ran.fault:
             return False
-        answers |= {
-            call: (a.out, a.fault or _fault_of(a.out))
-            for call, a in zip(asked, ran.answers, strict=True)
-        }
+        answers |= {call: (a.out, a.fault) for call, a in zip(asked, ran.answers, strict=True)}
         verdicts, asked = _check(problem, answers, "", clock)
         if "asks" not in verdicts or not asked:
             return bool(verdicts) and set(verdicts) == {"yes"}
@@ -161,12 +159,3 @@ def _check(
     except ValueError:
         return (), ()
     return tuple(told["verdicts"]), tuple(told["asked"])
-
-
-def _fault_of(out: str) -> str:
-    """Why an answer is no value, if so: no check ever sees one that is not plain data."""
-    try:
-        decode(out)
-    except ValueError:
-        return "no value"
-    return ""

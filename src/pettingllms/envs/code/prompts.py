@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pettingllms.data.code import Case, CodeProblem
-from pettingllms.data.wire import decode
+from pettingllms.data.values import parse, text_of
 from pettingllms.envs.answers import HOW_TO_ANSWER
 from pettingllms.envs.code.grade import Grade, Result
 from pettingllms.envs.code.replies import KEEP, shown
@@ -130,6 +130,6 @@ def _failure(result: Result, calls: bool) -> str:
 def value_text(out: str) -> str:
     """A value on the wire as Python writes it."""
     try:
-        return repr(decode(out))
-    except ValueError:
+        return text_of(parse(out))
+    except (ValueError, RecursionError):
         return "no value"
