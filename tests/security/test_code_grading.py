@@ -1,12 +1,16 @@
 """Programs that cheat: each is taken for right by a grader that trusts it, and not by ours."""
 
+import json
+
 import pytest
 
 from pettingllms.data.code import Case, CodeProblem
 from pettingllms.envs import make_env
-from pettingllms.envs.code.grade import solves
+from pettingllms.envs.code.env import BUILT
+from pettingllms.envs.code.grade import grade, solves
 from pettingllms.envs.code.run import Clock
 from pettingllms.sandbox import Limits, open_sandbox, python
+from pettingllms.types import Scored
 
 CLOCK = Clock(case_seconds=2, total_seconds=20)
 CALLS = CodeProblem(
@@ -270,6 +274,76 @@ def test_expected_values_never_go_inside(monkeypatch: pytest.MonkeyPatch) -> Non
     for program in sent:
         assert not any(b"987654321" in content for content in program.files.values())
         assert b"987654321" not in program.stdin
+
+
+SEARCH = """
+import gc, os, re, sys
+def everything():
+    found = [b"".join(open(name, "rb").read() for name in names())]
+    frame = sys._getframe()
+    while frame:
+        found.append(repr(frame.f_locals) + repr(frame.f_globals))
+        frame = frame.f_back
+    found += [one for one in gc.get_objects() if isinstance(one, (dict, list, tuple))]
+    for number in range(256):
+        try:
+            os.set_blocking(number, False)
+            found.append(os.read(number, 1 << 20))
+        except OSError:
+            pass
+    return repr(found)
+def names():
+    for folder in (".", "/tmp", "/dev/shm", "/work"):
+        for where, _, files in os.walk(folder):
+            yield from (os.path.join(where, file) for file in files)
+"""
+FOUND = "sorted(set(re.findall('4242([0-9]{3})', everything())))"
+SEARCHES = {
+    "calls": f"{SEARCH}def double(x):\n    return {FOUND}",
+    "stdin": f"{SEARCH}own = input()\nprint(str({FOUND}).replace(chr(39), chr(34)))",
+}
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_a_case_finds_no_input_of_another_case(kind: str) -> None:
+    """It looks through files, frames, objects and open descriptors."""
+    calls = kind == "calls"
+    texts = ["double(4242001)", "double(4242002)"] if calls else ["4242001\n", "4242002\n"]
+    cases = tuple(Case(text, "0") for text in texts)
+    problem = CodeProblem("double", "", "double" if calls else "", hidden=cases)
+    ran = grade(problem, SEARCHES[kind], cases, CLOCK)
+    seen = [json.loads(result.answer.out) for result in ran.results]
+    assert seen == [["001"], ["002"]], "each finds its own input, which shows that it searches"
+
+
+VOIDS = {
+    "a complex number that no float holds": "{'complex': [10**399, 0]}",
+    "a complex number of three parts": "{'complex': [1.0, 2.0, 3.0]}",
+    "a set of lists": "{'set': [[1]]}",
+    "pairs that are none": "{'dict': [1]}",
+    "two tags": "{'set': [], 'list': []}",
+    "an unknown tag": "{'eval': '1'}",
+    "letters that are no bytes": "{'bytes': chr(4660)}",
+    "half a character": "chr(0xD800)",
+    "not a number": "float('nan')",
+    "infinity": "float('inf')",
+    "hashes that collide": "{'set': [k * (2**61 - 1) for k in range(9000)]}",
+    "keys that collide": "{'dict': [[k * (2**61 - 1), 0] for k in range(5000)]}",
+}
+
+
+@pytest.mark.parametrize("name", VOIDS)
+def test_no_result_voids_its_own_grade(name: str) -> None:
+    """A program that writes its own answers costs the step no more than a wrong one."""
+    env = make_env("code-v1", solo=True, max_rounds=1)
+    state = env.reset(env.tasks("train")[0], 0)
+    function = state.problem.function
+    patched = "import json, sys\nsys.modules['wire'].encode = lambda value: json.dumps("
+    program = f"{patched}{VOIDS[name]})\ndef {function}(*args):\n    return 0"
+    result = env.step(state, {"solver": f"<answer>{program}</answer>"})
+    assert result.rewards.process["solver"] == Scored(BUILT)
+    assert result.rewards.team == Scored(0.0)
+    assert env.observe(result.state, "solver")
 
 
 BAD_TESTS = [

@@ -1,11 +1,12 @@
 """Programs of models and of data sets, run in the sandbox: sources and inputs in, answers out.
 
-One start serves all cases of all programs of a job. What is expected of them stays here.
+One start serves all cases of all programs of a job. What is expected of them stays here. The input
+of a case goes in as a stream, from which the case's own process takes it: no other one has it.
 """
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
@@ -15,6 +16,8 @@ from pettingllms.sandbox import Limits, Outcome, open_sandbox, python
 
 START_SECONDS = 2.0
 """Of a sandbox's time, for its start and end."""
+DISK_MB = 16
+"""Of the disk of a sandbox, beside room for the largest input."""
 CASE_KB = 256
 """Of output in one case, where no more is expected."""
 SPARE = 4
@@ -115,33 +118,32 @@ def _run_all(
         "setup": setup,
         "fixture": fixture,
         "programs": programs,
-        "cases": givens if function else (),
         "num_cases": len(givens),
         "case_seconds": clock.case_seconds,
         "total_seconds": clock.total_seconds,
         "case_bytes": room.case_kb * 1024,
     }
-    inputs = {} if function else {f"in/{at}": _bytes(text) for at, text in enumerate(givens)}
+    inputs = [_bytes(text) for text in givens]
     always = 64 + 2 * CASE_KB * max(1, min(16, len(programs) * len(givens)))
     limits = Limits(
         seconds=clock.total_seconds + START_SECONDS,
+        disk_mb=DISK_MB + (max(map(len, inputs), default=0) >> 20),
         output_kb=always + len(programs) * room.more_kb,
     )
-    told = iter(_lines(run_inside("driver", job, limits, inputs)))
+    stream = b"".join(len(one).to_bytes(8, "big") + one for one in inputs) * len(programs)
+    told = iter(_lines(run_inside("driver", job, limits, stream)))
     ran = tuple(_ran(told, len(givens)) for _ in programs)
     if any(BY_CLOCK & {one.fault, *(answer.fault for answer in one.answers)} for one in ran):
         raise _ByClock(ran)
     return ran
 
 
-def run_inside(
-    name: str, job: object, limits: Limits, inputs: dict[str, bytes] | None = None
-) -> Outcome:
+def run_inside(name: str, job: object, limits: Limits, stdin: bytes = b"") -> Outcome:
     """Run one of our own programs in the sandbox on a job."""
     wire = {"wire.py": _source("pettingllms.data", "wire")}
-    sent = {"job.json": json.dumps(job).encode(), **wire, **(inputs or {})}
+    sent = {"job.json": json.dumps(job).encode(), **wire}
     program = python(_source("pettingllms.envs.code.inside", name).decode(), files=sent)
-    return open_sandbox().run(program, limits)
+    return open_sandbox().run(replace(program, stdin=stdin), limits)
 
 
 @cache

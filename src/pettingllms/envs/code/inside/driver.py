@@ -1,9 +1,13 @@
 """Runs programs on all cases of a problem, in one sandbox.
 
 Each case of each program has a process of its own, made by fork: what hangs is killed alone, and
-no case sees what another left behind in memory. This process never runs what it was given. What it
-says is data: answers, to be compared outside with values that were never in here.
+no case sees what another left behind in memory. The inputs come on stdin, one after the other, and
+each is read by the process of its own case. This one never reads an input, so that none is in the
+memory that a later case begins with, and never runs what it was given. What it says is data:
+answers, to be compared outside with values that were never in here.
 """
+
+from __future__ import annotations
 
 import atexit
 import contextlib
@@ -43,35 +47,42 @@ def main() -> None:
     told = os.dup(1)
     end = time.monotonic() + job["total_seconds"]
     for program in job["programs"]:
-        num_hung = 0
+        num_hung = num_given = 0
         for at in range(-1, job["num_cases"]):
             if num_hung >= HUNG_TWICE:
                 answer = {"fault": UNTRIED}
             elif time.monotonic() >= end:
                 answer = {"fault": LATE}
             else:
+                num_given += at >= 0
                 answer = watch(job, program, at, end)
             num_hung += answer.get("fault") in (HUNG, STUCK)
             os.write(told, json.dumps(answer).encode() + b"\n")
             if at == -1 and "fault" in answer:
                 break
+        leave(job["num_cases"] - num_given, end)
 
 
 def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, str]:
     """What a case came to, in a process of its own, before its time or everybody's was over."""
-    own_end = time.monotonic() + PATIENCE * job["case_seconds"]
-    (said, say), (read, write) = os.pipe(), os.pipe()
+    (said, say), (read, write), (known, know) = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
+        given = receive() if at >= 0 else None
+        os.write(know, b".")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.setsid()
         most = math.ceil(job["case_seconds"])
         resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
         os.dup2(write, 2)
         os.dup2(say, ANSWER if job["calls"] else 1)
         os.closerange(ANSWER + 1 if job["calls"] else ANSWER, 256)
-        os._exit(play(job, program, at))
-    os.close(say)
-    os.close(write)
+        os._exit(play(job, program, given))
+    for descriptor in (say, write, know):
+        os.close(descriptor)
+    if not has_input(known, end):
+        os._exit(1)  # what is left of the stream may begin anywhere
+    own_end = time.monotonic() + PATIENCE * job["case_seconds"]
     out, err, fault = drain(said, read, min(own_end, end), job["case_bytes"])
     if fault == STUCK and end < own_end:
         fault = LATE
@@ -108,13 +119,49 @@ def drain(said: int, read: int, end: float, most: int) -> tuple[bytes, bytes, st
     return bytes(parts[said]), bytes(parts[read]), fault
 
 
-def play(job: dict[str, Any], program: str, at: int) -> int:
+def has_input(known: int, end: float) -> bool:
+    """Wait until a case has read its input; whether it has, before the end."""
+    ready, _, _ = select.select([known], [], [], max(0.0, end - time.monotonic()))
+    found = os.read(known, 1) if ready else b""
+    os.close(known)
+    return bool(found)
+
+
+def receive() -> bytes:
+    """The next input of the stream, in the process of its case."""
+    return exactly(int.from_bytes(exactly(8), "big"))
+
+
+def exactly(size: int) -> bytes:
+    """So many bytes of stdin, and none of what follows."""
+    parts = []
+    while size:
+        part = os.read(0, min(size, 1 << 20))
+        if not part:
+            os._exit(1)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def leave(num_inputs: int, end: float) -> None:
+    """Pass over inputs that no case has read, in a process that ends with them."""
+    if num_inputs and time.monotonic() < end:
+        child = os.fork()
+        if child == 0:
+            for _ in range(num_inputs):
+                receive()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def play(job: dict[str, Any], program: str, given: bytes | None) -> int:
     """The case itself, in the child. What it gives is an exit code."""
     try:
         if job["calls"]:
-            os.write(ANSWER, call(job, program, at).encode())
+            os.write(ANSWER, call(job, program, given).encode())
         else:
-            run(program, at)
+            run(program, given)
             finish()
     except SystemExit as error:
         if job["calls"]:
@@ -126,16 +173,27 @@ def play(job: dict[str, Any], program: str, at: int) -> int:
     return 0
 
 
-def run(program: str, at: int) -> None:
-    """A program on a case's input; case -1 is whether it can be built at all."""
+def run(program: str, given: bytes | None) -> None:
+    """A program on a case's input; without one, whether it can be built at all."""
     code = compile(program, NAME, "exec", dont_inherit=True)
-    if at >= 0:
-        os.dup2(os.open(f"in/{at}", os.O_RDONLY), 0)
+    if given is not None:
+        become_stdin(given)
         exec(code, {"__name__": "__main__"})  # noqa: S102
 
 
-def call(job: dict[str, Any], program: str, at: int) -> str:
-    """A call of a function; case -1 is whether there is one."""
+def become_stdin(given: bytes) -> None:
+    """Have an input to read, as a file that has a size and no name."""
+    file = os.open(".", os.O_TMPFILE | os.O_RDWR)
+    left = memoryview(given)
+    while left:
+        left = left[os.write(file, left) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    os.dup2(file, 0)
+    os.close(file)
+
+
+def call(job: dict[str, Any], program: str, given: bytes | None) -> str:
+    """A call of a function; without one, whether there is such a function."""
     name = job["function"]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     space: dict[str, Any] = {"__name__": "solution"}
@@ -145,10 +203,10 @@ def call(job: dict[str, Any], program: str, at: int) -> str:
         space[name] = getattr(space["Solution"](), name)
     if not callable(space.get(name)):
         raise NameError(f"there is no function called {name}")  # noqa: TRY004
-    if at < 0:
+    if given is None:
         return str(wire.encode(None))
     exec(job["fixture"], space)  # noqa: S102
-    return str(wire.encode(eval(job["cases"][at], space)))  # noqa: S307
+    return str(wire.encode(eval(given.decode(), space)))  # noqa: S307
 
 
 def finish() -> None:
