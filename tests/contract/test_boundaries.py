@@ -12,10 +12,12 @@ BOUNDARIES = {
     "envs/faults.py",  # the same
     "envs/start_check.py",  # the same
     "envs/libraries/library.py",  # somebody else's library, whose modules may not even parse
+    "envs/code/grade.py",  # the result of a program that cannot be compared is a wrong answer
     "envs/code/inside/checker.py",  # a data set's check says no by raising
     "envs/code/inside/driver.py",  # a model's program, in its sandbox
     "errors.py",  # the words of an author's exception
     "gateway/stage.py",  # somebody else's program
+    "grading/worker.py",  # whatever an answer makes the algebra raise
     "judge/asking.py",  # calls into a judge's voice
     "registry.py",  # an author's module
     "rollout/guard.py",  # calls into an environment

@@ -1,14 +1,17 @@
 """Programs that cheat: each is taken for right by a grader that trusts it, and not by ours."""
 
+import asyncio
 import json
 
 import pytest
 
 from pettingllms.data.code import Case, CodeProblem
 from pettingllms.envs import make_env
+from pettingllms.envs.base import StepResult
 from pettingllms.envs.code.env import BUILT
 from pettingllms.envs.code.grade import grade, solves
 from pettingllms.envs.code.run import Clock
+from pettingllms.rollout.guard import Guard
 from pettingllms.sandbox import Limits, open_sandbox, python
 from pettingllms.types import Scored
 
@@ -344,6 +347,26 @@ def test_no_result_voids_its_own_grade(name: str) -> None:
     assert result.rewards.process["solver"] == Scored(BUILT)
     assert result.rewards.team == Scored(0.0)
     assert env.observe(result.state, "solver")
+
+
+SLEEPER = "import time\ndef {name}(*args):\n    time.sleep(60)"
+
+
+def test_a_program_that_sleeps_to_every_limit_is_wrong_and_not_void() -> None:
+    """It is run twice, for the visible tests and for all of them: longer than the call may take."""
+    env = make_env("code-v1", solo=True, max_rounds=1, case_seconds=0.5, total_seconds=1.5)
+    state = env.reset(env.tasks("train")[0], 0)
+    program = SLEEPER.format(name=state.problem.function)
+
+    async def run() -> StepResult:
+        with Guard(1.0, blocking=True) as guard:
+            return await guard.call(
+                "step", env.step, state, {"solver": f"<answer>{program}</answer>"}
+            )
+
+    rewards = asyncio.run(run()).rewards
+    assert rewards.process["solver"] == Scored(BUILT)
+    assert rewards.team == Scored(0.0)
 
 
 BAD_TESTS = [

@@ -83,7 +83,8 @@ class RolloutConfig(Section):
     max_concurrent: int = Field(default=10_000, ge=1)
     """Episodes that one worker holds at once."""
     env_seconds: float = Field(default=10.0, gt=0)
-    """How long one call of the environment may take before its episode fails."""
+    """How long one call of the environment may take before its episode fails. Time in the sandbox
+    and in the grader, which have limits of their own, does not count."""
     sampler_seconds: float = Field(default=600.0, gt=0)
     """How long one reply may take before its turn fails."""
     max_failure_share: float = Field(default=0.1, ge=0, le=1)

@@ -5,7 +5,8 @@ one process cheap. A call that overruns is ended from a watchdog thread by an ex
 inside it, so an endless loop stops burning the core; from then on all calls are made on threads, so
 that the next one does not hold up the loop. Environments that wait for something outside
 (`blocking`) are called on threads from the start. A thread that cannot be ended, because it is
-stuck inside a C call, is left behind.
+stuck inside a C call, is left behind. Time in the sandbox and in the grader, which have limits of
+their own, does not count (`call_clock`).
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from pettingllms.call_clock import CallClock, current
 from pettingllms.errors import describe
 from pettingllms.types import Failed
 
@@ -39,11 +41,12 @@ class _Overtime(BaseException):
 
 
 class _Call:
-    __slots__ = ("deadline", "ended")
+    __slots__ = ("clock", "deadline", "ended")
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, clock: CallClock | None = None) -> None:
         self.deadline = deadline
         self.ended = False
+        self.clock = clock or CallClock()
 
 
 class Guard:
@@ -74,11 +77,18 @@ class Guard:
         async with self._free:
             return await self._call_on_thread(what, function, *args)
 
-    def _call_here(self, what: str, function: Callable[..., ResultT], *args: Any) -> ResultT:
+    def _call_here(
+        self,
+        what: str,
+        function: Callable[..., ResultT],
+        *args: Any,
+        clock: CallClock | None = None,
+    ) -> ResultT:
         thread = threading.get_ident()
         try:
             try:
-                self._calls[thread] = _Call(time.monotonic() + self._seconds)
+                call = self._calls[thread] = _Call(time.monotonic() + self._seconds, clock)
+                current.set(call.clock)
                 return function(*args)
             finally:
                 self._finish(thread)
@@ -99,6 +109,7 @@ class Guard:
     ) -> ResultT:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[ResultT] = loop.create_future()
+        clock = CallClock()
 
         def settle(result: ResultT | None, error: CallFailed | None) -> None:
             if done.done():
@@ -111,17 +122,22 @@ class Guard:
         def run() -> None:
             result, error = None, None
             try:
-                result = self._call_here(what, function, *args)
+                result = self._call_here(what, function, *args, clock=clock)
             except CallFailed as failed:
                 error = failed
             with suppress(RuntimeError):  # the loop is closed: the run was left, nobody waits
                 loop.call_soon_threadsafe(settle, result, error)
 
         threading.Thread(target=run, daemon=True, name="env-call").start()
+        end = time.monotonic() + self._seconds * 1.5
         try:
-            return await asyncio.wait_for(done, self._seconds * 1.5)
-        except TimeoutError:
-            raise CallFailed(self._overran(what)) from None
+            while not done.done() and (left := end + clock.stopped() - time.monotonic()) > 0:
+                await asyncio.wait([done], timeout=left)
+            if done.done():
+                return done.result()
+        finally:
+            done.cancel()
+        raise CallFailed(self._overran(what))
 
     def _finish(self, thread: int) -> None:
         """Take the call off the watch, and take back an exception that has not landed yet."""
@@ -138,8 +154,9 @@ class Guard:
         """Raise inside every call whose deadline has passed; again later, if it goes on."""
         with self._lock:
             for thread, call in list(self._calls.items()):  # others add to it meanwhile
-                if call.deadline < before:
-                    call.ended, call.deadline = True, time.monotonic() + AGAIN_SECONDS
+                if call.deadline + call.clock.stopped() < before:
+                    again = time.monotonic() + AGAIN_SECONDS - call.clock.stopped()
+                    call.ended, call.deadline = True, again
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
                         ctypes.c_ulong(thread), ctypes.py_object(_Overtime)
                     )

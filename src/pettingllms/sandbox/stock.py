@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from pettingllms.call_clock import uncounted
 from pettingllms.errors import SandboxError
 from pettingllms.machine import num_cores
 from pettingllms.sandbox.box import Box
@@ -48,6 +49,7 @@ class WarmSandbox:
 
         return open_sandbox, (self.tier.name,)
 
+    @uncounted()
     def run(self, program: Program, limits: Limits = Limits()) -> Outcome:  # noqa: B008 - immutable
         """Run to the end, or to a limit."""
         if self._owner != os.getpid():

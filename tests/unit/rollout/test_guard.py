@@ -6,6 +6,7 @@ import time
 import pytest
 
 import pettingllms.rollout.guard as guard_module
+from pettingllms.call_clock import uncounted
 from pettingllms.rollout.guard import CallFailed, Guard, _Call
 
 
@@ -218,3 +219,38 @@ def test_an_exception_that_cannot_say_what_it_is() -> None:
 
     with pytest.raises(CallFailed, match="Mute: it cannot say why"):
         call(broken)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_time_that_has_another_limit_does_not_count(blocking: bool) -> None:
+    def waits() -> str:
+        for _ in range(3):
+            with uncounted(), uncounted():
+                time.sleep(0.3)
+        return "done"
+
+    assert call(waits, seconds=0.2, blocking=blocking) == "done"
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_clock_goes_on_after_it_stood_still(blocking: bool) -> None:
+    def hangs() -> None:
+        with uncounted():
+            time.sleep(0.3)
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(CallFailed, match="did not return within 0.2 s"):
+        call(hangs, seconds=0.2, blocking=blocking)
+
+
+def test_a_clock_does_not_stand_still_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pettingllms.call_clock.MAX_STOPPED", 0.3)
+
+    def stuck() -> None:
+        with uncounted():
+            while True:
+                time.sleep(0.01)
+
+    with pytest.raises(CallFailed, match="did not return"):
+        call(stuck, seconds=0.2, blocking=True)

@@ -54,8 +54,7 @@ class CodeConfig(EnvConfig):
     case_seconds: float = Field(default=2.0, gt=0)
     """Processor's time that a program has for a test."""
     total_seconds: float = Field(default=8.0, gt=0)
-    """Time that it has for all of them, by the clock; `rollout.env_seconds` must leave room for
-    two such runs and more."""
+    """Time that it has for all of them, by the clock."""
     illegal_reward: float = -0.1
     """Process reward of a reply that is refused; what was in force stays."""
 

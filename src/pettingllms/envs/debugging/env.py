@@ -45,7 +45,7 @@ class DebuggingConfig(EnvConfig):
     case_seconds: float = Field(default=2.0, gt=0)
     """Processor's time that a program has for a test."""
     total_seconds: float = Field(default=8.0, gt=0)
-    """Time that it has for all of them, by the clock; `rollout.env_seconds` must leave room."""
+    """Time that it has for all of them, by the clock."""
     illegal_reward: float = -0.1
     """Process reward of a reply that is refused."""
 

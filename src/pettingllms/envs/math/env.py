@@ -38,7 +38,7 @@ class MathConfig(ProblemConfig):
     max_rounds: int = Field(default=2, ge=1, le=20)
     """Rounds before the play ends. It ends earlier when both have the same answer."""
     program_seconds: float = Field(default=3.0, gt=0, le=60)
-    """How long a program may run. `rollout.env_seconds` must be longer."""
+    """How long a program may run."""
     program_memory_mb: int = Field(default=512, ge=64)
     """Memory that a program may use."""
 
