@@ -140,9 +140,9 @@ def test_a_module_that_was_not_loaded_is_named_and_not_silently_missing(
     late = boot(Path(grader.__file__)).replace("DONE[answer](truth)", "__import__(answer)")
     monkeypatch.setattr(grader, "BOOT", late)
     with closing(Grader(1)) as asked:
-        failure = asked.grade("mailbox", "1").failure
-        assert failure is not None
-        assert "mailbox, which was not loaded" in failure
+        refusal = asked.grade("mailbox", "1").refusal
+        assert refusal is not None
+        assert "mailbox, which was not loaded" in refusal
         assert asked.grade("json", "1").right
 
 

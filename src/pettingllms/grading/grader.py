@@ -1,8 +1,10 @@
 """Whether an answer is right, said by a process that is not ours.
 
 An answer that is too long, too deep or unprintable is refused by its looks, here, always in the
-same way. All others go to a small pool of workers; one that does not come back in time, or needs
-too much memory, gets no verdict at all: that is a failure of the judge, and never a wrong answer.
+same way. All others go to a small pool of workers. One that is not read within its processor time
+is wrong: no answer may void its own grade. If a process ends on an answer, or says nothing, the
+answer is read again by a fresh one. Should that end as well, an answer that is known to be right
+tells whose fault it is: if it is read, the other one is wrong; if not, the grader has failed.
 
 Workers read behind the walls of the sandbox. Where a machine has none, grading is refused, unless
 PETTINGLLMS_GRADER says `unconfined`: to read is not to run, but the algebra is large, and what a
@@ -25,6 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pettingllms.call_clock import uncounted
 from pettingllms.errors import GraderError
 from pettingllms.machine import num_cores
 from pettingllms.types import Failed, Reward, Scored
@@ -35,9 +38,13 @@ MEMORY_MB = 512
 """What one answer may need beyond what math-verify itself does."""
 MAX_LETTERS = 1000
 MAX_DEPTH = 16
+KNOWN = ("\\frac{6}{4}", "1.5")
+"""A right answer and its truth, which a grader that works reads at once."""
 NUM_KEPT = 4096
 """Verdicts that are remembered: replies to one problem repeat each other."""
 START_SECONDS = 600.0
+NUM_TRIES = 2
+"""Processes that read an answer before it is the answer's fault that they end."""
 MAX_STRETCH = 10
 """How many times longer the clock may run than the processor before a worker is given up."""
 VARIABLE = "PETTINGLLMS_GRADER"
@@ -58,13 +65,13 @@ TRY = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of an answer: right or not, or why neither can be said."""
+    """What was found of an answer: right or not, or why the grader can say neither."""
 
     right: bool = False
     refusal: str | None = None
-    """Why the answer was not even looked at; it is not right then."""
+    """Why the answer was not read to its end; it is wrong then."""
     failure: str | None = None
-    """Why there is no verdict."""
+    """Why there is no verdict: a fault of the grader, which no answer provokes."""
 
     def reward(self, right: float = 1.0, wrong: float = 0.0) -> Reward:
         """A number for a verdict, and a failure of the judge for none."""
@@ -126,10 +133,6 @@ def missing_walls() -> str:
     return "" if done.stdout == "held" else done.stderr.strip() or "the attempt ended silently"
 
 
-class GoneError(GraderError):
-    """A worker ended without a word, which no answer can make it do: its children read them."""
-
-
 class Worker:
     """One process of `pettingllms.grading.worker`, and the pipe to it."""
 
@@ -157,7 +160,7 @@ class Worker:
             assert self._process.stdin is not None  # noqa: S101 - it is a pipe
             self._process.stdin.write(request)
         except BrokenPipeError:
-            raise GoneError("the grader's process is gone") from None
+            raise GraderError("the grader's process is gone") from None
         return self._message(self._seconds * MAX_STRETCH)
 
     def end(self) -> None:
@@ -178,7 +181,7 @@ class Worker:
                 raise GraderError(f"the grader's process said nothing for {seconds:g} s")
             part = os.read(stream, 4096)
             if not part:
-                raise GoneError("the grader's process ended")
+                raise GraderError("the grader's process ended")
             found += part
         message: dict[str, Any] = json.loads(found)
         return message
@@ -212,10 +215,9 @@ class Grader:
         kept = self._kept.get((answer, truth))
         if kept is not None:
             return kept
-        message = self._ask(answer, truth)
-        if "right" not in message:
-            return Verdict(failure=str(message["failed"]))
-        verdict = Verdict(right=bool(message["right"]))
+        verdict = self._verdict(answer, truth)
+        if verdict.failure is not None:
+            return verdict
         with self._lock:
             self._kept[answer, truth] = verdict
             while len(self._kept) > NUM_KEPT:
@@ -229,27 +231,36 @@ class Grader:
             if worker is not None:
                 worker.end()
 
-    def _ask(self, answer: str, truth: str) -> dict[str, Any]:
-        """A worker's message, or why there is none."""
-        try:
-            with suppress(GoneError):
-                return self._ask_next(answer, truth)
-            return self._ask_next(answer, truth)
-        except GraderError as error:
-            return {"failed": str(error)}
+    @uncounted()
+    def _verdict(self, answer: str, truth: str) -> Verdict:
+        """A worker's verdict. Two processes that end on one answer are its fault, unless another
+        answer cannot be read either."""
+        for _ in range(NUM_TRIES):
+            message = self._ask(answer, truth)
+            if "right" in message:
+                return Verdict(right=bool(message["right"]))
+            if "cut" in message:
+                return Verdict(refusal=str(message["cut"]))
+        why = str(message["ended"])
+        if self._ask(*KNOWN).get("right"):
+            return Verdict(refusal=f"{why}, {NUM_TRIES} times, and the next answer was read")
+        return Verdict(failure=why)
 
-    def _ask_next(self, answer: str, truth: str) -> dict[str, Any]:
-        """Ask the next worker. One that is left in the middle, whatever the reason, is replaced."""
+    def _ask(self, answer: str, truth: str) -> dict[str, Any]:
+        """The message of the next worker, or how its process ended. One that is left in the middle,
+        whatever the reason, is replaced."""
         worker, sound = self._idle.get(), False
         try:
             worker = worker or Worker(self._seconds)
             message = worker.ask(answer, truth)
             sound = True
-            return message
+        except GraderError as error:
+            message = {"ended": str(error)}
         finally:
             if not sound and worker is not None:
                 worker.end()
             self._idle.put(worker if sound else None)
+        return message
 
 
 @cache

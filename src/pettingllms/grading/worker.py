@@ -6,6 +6,9 @@ door behind itself (`walls`) and forks; the child reads answers until one of the
 (the kernel's timer then ends it, wherever it is) or needs too much memory, and the next child is
 there within milliseconds. Nothing in here runs in a process that trains.
 
+What a message says is who is at fault: `cut` is an answer that took too long or made the algebra
+raise, which only that answer can do; `ended` may be the machine's doing, and is asked about again.
+
 No file can be read inside, so all modules are loaded before. One that is asked for later ends the
 child and is named: if it were only missing, the algebra would go on without it and say something
 else.
@@ -36,7 +39,7 @@ class NothingMore:
         self._verdicts = verdicts
 
     def find_spec(self, name: str, *_: object) -> NoReturn:
-        _say(self._verdicts, {"failed": f"it asks for {name}, which was not loaded before"})
+        _say(self._verdicts, {"cut": f"it asks for {name}, which was not loaded before"})
         os._exit(TOLD)
 
 
@@ -58,7 +61,7 @@ def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             os._exit(0)
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == TOLD):
-            _say(verdicts, {"failed": _cause(status, seconds, memory_mb)})
+            _say(verdicts, _cause(status, seconds, memory_mb))
     for kind, most in (("AS", limit), ("FSIZE", 0), ("CORE", 0)):
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
     sys.meta_path[:] = [NothingMore(verdicts)]
@@ -75,11 +78,13 @@ def _read(reader: Any, requests: int, verdicts: int, seconds: float) -> None:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            right = reader.same(request["answer"], request["truth"])
+            message = {"right": reader.same(request["answer"], request["truth"])}
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
+        except Exception as error:  # noqa: BLE001 - whatever an answer makes the algebra raise
+            message = {"cut": f"reading it raised {type(error).__name__}"}
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _say(verdicts, {"right": right})
+        _say(verdicts, message)
 
 
 def _line(stream: int) -> bytes:
@@ -94,12 +99,13 @@ def _say(stream: int, message: dict[str, Any]) -> None:
     os.write(stream, json.dumps(message).encode() + b"\n")
 
 
-def _cause(status: int, seconds: float, memory_mb: int) -> str:
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:
-        return f"it needs more than {memory_mb} MB"
+def _cause(status: int, seconds: float, memory_mb: int) -> dict[str, str]:
+    """How a child ended, and whether that can only be the answer's fault."""
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
-        return f"it is not read within {seconds:g} s"
-    return f"reading it ended the process (status {status})"
+        return {"cut": f"it is not read within {seconds:g} s"}
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:
+        return {"ended": f"it needs more than {memory_mb} MB"}
+    return {"ended": f"reading it ended the process (status {status})"}
 
 
 def _memory_now() -> int:

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("math_verify", reason="needs the extra `math`")
 
 from pettingllms.grading import Grader, Verdict, refusal
+from pettingllms.grading import grader as grader_module
 from pettingllms.grading.grader import MAX_STRETCH
 from pettingllms.types import Failed, Scored
 
@@ -71,12 +72,9 @@ def read_pairs() -> list[dict]:
 
 
 def test_it_agrees_with_every_label(grader: Grader) -> None:
-    """Slow ones are asked again: this is about what is right, not about a busy machine."""
     wrong = []
     for pair in read_pairs():
         verdict = grader.grade(pair["answer"], pair["truth"])
-        if verdict.failure is not None:
-            verdict = grader.grade(pair["answer"], pair["truth"])
         if verdict.failure is not None or verdict.right != pair["right"]:
             wrong.append((pair, verdict))
     assert not wrong
@@ -98,7 +96,7 @@ def test_a_hostile_answer_is_never_right_and_harms_nobody(grader: Grader, name: 
     start = time.monotonic()
     verdict = grader.grade(HOSTILE[name], "5")
     seconds = time.monotonic() - start
-    assert not verdict.right
+    assert verdict.reward(1.0, -0.25) == Scored(-0.25), "as a wrong answer, and no failure"
     assert seconds < MAX_STRETCH * SECONDS + 5
     assert grader.grade("\\frac{10}{2}", f"5.{'0' * (1 + list(HOSTILE).index(name))}").right
 
@@ -108,13 +106,90 @@ def test_there_are_enough_attacks_and_none_leaves_a_trace() -> None:
     assert not Path("/tmp/owned").exists()  # noqa: S108 - where the attack writes
 
 
-def test_a_question_without_an_answer_is_a_failure_of_the_judge_and_no_zero(grader: Grader) -> None:
-    verdict = grader.grade("9^{9^{9^{9}}}", "5")
-    assert verdict.failure is not None
-    assert f"{SECONDS:g} s" in verdict.failure
-    reward = verdict.reward()
-    assert isinstance(reward, Failed)
-    assert reward.owner == "judge"
+def test_an_answer_that_takes_too_long_is_wrong_and_is_not_read_again(grader: Grader) -> None:
+    verdict = grader.grade("9^{9^{9^{8}}}", "5")
+    assert verdict.refusal == f"it is not read within {SECONDS:g} s"
+    assert verdict.reward() == Scored(0.0)
+    start = time.monotonic()
+    assert grader.grade("9^{9^{9^{8}}}", "5") == verdict
+    assert time.monotonic() - start < SECONDS / 2
+
+
+DEADLY = """
+import os, resource, signal, sys, time
+class Reader:
+    def same(self, answer, truth):
+        if answer == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if answer == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if answer == "leave":
+            os._exit(0 if truth == "5" else 7)
+        if answer == "raise":
+            raise ZeroDivisionError
+        if answer == "recurse":
+            return self.same(answer, truth)
+        if answer == "fill":
+            return bytearray(1 << 40)
+        if answer == "import":
+            import this
+        if answer == "sleep":
+            time.sleep(60)
+        return truth == "1.5" and READS
+"""
+FAULTS = ("kill", "crash", "leave", "raise", "recurse", "fill", "import")
+
+
+def deadly(monkeypatch: pytest.MonkeyPatch, reads: bool) -> Grader:
+    """A grader whose reader does what the answer names; `reads` is whether it reads the rest."""
+    boot = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        f"space = {{'READS': {reads}}}\nexec({DEADLY!r}, space)\n"
+        "from pettingllms.grading import reading, worker\n"
+        "reading.MathVerify = space['Reader']\n"
+        "worker.serve(float(sys.argv[2]), int(sys.argv[3]), confined=False)"
+    )
+    monkeypatch.setattr(grader_module, "BOOT", boot)
+    return Grader(num_workers=1, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_answer_on_which_two_processes_end_is_wrong(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grader = deadly(monkeypatch, reads=True)
+    try:
+        verdict = grader.grade(fault, "5")
+        assert verdict.reward() == Scored(0.0)
+        assert verdict.refusal
+        assert grader.grade("x", "1.5").right, "the next answer has a process again"
+    finally:
+        grader.close()
+
+
+def test_a_silence_that_only_one_answer_meets_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grader_module, "MAX_STRETCH", 0.5)
+    grader = deadly(monkeypatch, reads=True)
+    try:
+        assert grader.grade("sleep", "5").reward() == Scored(0.0)
+    finally:
+        grader.close()
+
+
+@pytest.mark.parametrize("fault", ["kill", "fill"])
+def test_a_grader_that_cannot_read_a_known_answer_either_has_failed(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that has no memory left, whoever took it."""
+    grader = deadly(monkeypatch, reads=False)
+    try:
+        verdict = grader.grade(fault, "5")
+        assert verdict.failure
+        reward = verdict.reward()
+        assert isinstance(reward, Failed)
+        assert reward.owner == "judge"
+    finally:
+        grader.close()
 
 
 def test_verdicts_become_the_rewards_that_were_asked_for() -> None:
