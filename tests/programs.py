@@ -164,11 +164,15 @@ def by_seed(request: SampleRequest, number: int) -> str:
 
 
 def play(
-    workflow: Workflow[Any], num_tasks: int = 2, answer: Any = by_seed, **rollout: Any
+    workflow: Workflow[Any],
+    num_tasks: int = 2,
+    answer: Any = by_seed,
+    sampler: type[AnsweringSampler] = AnsweringSampler,
+    **rollout: Any,
 ) -> list[Episode]:
     async def run() -> list[Episode]:
-        sampler = AnsweringSampler(answer)
-        seats = {role: Seat(f"p_{role}", sampler, ByteRenderer()) for role in workflow.roles}
+        asked = sampler(answer)
+        seats = {role: Seat(f"p_{role}", asked, ByteRenderer()) for role in workflow.roles}
         config = RolloutConfig(type="linear", **{"num_samples": 2, **rollout})
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pettingllms.errors import ConfigError, NoAnswerError
+from pettingllms.in_flight import InFlight
 
 if TYPE_CHECKING:
     import httpx
@@ -23,7 +24,8 @@ FIRST_WAIT, MAX_WAIT = 0.25, 30.0
 
 
 class KeyedClient:
-    """Posts to one address. Nothing here ends a request that takes too long: whoever asks does."""
+    """Posts to one address, at most `max_concurrent` requests at once. Nothing here ends a request
+    that takes too long: whoever asks does, and the wait for a place is not on their clock."""
 
     def __init__(
         self, url: str, key: str, whose: str, max_concurrent: int = 64, num_tries: int = 6
@@ -35,7 +37,7 @@ class KeyedClient:
         parts = urlsplit(url)
         self.is_here = parts.hostname in LOOPBACK
         self._num_tries = num_tries
-        self._free = asyncio.Semaphore(max_concurrent)
+        self._in_flight = InFlight(max_concurrent)
         self._client: httpx.AsyncClient | None = None
         problem = ""
         if key and not self._key:
@@ -54,7 +56,7 @@ class KeyedClient:
 
     async def post(self, body: dict[str, Any]) -> Any:
         """The JSON that the server answers; `NoAnswerError` with its last words if it does not."""
-        async with self._free:
+        async with self._in_flight.place():
             return await self._post(json.dumps(body).encode())
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from pettingllms.errors import ClusterError, ImageError, SamplerError, describe
 from pettingllms.images import check_image
+from pettingllms.in_flight import ServiceClock, served_within
 from pettingllms.types import (
     Cut,
     Failed,
@@ -65,6 +66,7 @@ class Question:
     num_samples: int
     max_tokens: int
     seconds: float
+    """How long the sampler may take, its queue not counted."""
     central: tuple[Message, ...] | None = None
     """What a critic of the whole team is shown now."""
     prompt_ids: Ids | None = None
@@ -73,6 +75,8 @@ class Question:
     """In place of the seat's own."""
     guide: str | None = None
     """JSON schema that the reply must fit."""
+    clock: ServiceClock | None = None
+    """Of the program that asks: it stands still while the question waits for its turn."""
 
 
 async def ask(seat: Seat, question: Question) -> list[Turn]:
@@ -102,7 +106,7 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
             state=question.state if seat.sees_state else None,
             images=images,
         )
-        results = await _sample(seat.sampler, request, question.seconds)
+        results = await _sample(seat.sampler, request, question)
         turns = [_turn(seat, question, prompt_ids, result) for result in results]
         if question.central is not None:
             central_ids = frozen(seat.renderer.render(question.central))
@@ -125,10 +129,11 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
 
 
 async def _sample(
-    sampler: Sampler, request: SampleRequest, seconds: float
+    sampler: Sampler, request: SampleRequest, question: Question
 ) -> list[Sample | Failed]:
+    seconds = question.seconds
     try:
-        async with asyncio.timeout(seconds) as deadline:
+        async with served_within(seconds, question.clock) as deadline:
             results = list(await sampler.sample(request))
     except TimeoutError:
         if not deadline.expired():

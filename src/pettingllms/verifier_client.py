@@ -4,11 +4,11 @@ It is asked again while it is busy or restarting, up to a deadline. What it give
 if it is a probability: anything else is a failure, never a number.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from pettingllms.errors import NoAnswerError
+from pettingllms.in_flight import served_within
 from pettingllms.keyed_client import KeyedClient
 from pettingllms.types import Failed, Message, Reward, Scored
 
@@ -25,7 +25,7 @@ class VerifierClient:
         max_concurrent: int = 32,
     ) -> None:
         """`key` is the name of the environment variable that holds the key; the deadline of
-        `seconds` holds for a score, all tries included."""
+        `seconds` holds for a score, all tries included; the wait for a place does not count."""
         asked = url.rstrip("/") + "/score"
         self._client = KeyedClient(asked, key, f"verifier at {url}", max_concurrent, num_tries)
         self._seconds = seconds
@@ -34,7 +34,7 @@ class VerifierClient:
         """The probability that an answer is right."""
         chat = [{"role": m.speaker, "content": m.content} for m in messages]
         try:
-            async with asyncio.timeout(self._seconds):
+            async with served_within(self._seconds):
                 return self._read(await self._client.post({"messages": chat, "answer": answer}))
         except NoAnswerError as error:
             return Failed(str(error), "judge")

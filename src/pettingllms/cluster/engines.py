@@ -16,9 +16,10 @@ import numpy as np
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
-from pettingllms.errors import ClusterError, EngineDiedError
+from pettingllms.errors import ClusterError, EngineDiedError, NoAnswerError
+from pettingllms.in_flight import InFlight, current_clock, off_the_clock, stalled
 from pettingllms.inference.engine import Engine, EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.inference.torch_engine import TorchEngine, lockstep_parts
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 
@@ -48,56 +49,101 @@ class Published:
     files: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in the queue of an engine that answers in lockstep."""
+
+    request: SampleRequest
+    sent: asyncio.Future[None]
+    answer: asyncio.Future[Samples]
+
+
 class Queue:
-    """Sends what has piled up in one call, for an engine that answers in lockstep.
+    """Sends what has piled up, for an engine that answers in lockstep.
 
     A call through Ray takes as long as a small model's reply, so requests that are made at the same
-    time go together: the next call takes all that came while the last one was under way.
+    time go together: a wave takes all that came while the last one was under way. It is sent in
+    parts that the engine serves at once, and a request's clock runs from when its part is sent.
     """
 
-    def __init__(self, send: Callable[[list[SampleRequest]], Awaitable[list[Samples]]]) -> None:
+    def __init__(
+        self,
+        send: Callable[[list[SampleRequest]], Awaitable[list[Samples]]],
+        max_replies: int = 64,
+    ) -> None:
         self._send = send
-        self._waiting: list[tuple[SampleRequest, asyncio.Future[Samples]]] = []
+        self._max_replies = max_replies
+        self._waiting: list[Waiting] = []
         self._sender: asyncio.Task[None] | None = None
 
     async def sample(self, request: SampleRequest) -> Samples:
-        """The replies to a request, once its batch is answered."""
-        answer: asyncio.Future[Samples] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
+        """The replies to a request, once its part is answered."""
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(request, loop.create_future(), loop.create_future())
+        self._waiting.append(waiting)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send_all())
-        return await answer
+        clock = current_clock()
+        try:
+            with off_the_clock():
+                await waiting.sent
+            return await waiting.answer
+        except asyncio.CancelledError:
+            waiting.answer.cancel()
+            if clock is not None and clock.expired():
+                # A part is answered as a whole: since it was sent, nobody had an answer.
+                self._give_up(stalled(clock.seconds))
+            raise
 
     async def close(self) -> None:
         """Ask no more; whoever still waits is told so."""
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
-        for _, answer in self._waiting:
-            answer.cancel()
+        for one in self._waiting:
+            one.sent.cancel()
+        self._waiting = []
 
     async def _send_all(self) -> None:
         while self._waiting:
             await self._all_have_asked()
-            batch = [(request, answer) for request, answer in self._waiting if not answer.done()]
-            self._waiting = []
-            if not batch:
-                return
-            sending = self._send([request for request, _ in batch])
-            try:
-                (results,) = await asyncio.gather(sending, return_exceptions=True)
-            except asyncio.CancelledError:
-                for _, answer in batch:
-                    answer.cancel()
-                raise
-            if isinstance(results, BaseException):  # everyone who waits for it gets it
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(results)
-                continue
-            for (_, answer), result in zip(batch, results, strict=True):
-                if not answer.done():
-                    answer.set_result(result)
+            wave = [one for one in self._waiting if not one.answer.done()]
+            for part in lockstep_parts([one.request for one in wave], self._max_replies):
+                await self._send_part([wave[at] for at in part if not wave[at].answer.done()])
+            gone = {id(one) for one in wave}
+            self._waiting = [
+                one for one in self._waiting if id(one) not in gone and not one.answer.done()
+            ]
+
+    async def _send_part(self, part: Sequence[Waiting]) -> None:
+        if not part:
+            return
+        for one in part:
+            one.sent.set_result(None)
+        sending = asyncio.ensure_future(self._send([one.request for one in part]))
+        answers = asyncio.gather(*(one.answer for one in part), return_exceptions=True)
+        try:
+            await asyncio.wait([sending, answers], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not sending.done():  # all who asked have left, or the queue is closed
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                answers.cancel()
+        (results,) = await asyncio.gather(sending, return_exceptions=True)
+        if isinstance(results, BaseException):  # everyone who waits for it gets it
+            for one in part:
+                if not one.answer.done():
+                    one.answer.set_exception(results)
+            return
+        for one, result in zip(part, results, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(result)
+
+    def _give_up(self, error: NoAnswerError) -> None:
+        for one in self._waiting:
+            if not one.sent.done():
+                one.sent.set_exception(error)
+                one.answer.cancel()
 
     async def _all_have_asked(self) -> None:
         """Wait while plays that were just answered come up with their next request."""
@@ -124,7 +170,11 @@ class Engines:
         self._options = {"num_cpus": 0, "num_gpus": num_gpus, "max_concurrency": 100_000}
         self._published: dict[str, Published] = {}
         self.replicas = [Replica(self._create(spec)) for spec in specs]
-        self._queues = [Queue(partial(self._call, at, "sample_many")) for at in range(len(specs))]
+        sizes = [spec.config.max_num_seqs for spec in specs]
+        self._in_flight = [InFlight(size) for size in sizes]
+        self._queues = [
+            Queue(partial(self._call, at, "sample_many"), size) for at, size in enumerate(sizes)
+        ]
 
     async def start(self) -> None:
         """Wait until every engine has loaded its model."""
@@ -142,12 +192,13 @@ class Engines:
             ) from None
 
     async def sample(self, request: SampleRequest) -> Samples:
-        """Ask the task's replica, again if it dies meanwhile."""
+        """Ask the task's replica, once it has a place for the request; again if it dies."""
         at = derive_seed(request.task_id) % len(self.replicas)
         if self._specs[at].config.engine == "torch":
             return await self._queues[at].sample(request)
-        result: Samples = await self._call(at, "sample", request)
-        return result
+        async with self._in_flight[at].place(request.num_samples):
+            result: Samples = await self._call(at, "sample", request)
+            return result
 
     async def publish(self, policy: str, new: Published) -> None:
         """Give every replica new weights of a policy."""
@@ -165,21 +216,27 @@ class Engines:
 
     async def score(self, policy: str, given: Given) -> list[LogProbs]:
         """Each replica's log-probs of a fixed reply."""
-        calls = (self._call(at, "score", policy, given) for at in range(len(self.replicas)))
-        return list(await asyncio.gather(*calls))
+        replicas = range(len(self.replicas))
+        every = await asyncio.gather(*(self._score(at, policy, [given]) for at in replicas))
+        return [one for (one,) in every]
 
     async def score_many(
         self, policy: str, given: Sequence[Given], temperature: float = 1.0
     ) -> list[LogProbs]:
         """Log-probs of many fixed replies at a temperature, a share of them from each replica."""
         num = len(self.replicas)
-        calls = (
-            self._call(at, "score_many", policy, given[at::num], temperature) for at in range(num)
-        )
+        calls = (self._score(at, policy, given[at::num], temperature) for at in range(num))
         found: list[LogProbs] = [np.empty(0, np.float32)] * len(given)
         for at, some in enumerate(await asyncio.gather(*calls)):
             found[at::num] = some
         return found
+
+    async def _score(
+        self, at: int, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
+        async with self._in_flight[at].place(len(given)):
+            found: list[LogProbs] = await self._call(at, "score_many", policy, given, temperature)
+            return found
 
     async def versions(self) -> list[dict[str, int]]:
         """Each replica's versions of its policies."""
@@ -223,7 +280,8 @@ class Engines:
                 if replica.actor is actor:  # else another request has started it again
                     if replica.restart is None:
                         replica.restart = asyncio.create_task(self._restart(at, error))
-                    await asyncio.shield(replica.restart)
+                    with off_the_clock(restart=True):
+                        await asyncio.shield(replica.restart)
 
     async def _restart(self, at: int, error: Exception) -> None:
         replica, spec = self.replicas[at], self._specs[at]

@@ -29,7 +29,8 @@ class InferenceConfig(Section):
     """Prompt and reply together; a longer prompt fails its turn, and so does a reply that this
     cuts short of rollout.max_reply_tokens."""
     max_num_seqs: int = Field(default=64, ge=1)
-    """Replies that one engine writes at once."""
+    """Replies that one engine writes at once. Requests beyond that wait in the order in which they
+    came."""
     cache_gib: int = Field(default=1, ge=1)
     """CPU: memory of one engine's key-value cache."""
     gpu_memory: float = Field(default=0.8, gt=0, le=1)

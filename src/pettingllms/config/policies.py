@@ -73,6 +73,9 @@ class ApiPolicy(Section):
     sent. The key itself is never written anywhere."""
     sees: bool = False
     """Whether the model there takes images, which nobody can ask it before a run starts."""
+    max_concurrent: int = Field(default=64, ge=1)
+    """Requests in flight at once; the others wait, off the clock of rollout.sampler_seconds. Set it
+    to what the server serves at once: time in the server's own queue counts."""
     temperature: float = Field(default=1.0, ge=0)
     """Of sampling; 0 is greedy."""
 

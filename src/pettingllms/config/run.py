@@ -86,7 +86,10 @@ class RolloutConfig(Section):
     """How long one call of the environment may take before its episode fails. Time in the sandbox
     and in the grader, which have limits of their own, does not count."""
     sampler_seconds: float = Field(default=600.0, gt=0)
-    """How long one reply may take before its turn fails."""
+    """How long an engine may take over one request before its turn fails. The clock runs from when
+    the request is sent: at most inference.max_num_seqs replies (`max_concurrent` of an api policy)
+    are in flight, and others wait off the clock. If an engine answers nothing at all for so long,
+    the requests that wait for it fail too."""
     max_failure_share: float = Field(default=0.1, ge=0, le=1)
     """Share of failed turns, or of failed episodes, above which the alarm is raised."""
 

@@ -27,7 +27,8 @@ class WorkflowConfig(EnvConfig):
     """What every workflow can be told. Workflows add fields of their own."""
 
     seconds: float = Field(default=600.0, gt=0)
-    """How long one play of the program may take before its episode fails."""
+    """How long one play of the program may take before its episode fails. The time that its calls
+    wait for a busy engine does not count."""
     guided: bool = False
     """Hold replies to the schemas that the program asks for, also those of roles that learn. Such
     replies are not trained on: a schema narrows what can be sampled, so their log-probs are not

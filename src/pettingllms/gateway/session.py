@@ -23,6 +23,7 @@ from pettingllms.gateway.conversations import Conversations
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template, as_messages
 from pettingllms.gateway.texts import call_schema, calls_of, whole_letters
+from pettingllms.in_flight import ServiceClock
 from pettingllms.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
@@ -92,6 +93,8 @@ class Session:
     """Why no engine will answer any more."""
     watch: Watch | None = None
     """Is told of every call that was answered."""
+    clock: ServiceClock | None = None
+    """Of the program, which stands still while one of its calls waits for an engine."""
     _chats: dict[str, Conversations] = field(default_factory=dict)
     _same: dict[bytes, int] = field(default_factory=dict)
     """How often each prompt was asked."""
@@ -234,6 +237,7 @@ class Session:
             prompt_ids=prompt_ids,
             temperature=None if seat.has_own_settings else call.temperature,
             guide=guide,
+            clock=self.clock,
         )
         return Asked(call, role, question, schema, extends, tuple(aside), left < wanted)
 

@@ -18,11 +18,14 @@ from pettingllms.envs.workflow import Agents, Workflow
 from pettingllms.errors import describe
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.session import Limits, merged
+from pettingllms.in_flight import ServiceClock, served_within
 from pettingllms.seats import Seat
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Rewards, Task
 
 ResultT = TypeVar("ResultT")
+Begin = Callable[[ServiceClock], None]
+"""Takes the clock of a program that begins."""
 MAX_ON_THREADS = 64
 """Programs under way on threads at once, not counting those that were left behind."""
 
@@ -53,15 +56,21 @@ class Stage:
             self._loop.run_until_complete(asyncio.wait(left))
         self._loop.close()
 
-    async def run(self, workflow: Workflow[Any], task: Task, agents: Agents) -> Any | Failed:
+    async def run(
+        self,
+        workflow: Workflow[Any],
+        task: Task,
+        agents: Agents,
+        begin: Begin = lambda _: None,
+    ) -> Any | Failed:
         """What a workflow's program comes to, or why it came to nothing."""
         seconds = workflow.config.seconds
         if workflow.is_async:
             program = _contained(workflow.run(task, agents))
             running = asyncio.run_coroutine_threadsafe(program, self._loop)
-            return await _end(running, seconds)
+            return await _end(running, seconds, begin)
         async with self._free:
-            return await _end(on_thread(workflow.run, task, agents), seconds)
+            return await _end(on_thread(workflow.run, task, agents), seconds, begin)
 
     async def call(self, seconds: float, function: Callable[..., ResultT], *args: Any) -> ResultT:
         """The result of a function that may take its time."""
@@ -103,10 +112,11 @@ def _harmless(error: BaseException) -> BaseException:
     return error
 
 
-async def _end(running: "Future[Any]", seconds: float) -> Any | Failed:
+async def _end(running: "Future[Any]", seconds: float, begin: Begin) -> Any | Failed:
     """What a program came to in that time, or why it came to nothing."""
     try:
-        async with asyncio.timeout(seconds) as deadline:
+        async with served_within(seconds) as deadline:
+            begin(deadline)
             return await asyncio.wrap_future(running)
     except asyncio.CancelledError as error:
         current = asyncio.current_task()
@@ -135,8 +145,12 @@ class Play:
         seed = derive_seed("play", episode.seed, path)
         session = self.gateway.open(episode, seats, seed, workflow.rules, self._limits(workflow))
         agents = self.gateway.agents(session)
+
+        def begin(clock: ServiceClock) -> None:
+            session.clock = clock
+
         try:
-            result = await self.stage.run(workflow, episode.task, agents)
+            result = await self.stage.run(workflow, episode.task, agents, begin)
         finally:
             self.gateway.close(session)
         if session.fatal is not None:

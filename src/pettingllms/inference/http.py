@@ -50,7 +50,7 @@ class HttpSampler:
     def __init__(self, policy: ApiPolicy, num_tries: int = 6) -> None:
         self._model = policy.model
         url, whose = policy.url.rstrip("/") + "/chat/completions", f"policy at {policy.url}"
-        self._client = KeyedClient(url, policy.key, whose, num_tries=num_tries)
+        self._client = KeyedClient(url, policy.key, whose, policy.max_concurrent, num_tries)
 
     async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
         """One call for each reply, since servers differ in how they treat `n`."""

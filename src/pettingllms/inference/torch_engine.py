@@ -68,16 +68,12 @@ class TorchEngine:
             [reason] * request.num_samples if reason else []
             for reason, request in zip(refused, requests, strict=True)
         ]
-        for policy in {request.policy: None for request in requests}:
-            places = [
-                at
-                for at, request in enumerate(requests)
-                if request.policy == policy and refused[at] is None
-            ]
-            for part in _parts(requests, places, self._spec.config.max_num_seqs):
-                asked = [_fitting(requests[at], limit) for at in part]
-                for at, samples in zip(part, self._generate(policy, asked), strict=True):
-                    found[at] = uncut(requests[at], samples, limit)
+        places = [at for at, reason in enumerate(refused) if reason is None]
+        taken = [requests[at] for at in places]
+        for part in lockstep_parts(taken, self._spec.config.max_num_seqs):
+            asked = [_fitting(taken[at], limit) for at in part]
+            for at, samples in zip(part, self._generate(asked[0].policy, asked), strict=True):
+                found[places[at]] = uncut(taken[at], samples, limit)
         return found
 
     async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
@@ -207,16 +203,17 @@ def _fitting(request: SampleRequest, limit: int) -> SampleRequest:
     return request if request.max_tokens <= room else replace(request, max_tokens=room)
 
 
-def _parts(
-    requests: Sequence[SampleRequest], places: Sequence[int], max_replies: int
-) -> list[list[int]]:
-    """Places in parts of at most so many replies, prompts of one length side by side."""
+def lockstep_parts(requests: Sequence[SampleRequest], max_replies: int) -> list[list[int]]:
+    """Places of requests that are answered together: of one policy, at most so many replies, and
+    prompts of about one length side by side."""
     parts: list[list[int]] = []
-    room = 0
-    for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
-        if requests[at].num_samples > room:
-            parts.append([])
-            room = max_replies
-        parts[-1].append(at)
-        room -= requests[at].num_samples
+    for policy in {request.policy: None for request in requests}:
+        places = [at for at, request in enumerate(requests) if request.policy == policy]
+        room = 0
+        for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
+            if requests[at].num_samples > room:
+                parts.append([])
+                room = max_replies
+            parts[-1].append(at)
+            room -= requests[at].num_samples
     return parts

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pettingllms.errors import ClusterError, describe
+from pettingllms.in_flight import served_within
 from pettingllms.judge.base import Voice
 from pettingllms.judge.limits import Limits
 from pettingllms.judge.verdicts import BadVerdict
@@ -94,9 +95,9 @@ class Asker:
         return found if isinstance(found, Failed) else found[0]
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT | Failed:
-        """What the voice gave, if it gave it in time."""
+        """What the voice gave, if it gave it in time; waiting for an engine does not count."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with served_within(self._seconds):
                 return await work
         except TimeoutError:
             return Failed(f"no reply within {self._seconds:g} s", "judge")

@@ -10,9 +10,11 @@ import pytest
 from pettingllms.algos.grpo import Grpo
 from pettingllms.config import RewardConfig, RolloutConfig, parse_config
 from pettingllms.envs import Workflow
+from pettingllms.envs.workflow import WorkflowConfig
 from pettingllms.errors import ConfigError, ForkError
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.stage import Play, Stage
+from pettingllms.in_flight import InFlight
 from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import (
@@ -186,3 +188,18 @@ def test_the_loop_trains_a_workflow_unchanged(tmp_path: Path) -> None:
     assert run.watched.metrics[2]["roles"]["b"]["num_turns"] == 8
     assert run.watched.metrics[2]["rollout"]["failed_episodes"] == 0
     assert run.watched.metrics[2]["roles"]["a"]["eval_success"] == 1
+
+
+def test_a_programs_clock_stands_while_its_calls_wait_for_an_engine() -> None:
+    """12 calls of 0.2 s one after another, and each of the 4 programs may take 1.5 s."""
+    places = InFlight(1)
+
+    class Busy(AnsweringSampler):
+        async def sample(self, request: SampleRequest) -> Any:
+            async with places.place(request.num_samples):
+                await asyncio.sleep(0.2)
+                return await super().sample(request)
+
+    workflow = Two(WorkflowConfig(id=Two.id, seconds=1.5))
+    episodes = play(workflow, num_tasks=4, sampler=Busy, num_samples=1)
+    assert [episode.failure for episode in episodes] == [None] * 4
