@@ -189,13 +189,14 @@ def _rewards(
 
 def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
     """Pairs of replies to one prompt. Two that were paid alike are none, nor is a reply that was
-    paid differently by chance: it cannot be preferred to itself. The extremes are therefore the
-    furthest apart of those that differ."""
+    paid differently by chance: it cannot be preferred to itself. A reply that a limit cut is never
+    preferred. The extremes are therefore the furthest apart of those that differ."""
     best_first = sorted(paid, key=lambda one: -one[1])
     found = [
         (chosen, rejected, high - low)
         for (chosen, high), (rejected, low) in itertools.combinations(best_first, 2)
         if high - low > config.margin
+        and not chosen.limit
         and not np.array_equal(chosen.response_ids, rejected.response_ids)
     ]
     number = 1 if config.pairs == "extremes" else config.max_pairs

@@ -197,6 +197,7 @@ def _check_tasks(config: RunConfig) -> Iterator[Finding]:
     except EnvContractError as error:
         yield Finding("problem", f"env.id: {error}", "`pettingllms check-env` looks for more")
         return
+    yield Finding("ok", f"rollout.on_limit: {env.describe_limit(config.rollout.on_limit)}")
     counts = {split: len(env.tasks(split)) for split in ("train", "test")}
     if counts["train"] < config.rollout.num_tasks:
         what = f"rollout.num_tasks: is {config.rollout.num_tasks}, and '{env.id}' has"

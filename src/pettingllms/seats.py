@@ -9,7 +9,6 @@ from pettingllms.errors import ClusterError, ImageError, SamplerError, describe
 from pettingllms.images import check_image
 from pettingllms.in_flight import ServiceClock, served_within
 from pettingllms.types import (
-    Cut,
     Failed,
     Ids,
     LogProbs,
@@ -19,7 +18,6 @@ from pettingllms.types import (
     Sampler,
     SampleRequest,
     Turn,
-    Usage,
     images_of,
 )
 
@@ -164,6 +162,7 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
         ends=seat.renderer.ends(ids, text),
         usage=result.usage,
         guided=question.guide is not None,
+        limit=result.limit,
     )
 
 
@@ -178,7 +177,6 @@ def _failed_turn(seat: Seat, question: Question, prompt_ids: Ids, failure: Faile
         text="",
         policy_version=None,
         failure=failure,
-        usage=Usage(len(prompt_ids), failure.num_tokens) if isinstance(failure, Cut) else None,
     )
 
 

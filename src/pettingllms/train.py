@@ -125,6 +125,7 @@ class Run:
             self._config.curriculum, self.state.level, tuple(self.state.recent)
         )
         self._team.enter(self.state.level)
+        self._watcher.say(self._team.env.describe_limit(self._config.rollout.on_limit))
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)

@@ -111,6 +111,14 @@ def test_what_failed_is_in_no_pair() -> None:
     assert found(good, episode("t", ("a", "q", "y", 0.0), failure=cut)) == []
 
 
+def test_a_reply_that_a_limit_cut_can_be_rejected_and_never_preferred() -> None:
+    whole, cut = episode("t", ("a", "q", "x", 1.0)), episode("t", ("a", "q", "y", 0.0))
+    cut.turns[0].limit = "the model ends here"
+    assert found(whole, cut) == [("a", "x", "y")]
+    whole.turns[0].limit, cut.turns[0].limit = "the model ends here", ""
+    assert found(whole, cut) == []
+
+
 def test_each_role_has_pairs_of_its_own_and_later_turns_count_what_follows() -> None:
     plays = [
         episode("t", ("a", "q", "x", 0.0), ("b", "r", "u", 1.0)),

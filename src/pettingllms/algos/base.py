@@ -30,6 +30,8 @@ class Algorithm(ABC):
     """What a run must provide: siblings in forks of their own, replays of a finished episode,
     replays in which a role is silent, values of a critic, and for a critic of all roles what the
     whole team sees."""
+    bootstraps: ClassVar[bool] = False
+    """Whether a critic's value can stand for what a limit cut off (rollout.on_limit)."""
     mixer: ClassVar[Mixer | None] = None
     """How one critic makes the team's value of its roles', if it is trained on the team's."""
     min_samples: ClassVar[int] = 2
@@ -144,14 +146,18 @@ class Algorithm(ABC):
         Turns that were sampled beside the trunk of a tree have no part in how the trunk ended.
         """
         for episode in episodes:
-            parts: dict[str, list[Turn]] = {}
-            for turn in episode.trunk_turns():
-                if self.learns(turn):
-                    parts.setdefault(turn.role, []).append(turn)
-            for role, turns in parts.items():
+            for role, turns in self.parts(episode).items():
                 reward = role_reward(episode, role, self.reward)
                 if isinstance(reward, Scored):
                     yield episode, role, Member(turns, reward.value)
+
+    def parts(self, episode: Episode) -> dict[str, list[Turn]]:
+        """The turns of the trunk that can be trained on, by role."""
+        found: dict[str, list[Turn]] = {}
+        for turn in episode.trunk_turns():
+            if self.learns(turn):
+                found.setdefault(turn.role, []).append(turn)
+        return found
 
     def group_plays(
         self, episodes: Iterable[Episode], key: Callable[[Episode, str], tuple[Hashable, ...]]

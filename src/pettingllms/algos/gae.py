@@ -4,16 +4,20 @@ from collections.abc import Sequence
 
 
 def gae(
-    rewards: Sequence[float], values: Sequence[float], gamma: float, gae_lambda: float
+    rewards: Sequence[float],
+    values: Sequence[float],
+    gamma: float,
+    gae_lambda: float,
+    last_value: float = 0.0,
 ) -> list[float]:
     """How much better than expected it went from each of a chain of states on.
 
     `values` are what was expected in each state, `rewards` what was paid on leaving it; after the
-    last one nothing is expected. With gae_lambda = 1 this is the return less the value, with 0 the
+    last one `last_value` is expected, 0 if the chain came to its end. With gae_lambda = 1 this is the return less the value, with 0 the
     error of one step; what lies between trades the noise of returns for the error of values.
     """
     advantages: list[float] = []
-    ahead = value_after = 0.0
+    ahead, value_after = 0.0, last_value
     for reward, value in zip(reversed(rewards), reversed(values), strict=True):
         surprise = reward + gamma * value_after - value
         ahead = surprise + gamma * gae_lambda * ahead

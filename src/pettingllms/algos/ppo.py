@@ -9,6 +9,11 @@ tokens share one advantage. Over tokens, each token is an action, the reward fal
 of the reply, and what is expected after it is what the critic says when the same role is asked
 next. Either way a role's chain of states is its own: what is paid to it between two of its turns
 is added up, and no chain crosses roles or plays.
+
+An episode that a limit cut with rollout.on_limit = "bootstrap" has no end to learn from. A role's
+last turn is then where its chain stops: the critic's value there stands for the rest, and the turn
+itself, whose effect is unknown, is not trained on. Over tokens, a reply that was itself cut is
+trained on up to its last token, and the value after that stands for the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,12 +44,30 @@ class Ppo(Valued):
 
     Config = PpoConfig
     config: PpoConfig
+    bootstraps = True
 
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
-        for episode, _, part in self.plays(episodes):
+        whole = [episode for episode in episodes if not episode.is_bootstrapped]
+        for episode, _, part in self.plays(whole):
             yield from self._chain(part.turns, rewards_between(episode, part.turns, self.reward))
+        for episode in episodes:
+            if episode.is_bootstrapped:
+                for turns in self.parts(episode).values():
+                    yield from self._cut_chain(episode, turns)
 
-    def _chain(self, turns: Sequence[Turn], rewards: Sequence[float]) -> Iterator[Estimate]:
+    def _cut_chain(self, episode: Episode, turns: list[Turn]) -> Iterator[Estimate]:
+        """One role's part in an episode that a limit cut, up to where the critic's value stands for
+        the rest."""
+        rewards, last = rewards_between(episode, turns, self.reward), turns[-1]
+        was_cut = last.step == episode.last and last.finish == "length"
+        if self.config.level == "token" and was_cut:
+            yield from self._chain(turns, rewards, values_of(last)[-1])
+        else:
+            yield from self._chain(turns[:-1], rewards[:-1], values_of(last)[0])
+
+    def _chain(
+        self, turns: Sequence[Turn], rewards: Sequence[float], last_value: float = 0.0
+    ) -> Iterator[Estimate]:
         """One role's part in one play. A reply without a token still is a state."""
         by_token = self.config.level == "token"
         counts = [max(1, turn.num_tokens) if by_token else 1 for turn in turns]
@@ -58,7 +81,7 @@ class Ppo(Valued):
             for reward, count in zip(rewards, counts, strict=True)
             for number in [*[0.0] * (count - 1), reward]
         ]
-        found = gae(paid, values, self.config.gamma, self.config.gae_lambda)
+        found = gae(paid, values, self.config.gamma, self.config.gae_lambda, last_value)
         start = 0
         for turn, count in zip(turns, counts, strict=True):
             part = slice(start, start + count)

@@ -65,6 +65,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
+    problems += _check_limits(env, sections)
     problems += _check_distance(env, sections)
     problems += _check_guided(sections)
     if "curriculum" in sections and sections["curriculum"].key:
@@ -215,6 +216,23 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
         yield (
             f"rollout.num_samples: '{algo_type}' compares at least {algorithm.min_samples} "
             f"samples with each other, and this is {rollout.num_samples}"
+        )
+
+
+def _check_limits(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
+    if not sections.keys() >= {"algo", "rollout", "reward"}:
+        return
+    on_limit, reward, algo = sections["rollout"].on_limit, sections["reward"], sections["algo"].type
+    if on_limit == "bootstrap" and not ALGORITHMS.load(algo).bootstraps:
+        yield (
+            f"rollout.on_limit: \"bootstrap\" needs a critic's value for every turn, and '{algo}' "
+            'has none; set "reward" or "exclude", or algo.type = "ppo"'
+        )
+    if on_limit == "reward" and not getattr(reward, env.limit_level):
+        yield (
+            f"rollout.on_limit: '{env.id}' rewards a cut at the level of the {env.limit_level}, "
+            f"and reward.{env.limit_level} is 0, so it would not count; give it a weight, or set "
+            'rollout.on_limit = "exclude"'
         )
 
 

@@ -26,8 +26,8 @@ class InferenceConfig(Section):
     tensor_parallel: int = Field(default=1, ge=1)
     """GPUs that one engine is split over."""
     max_model_tokens: int = Field(default=2048, ge=16)
-    """Prompt and reply together; a longer prompt fails its turn, and so does a reply that this
-    cuts short of rollout.max_reply_tokens."""
+    """Prompt and reply together. A reply that this cuts short of rollout.max_reply_tokens, or a
+    prompt that grew beyond it, ends its episode: see rollout.on_limit."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Replies that one engine writes at once. Requests beyond that wait in the order in which they
     came."""

@@ -77,9 +77,16 @@ class RolloutConfig(Section):
     max_steps: int = Field(default=200, ge=1)
     """Steps of the environment before an episode is cut."""
     max_reply_tokens: int = Field(default=512, ge=1)
-    """Tokens of one reply."""
+    """Tokens of one reply. The environment reads and scores a reply that reaches them as it is."""
     max_episode_tokens: int = Field(default=1_000_000, ge=1)
     """Tokens of an episode's trunk before it is cut."""
+    on_limit: Literal["reward", "exclude", "bootstrap"] = "reward"
+    """What an episode counts for that is cut by max_steps, max_episode_tokens or
+    inference.max_model_tokens. `reward`: it ends with the environment's limit reward
+    (env.limit_reward). `exclude`: it fails, and is not trained on: a policy then learns nothing
+    against runaway length. `bootstrap`: the critic's value stands for the rest (ppo, mappo)."""
+    max_cut_share: float = Field(default=0.2, ge=0, le=1)
+    """Share of cut episodes above which the alarm is raised."""
     max_concurrent: int = Field(default=10_000, ge=1)
     """Episodes that one worker holds at once."""
     env_seconds: float = Field(default=10.0, gt=0)

@@ -75,6 +75,9 @@ class EnvConfig(Section):
     `pettingllms envs --all`, or `file.py:Class`."""
     solo: bool = False
     """Play with one role alone: single-agent training, one line away from the team."""
+    limit_reward: float | None = None
+    """Reward for an episode that a limit cuts, with rollout.on_limit = "reward". Left out: what the
+    environment declares, which `pettingllms check` shows."""
     terse: bool = False
     """Prompts that leave out the rules, and answers without tags: a few dozen tokens, for tiny
     models that know nothing else."""

@@ -23,6 +23,7 @@ from pettingllms.types import (
     Message,
     Reward,
     Rewards,
+    Scored,
     Task,
     system,
     user,
@@ -78,6 +79,13 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     late_rewards: bool = False
     """True if what a reply is worth may show only later, as in a game that pays at its end. Tree
     rollouts then play siblings on; without it, every step pays each role that acted in it."""
+    limit_reward: float = 0.0
+    """Reward for an episode that a limit cuts (rollout.on_limit), unless env.limit_reward sets
+    another. Declare one that no regular outcome falls below, or running into a limit would beat
+    losing: `check_env` looks for that."""
+    limit_level: Literal["agent", "team"] = "agent"
+    """Who gets it. `team`: all roles, at the level of the team, for roles that succeed or fail
+    together. `agent`: the roles whose replies were cut, or all roles if the episode was."""
     can_fork: bool = True
     """False if two plays cannot go on from one state."""
     can_show_all: bool = True
@@ -145,6 +153,26 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """What the environment's own rule says of an exhibit, from 0 to 1: a judge that needs no
         model. `part` is one of `rule_parts`; empty: all of them together."""
         return Failed(f"'{self.id}' has no rule to judge by", "judge")
+
+    def limit_rewards(self, roles: Sequence[str]) -> Rewards:
+        """The rewards of an episode that a limit cuts; `roles` are those whose doing it was."""
+        given = self.config.limit_reward
+        reward = Scored(self.limit_reward if given is None else given)
+        if self.limit_level == "team":
+            return Rewards(team=reward)
+        return Rewards(agent=dict.fromkeys(roles, reward))
+
+    def describe_limit(self, on_limit: str) -> str:
+        """What an episode earns that a limit cuts, for whoever starts a run."""
+        if on_limit == "exclude":
+            return "an episode that a limit cuts is excluded from training"
+        if on_limit == "bootstrap":
+            return "an episode that a limit cuts counts by the critic's value where it was cut"
+        shared = self.limit_level == "team"
+        whose = "the team" if shared else "each role whose reply was cut, or all if the episode was"
+        given = self.config.limit_reward
+        reward = self.limit_reward if given is None else given
+        return f"an episode that a limit cuts earns {reward:g} for {whose} (env.limit_reward)"
 
     def central(self, state: StateT) -> Sequence[Message]:
         """What a critic of the whole team is shown, and no role ever: all that the roles see, one

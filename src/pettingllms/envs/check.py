@@ -29,7 +29,7 @@ from pettingllms.errors import ImageError
 from pettingllms.images import check_image
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Exhibit, Failed, Message, Rewards, Scored, Task
+from pettingllms.types import TEAM, Exhibit, Failed, Message, Rewards, Scored, Task, total
 
 NONSENSE = (
     "",
@@ -82,6 +82,7 @@ def _faults_of(env: Env, num_episodes: int, max_steps: int) -> dict[str, Fault]:
         episode_seed = derive_seed("check", 0, at)
         collect(faults, _check_episode, env, episode_seed, at % 2 == 1, max_steps, plays)
     collect(faults, _check_replays, env, plays)
+    collect(faults, _check_limit, env, plays)
     return faults
 
 
@@ -145,6 +146,27 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
     if unpaid := sorted(acted - paid):
         raise Broken("never-paid", f"a whole play paid {unpaid} nothing at any level")
     plays.append(_Play(task, seed, script))
+
+
+def _check_limit(env: Env, plays: list[_Play]) -> None:
+    """Look for an end that is worse than being cut at a limit: who is losing would stall."""
+    cut = env.limit_rewards(env.roles)
+    for play in plays:
+        end = play.script[-1][1].rewards if play.script else Rewards()
+        for role in env.roles:
+            ended, stalled = _outcome(end, role), _outcome(cut, role)
+            if ended is not None and stalled is not None and ended < stalled:
+                raise Broken(
+                    "limit-reward",
+                    f"task '{play.task.id}' ended with {ended:g} for '{role}', and an episode that "
+                    f"a limit cuts earns {stalled:g}; declare limit_reward = {ended:g} or less",
+                )
+
+
+def _outcome(rewards: Rewards, role: str) -> float | None:
+    """What a role got at the levels of agent and team; None if that is nothing."""
+    found = total([rewards.agent.get(role), rewards.team])
+    return found.value if isinstance(found, Scored) else None
 
 
 def _check_observation(env: Env, state: object, role: str, rng: random.Random) -> None:

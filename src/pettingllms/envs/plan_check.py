@@ -88,6 +88,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     Solo, the one role `solver` proposes and accepts its own plans.
     """
 
+    limit_level = "team"
     plan_hint: ClassVar[str]
     """What a person may type as a plan."""
 

@@ -45,6 +45,8 @@ class AllSeats(Environment[SeatState, EnvConfig]):
         self.id = env.id
         self.players = {name: partial(_play_seat, play) for name, play in env.players.items()}
         self.late_rewards = env.late_rewards
+        self.limit_reward = env.limit_reward
+        self.limit_level = env.limit_level
         self.can_fork = env.can_fork
         self.blocking = env.blocking
         self.runs_programs = env.runs_programs

@@ -129,6 +129,7 @@ class Workflow(Environment[Any, ConfigT], Generic[ConfigT]):
     can_fork = False
     can_show_all = False
     late_rewards = True
+    limit_level = "team"
 
     @classmethod
     def create(cls, config: ConfigT) -> "Environment[Any, Any]":

@@ -32,6 +32,7 @@ from pettingllms.types import (
     Ids,
     Image,
     Message,
+    PromptTooLong,
     Reward,
     Rewards,
     Step,
@@ -54,6 +55,8 @@ class Limits:
     sampler_seconds: float = 600.0
     guided: bool = False
     """Whether a schema also narrows what roles that learn can say; nobody trains on that."""
+    exclude_cuts: bool = True
+    """Whether an episode that a limit cuts fails (rollout.on_limit)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,13 @@ class Session:
     num_asked: int = 0
     """Replies that samplers were asked for, those that are still to come too."""
     is_closed: bool = False
+    limit: str = ""
+    """The limit that cut the episode: it takes no more calls."""
+    cut_roles: tuple[str, ...] = ()
+    """Roles whose replies it cut; none: the episode as a whole."""
+    too_long: str = ""
+    """Why the last call's prompt was too long, if earlier replies made it so. The program may send
+    a shorter one."""
     fatal: ClusterError | None = None
     """Why no engine will answer any more."""
     watch: Watch | None = None
@@ -101,6 +111,7 @@ class Session:
     _numbers: dict[str, int] = field(default_factory=dict)
     """Turns by the own part of their reply's id."""
     _delivered: set[int] = field(default_factory=set)
+    _cut_turns: tuple[int, ...] = ()
     _seen: dict[Image, Image] = field(default_factory=dict)
     """The images that were shown."""
     _paid: dict[int, list[Rewards]] = field(default_factory=dict)
@@ -129,15 +140,44 @@ class Session:
             raise CallError(401, "the episode ended before this reply came")
         self.num_recorded += 1
         replies = [self._recorded(asked, turn) for turn in turns]
+        self._look_for_limits(asked, turns)
         failure = next((turn.failure for turn in turns if turn.failure is not None), None)
         if failure is not None:
             raise CallError(400 if failure.owner == "limit" else 503, failure.reason)
-        if asked.is_short and any(turn.finish == "length" for turn in turns):
-            self._cut_by_tokens()  # such a reply is no word of the policy's
         answered = Answered(asked.role, replies, asked.set_aside)
         if self.watch is not None:
             self.watch(call, answered, start, time.time_ns())
         return answered
+
+    def _look_for_limits(self, asked: Asked, turns: Sequence[Turn]) -> None:
+        """End the episode if a limit cut one of these replies, the latest of the record."""
+        if self.limit:
+            return  # a call beside this one ended it
+        failure = turns[0].failure
+        is_first = all(turn.failure is not None for turn in self.episode.turns)
+        self.too_long = (
+            failure.reason if isinstance(failure, PromptTooLong) and not is_first else ""
+        )
+        count = len(self.episode.turns)
+        self._cut_turns = tuple(range(count - len(turns), count))
+        if reason := next((turn.limit for turn in turns if turn.limit), ""):
+            if self.limits.exclude_cuts:
+                for turn in turns:
+                    turn.failure = Failed(turn.limit, "limit") if turn.limit else turn.failure
+                return
+            self.cut_roles = (asked.role,)
+            self._cut(reason)
+        if asked.is_short and any(turn.finish == "length" for turn in turns):
+            self._cut_by_tokens()
+        self._cut_turns = ()
+
+    def end_at_limit(self, rewards: Rewards) -> None:
+        """Add the step with which a cut episode ends."""
+        episode, index = self.episode, len(self.episode.steps)
+        episode.steps.append(Step(episode.last, self._cut_turns, rewards, limit=self.limit))
+        episode.last = index
+        for number in self._cut_turns:
+            episode.turns[number].step = index
 
     def deliver(self, answered: Answered) -> None:
         """The program has the replies, so they count."""
@@ -161,6 +201,8 @@ class Session:
         self.is_closed = True
         episode = self.episode
         for number, turn in enumerate(episode.turns):
+            if number in self._cut_turns:
+                continue
             if turn.failure is None and number not in self._delivered:
                 turn.failure = LEFT
             if turn.failure is not None:
@@ -177,7 +219,7 @@ class Session:
                 "its client more time than a reply takes, as one that gave up asks again",
                 "environment",
             )
-        elif episode.last is None and episode.failure is None:
+        elif episode.last is None and episode.failure is None and not self.limit:
             episode.failure = Failed("the program was given no reply by any role", "environment")
         elif self._paid and episode.failure is None:
             lost = "rewards were posted for a reply that the program never had whole"
@@ -186,6 +228,8 @@ class Session:
     def _refuse_late(self) -> None:
         if self.is_closed:
             raise CallError(401, "the episode is over: it takes no more calls and rewards")
+        if self.limit:
+            raise CallError(400, f"the episode was ended: {self.limit}")
 
     async def _look(self, call: Call, bound: str | None) -> None:
         """Refuse images that the role cannot be shown. Other calls do not wait for them."""
@@ -301,8 +345,11 @@ class Session:
         self._cut(f"cut after {limit} tokens (rollout.max_episode_tokens)")
 
     def _cut(self, reason: str) -> None:
-        self.episode.failure = Failed(reason, "limit")
-        raise CallError(400, f"the episode was {reason}")
+        if self.limits.exclude_cuts:
+            self.episode.failure = Failed(reason, "limit")
+        else:
+            self.limit = reason
+        raise CallError(400, f"the episode was ended: {reason}")
 
 
 def own_part(reply: str) -> str:

@@ -17,11 +17,11 @@ from pettingllms.envs.base import successes
 from pettingllms.envs.workflow import Agents, Workflow
 from pettingllms.errors import describe
 from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway.session import Limits, merged
+from pettingllms.gateway.session import Limits, Session, merged
 from pettingllms.in_flight import ServiceClock, served_within
 from pettingllms.seats import Seat
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Episode, Failed, Rewards, Task
+from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Task
 
 ResultT = TypeVar("ResultT")
 Begin = Callable[[ServiceClock], None]
@@ -155,6 +155,11 @@ class Play:
             self.gateway.close(session)
         if session.fatal is not None:
             raise session.fatal
+        if isinstance(result, Failed) and not session.limit:
+            session.limit = session.too_long  # the program could not go on with it
+        if session.limit and episode.failure is None:
+            self._end_at_limit(workflow, session)
+            return
         if isinstance(result, Failed):
             limit = (
                 episode.failure if episode.failure and episode.failure.owner == "limit" else None
@@ -162,6 +167,12 @@ class Play:
             episode.failure = limit or result
         if episode.failure is None:
             await self._judge(workflow, episode, result)
+
+    def _end_at_limit(self, workflow: Workflow[Any], session: Session) -> None:
+        roles = session.cut_roles or workflow.roles
+        bootstrap = self.config.on_limit == "bootstrap"
+        session.end_at_limit(NO_REWARDS if bootstrap else workflow.limit_rewards(roles))
+        session.episode.success = dict.fromkeys(workflow.roles, False)
 
     async def _judge(self, workflow: Workflow[Any], episode: Episode, result: Any) -> None:
         def judge() -> tuple[Rewards, dict[str, bool], dict[str, str]]:
@@ -186,6 +197,7 @@ class Play:
             config.max_episode_tokens,
             config.sampler_seconds,
             workflow.config.guided,
+            config.on_limit == "exclude",
         )
 
 

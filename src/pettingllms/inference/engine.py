@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pettingllms.inference.worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.eyes import Eyes, eyes_of
 from pettingllms.policies.files import Files
 from pettingllms.seats import NO_IDS
-from pettingllms.types import Cut, Failed, Given, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.types import Failed, Given, Ids, LogProbs, PromptTooLong, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Engine:
             logprobs = _chosen(reply.logprobs or [], ids)
             finish: Finish = "stop" if reply.finish_reason == "stop" else "length"
             samples.append(Sample(ids, logprobs, version, finish))
-        return uncut(request, samples, self._spec.config.max_model_tokens)
+        return marked_if_cut(request, samples, self._spec.config.max_model_tokens)
 
     async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
         """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
@@ -351,18 +351,18 @@ def _guiding(schema: str) -> "StructuredOutputsParams":
 
 def too_long(request: SampleRequest, limit: int) -> Failed:
     """What a request gets whose prompt fills the model."""
-    return Failed(
+    return PromptTooLong(
         f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
         f"(inference.max_model_tokens = {limit})",
         "limit",
     )
 
 
-def uncut(
+def marked_if_cut(
     request: SampleRequest, samples: Sequence[Sample | Failed], limit: int
 ) -> Sequence[Sample | Failed]:
-    """The samples without those that the end of the model cut short of what was asked for: such a
-    reply is no word of the policy's."""
+    """The samples, with the limit on those that the end of the model cut short of what was asked
+    for."""
     room = limit - len(request.prompt_ids)
     if request.max_tokens <= room:
         return samples
@@ -371,7 +371,7 @@ def uncut(
         f"{len(request.prompt_ids)} (inference.max_model_tokens = {limit})"
     )
     return [
-        Cut(reason, "limit", len(s.ids)) if isinstance(s, Sample) and s.finish == "length" else s
+        replace(s, limit=reason) if isinstance(s, Sample) and s.finish == "length" else s
         for s in samples
     ]
 

@@ -95,10 +95,10 @@ def model_mark(folder: Path) -> str:
 
 def _reply(sample: Sample) -> list[Any]:
     logprobs = None if sample.logprobs is None else sample.logprobs.tolist()
-    return [sample.ids.tolist(), logprobs, sample.policy_version, sample.finish]
+    return [sample.ids.tolist(), logprobs, sample.policy_version, sample.finish, sample.limit]
 
 
 def _sample(reply: list[Any]) -> Sample:
-    ids, logprobs, version, finish = reply
+    ids, logprobs, version, finish, *limit = reply
     given = None if logprobs is None else np.array(logprobs, dtype=np.float32)
-    return Sample(np.array(ids, dtype=np.int32), given, version, finish)
+    return Sample(np.array(ids, dtype=np.int32), given, version, finish, limit="".join(limit))

@@ -15,7 +15,7 @@ from typing import Any
 
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.engine import UNGUIDED, EngineSpec, not_seen, too_long, uncut
+from pettingllms.inference.engine import UNGUIDED, EngineSpec, marked_if_cut, not_seen, too_long
 from pettingllms.policies.eyes import eyes_of
 from pettingllms.policies.files import Files
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
@@ -73,7 +73,7 @@ class TorchEngine:
         for part in lockstep_parts(taken, self._spec.config.max_num_seqs):
             asked = [_fitting(taken[at], limit) for at in part]
             for at, samples in zip(part, self._generate(asked[0].policy, asked), strict=True):
-                found[places[at]] = uncut(taken[at], samples, limit)
+                found[places[at]] = marked_if_cut(taken[at], samples, limit)
         return found
 
     async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:

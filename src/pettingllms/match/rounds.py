@@ -61,6 +61,8 @@ class Played:
 
     def reason(self) -> str:
         """Why it is unfinished, if it is."""
+        if limit := self.episode.limit:
+            return f"limit: {limit}"
         failure = self.episode.failure
         return "" if failure is None else f"{failure.owner}: {failure.reason}"
 

@@ -38,7 +38,7 @@ def outcome_of(episode: Episode, role: str) -> Outcome:
     Where nobody reached an aim, rivals, who are paid apart, have drawn, and a team, which is paid
     together, has lost.
     """
-    if episode.failure is not None or not episode.success:
+    if episode.failure is not None or episode.limit or not episode.success:
         return "unfinished"
     if episode.success[role]:
         return "win"

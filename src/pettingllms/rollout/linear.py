@@ -2,7 +2,7 @@
 
 from pettingllms.rollout.guard import CallFailed
 from pettingllms.rollout.table import Position, Table
-from pettingllms.types import Episode, Turn
+from pettingllms.types import Episode, Failed, Turn
 
 
 async def play_linear(
@@ -32,25 +32,36 @@ async def play_on(
 ) -> Position:
     """Play from a position to the end, adding every turn and step to the episode.
 
-    The token limit holds exactly: a reply that reached it was cut by us, so nobody judges it.
+    A play that reaches a limit ends there as `rollout.on_limit` says. If `key`, which limits its
+    tokens, is `max_extra_tokens`, they are our own budget, and a play that lacks them fails.
     """
     at, num_tokens = start, 0
+    is_extra = key == "max_extra_tokens"
     while roles := await table.acting(at):
-        episode.failure = table.over_limit(num_steps, num_tokens, max_tokens, key)
-        if episode.failure is not None:
+        counted = 0 if is_extra else num_tokens
+        if reason := table.over_limit(num_steps, counted):
+            return table.cut(at, episode, reason)
+        if num_tokens >= max_tokens:
+            episode.failure = out_of_tokens(max_tokens)
             break
         left = (max_tokens - num_tokens) // len(roles) or 1
         replies = await table.ask_all(at, episode.task, dict.fromkeys(roles, 1), left)
         turns = range(len(episode.turns), len(episode.turns) + len(replies))
         episode.turns += [turn for (turn,) in replies]
         num_tokens += table.num_sampled(turn for (turn,) in replies)
+        if reason := table.too_long((turn for (turn,) in replies), num_steps):
+            return table.cut(at, episode, reason)
         episode.failure = next((turn.failure for (turn,) in replies if turn.failure), None)
-        if left < table.config.max_reply_tokens and _any_cut(replies):
-            episode.failure = table.over_limit(num_steps, max_tokens, max_tokens, key)
+        is_short = left < table.config.max_reply_tokens and _any_cut(replies, left)
+        if is_short and is_extra:
+            episode.failure = episode.failure or out_of_tokens(max_tokens)
         if episode.failure is not None:
             break
         if visited is not None:
             visited.append(at)
+        if is_short:
+            reason = table.over_limit(0, table.config.max_episode_tokens)
+            return table.cut(at, episode, reason, turns)
         state, step = await table.step(at, episode, turns)
         for (turn,) in replies:
             turn.step = step
@@ -60,8 +71,14 @@ async def play_on(
     return at
 
 
-def _any_cut(replies: list[list[Turn]]) -> bool:
-    return any(turn.finish == "length" for (turn,) in replies)
+def out_of_tokens(max_tokens: int) -> Failed:
+    """The failure of a play for which our own budget of extra tokens did not suffice."""
+    return Failed(f"cut after {max_tokens} tokens (rollout.max_extra_tokens)", "limit")
+
+
+def _any_cut(replies: list[list[Turn]], num_tokens: int) -> bool:
+    """Whether a reply was cut at its share of the tokens that were left."""
+    return any(t.finish == "length" and t.num_tokens >= num_tokens for (t,) in replies)
 
 
 def judge_turns(episode: Episode) -> None:

@@ -144,9 +144,10 @@ class Record:
             play.failure = first.failure
         try:
             while play.failure is None and (roles := await self.table.acting(at)):
-                play.failure = self.table.over_steps(num_steps)
-                if play.failure is None:
-                    turns = await self._replies(play, at, roles, script, budget, silent)
+                if reason := self.table.over_limit(num_steps):
+                    at = self.table.cut(at, play, reason)
+                    continue
+                turns = await self._replies(play, at, roles, script, budget, silent)
                 if play.failure is not None:
                     break
                 state, step = await self.table.step(at, play, turns)

@@ -12,7 +12,21 @@ from pettingllms.envs.base import successes
 from pettingllms.rollout.guard import Guard
 from pettingllms.seats import NO_IDS, Question, Seat, ask
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Episode, Failed, Message, Rewards, Step, Task, Turn
+from pettingllms.types import (
+    NO_REWARDS,
+    TEAM,
+    Episode,
+    Failed,
+    Message,
+    PromptTooLong,
+    Rewards,
+    Step,
+    Task,
+    Turn,
+)
+
+CUT = object()
+"""The state of a play that a limit cut: nobody acts in it, and nobody has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,8 @@ class Table:
 
     async def acting(self, at: Position) -> tuple[str, ...]:
         """Roles that speak now."""
+        if at.state is CUT:
+            return ()
         return await self.guard.call("acting", self._acting, at.state)
 
     async def ask_all(
@@ -61,15 +77,22 @@ class Table:
             question = self._question(at, task, role, messages, number, max_tokens)
             questions.append(replace(question, central=await self._central_of(at, role)))
         if len(questions) == 1:
-            return [await ask(self.seats[questions[0].role], questions[0])]
-        return await asyncio.gather(*(ask(self.seats[q.role], q) for q in questions))
+            return [await self._asked(questions[0])]
+        return await asyncio.gather(*map(self._asked, questions))
 
     async def ask_again(
         self, at: Position, task: Task, turn: Turn, num_samples: int, max_tokens: int
     ) -> list[Turn]:
         """Other replies to what this turn replied to; they differ by the seed of the position."""
         question = self._question(at, task, turn.role, turn.messages, num_samples, max_tokens)
-        return await ask(self.seats[turn.role], question)
+        return await self._asked(question)
+
+    async def _asked(self, question: Question) -> list[Turn]:
+        turns = await ask(self.seats[question.role], question)
+        for turn in turns:
+            if turn.limit and self.config.on_limit == "exclude":
+                turn.failure = Failed(turn.limit, "limit")
+        return turns
 
     async def silence(self, at: Position, role: str) -> Turn:
         """The turn of a role that says nothing: no policy wrote it."""
@@ -82,19 +105,52 @@ class Table:
         return await self.guard.call("central", self._central, at.state, role)
 
     async def step(self, at: Position, episode: Episode, turns: Sequence[int]) -> tuple[Any, int]:
-        """Step the environment with these turns' replies; the next state, and the new step."""
+        """Step the environment with these turns' replies; the next state, and the new step. A reply
+        that a limit cut ends the play in place of that."""
+        if cut := [episode.turns[i] for i in turns if episode.turns[i].limit]:
+            return self._cut_step(at, episode, cut[0].limit, turns, [turn.role for turn in cut])
         replies = {episode.turns[i].role: episode.turns[i].text for i in turns}
         result, metrics = await self.guard.call("step", self._step, at.state, replies)
         step = Step(at.step, tuple(turns), result.rewards, metrics, result.exhibits)
         episode.steps.append(step)
         return result.state, len(episode.steps) - 1
 
+    def cut(
+        self, at: Position, episode: Episode, reason: str, turns: Sequence[int] = ()
+    ) -> Position:
+        """End a play at a limit of all its roles; `turns` are replies that it cut."""
+        if self.config.on_limit == "exclude":
+            episode.failure = Failed(reason, "limit")
+            return at
+        state, step = self._cut_step(at, episode, reason, turns, self.env.roles)
+        for index in turns:
+            episode.turns[index].step = step
+        episode.last = step
+        return at.after(state, step, "cut")
+
+    def _cut_step(
+        self,
+        at: Position,
+        episode: Episode,
+        reason: str,
+        turns: Sequence[int],
+        roles: Sequence[str],
+    ) -> tuple[Any, int]:
+        bootstrap = self.config.on_limit == "bootstrap"
+        rewards = NO_REWARDS if bootstrap else self.env.limit_rewards(roles)
+        episode.steps.append(Step(at.step, tuple(turns), rewards, limit=reason))
+        return CUT, len(episode.steps) - 1
+
     async def success(self, at: Position) -> dict[str, bool]:
         """For each role, whether the finished play reached its aim."""
+        if at.state is CUT:
+            return dict.fromkeys(self.env.roles, False)
         return await self.guard.call("success", self._success, at.state)
 
     async def answers(self, at: Position) -> dict[str, str]:
         """For each role that came to one, the answer of the finished play."""
+        if at.state is CUT:
+            return {}
         return await self.guard.call("answer", self._answers, at.state)
 
     def num_sampled(self, turns: Iterable[Turn]) -> int:
@@ -107,21 +163,20 @@ class Table:
             if seats[turn.role].trained or not seats[turn.role].sees_state
         )
 
-    def over_limit(
-        self, num_steps: int, num_tokens: int, max_tokens: int, key: str
-    ) -> Failed | None:
-        """The failure to record if a play may not go on; `key` is where its tokens are limited."""
-        if (failure := self.over_steps(num_steps)) is not None:
-            return failure
-        if num_tokens >= max_tokens:
-            return Failed(f"cut after {num_tokens} tokens (rollout.{key})", "limit")
-        return None
-
-    def over_steps(self, num_steps: int) -> Failed | None:
-        """The failure to record if a play may not make another step."""
+    def over_limit(self, num_steps: int, num_tokens: int = 0) -> str:
+        """The limit for which an episode may not go on; empty if it may."""
         if num_steps >= self.config.max_steps:
-            return Failed(f"cut after {num_steps} steps (rollout.max_steps)", "limit")
-        return None
+            return f"cut after {num_steps} steps (rollout.max_steps)"
+        if num_tokens >= self.config.max_episode_tokens:
+            return f"cut after {num_tokens} tokens (rollout.max_episode_tokens)"
+        return ""
+
+    def too_long(self, turns: Iterable[Turn], num_steps: int) -> str:
+        """Why a prompt was too long, if it is the replies before it that made it so. A first prompt
+        that is too long is nobody's doing, and remains a failure."""
+        found = (turn.failure for turn in turns)
+        reason = next((f.reason for f in found if isinstance(f, PromptTooLong)), "")
+        return reason if num_steps and self.config.on_limit != "exclude" else ""
 
     def _question(
         self,

@@ -38,16 +38,15 @@ async def play_tree(table: Table, episode: Episode, path: int | str) -> None:
         at = await table.start(episode.task, episode.seed, path)
         num_steps = num_tokens = 0
         while roles := await table.acting(at):
-            episode.failure = table.over_limit(
-                num_steps, num_tokens, table.config.max_episode_tokens, "max_episode_tokens"
-            )
-            if episode.failure is not None:
-                return
+            if reason := table.over_limit(num_steps, num_tokens):
+                at = table.cut(at, episode, reason)
+                break
             at, chosen = await _decide(table, episode, at, roles, num_steps)
             episode.last = at.step
             num_steps += 1
             num_tokens += table.num_sampled(episode.turns[index] for index in chosen)
-        episode.success = await table.success(at)
+        if episode.failure is None:
+            episode.success = await table.success(at)
     except CallFailed as failed:
         episode.failure = failed.failure
         for turn in episode.turns:
@@ -60,6 +59,9 @@ async def _decide(
 ) -> tuple[Position, Joint]:
     """Sample siblings, judge each in its fork, and give the position where the trunk goes on."""
     siblings = await _sample_siblings(table, episode, at, roles)
+    asked = [episode.turns[index] for indices in siblings for index in indices]
+    if reason := table.too_long(asked, num_steps):
+        return table.cut(at, episode, reason), ()
     reference = tuple(_first_good(episode, indices) for indices in siblings)
     joints = {
         index: (*reference[:seat], index, *reference[seat + 1 :])
@@ -106,9 +108,9 @@ async def _sample_siblings(
 
 
 def _first_good(episode: Episode, indices: range) -> int:
-    for index in indices:
-        if episode.turns[index].failure is None:
-            return index
+    good = [index for index in indices if episode.turns[index].failure is None]
+    if good:  # one that no limit cut, if there is one
+        return min(good, key=lambda index: bool(episode.turns[index].limit))
     failure = episode.turns[indices[0]].failure
     assert failure is not None  # noqa: S101 - the loop found no turn without one
     raise CallFailed(failure)

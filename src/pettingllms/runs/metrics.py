@@ -55,6 +55,7 @@ def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Sum
         "rollout": {
             "num_episodes": float(summary.num_episodes),
             "failed_episodes": float(summary.num_failed_episodes),
+            "cut_episodes": float(summary.num_cut_episodes),
             "tokens": float(summary.num_tokens),
             "extra_tokens": float(summary.num_extra_tokens),
         },
@@ -90,6 +91,7 @@ def _role_turns(turns: Sequence[Turn], role: str, summary: Summary) -> dict[str,
         found["failed_share"] = summary.failed_turns[role] / len(turns)
     written = [turn for turn in turns if turn.policy_version is not None]
     found |= _mean("reply_tokens", [turn.num_tokens for turn in written])
+    found |= _mean("limit_share", [bool(turn.limit) for turn in written])
     return found | _mean("cut_share", [turn.finish == "length" for turn in written])
 
 

@@ -15,6 +15,8 @@ class Summary:
 
     num_episodes: int = 0
     num_failed_episodes: int = 0
+    num_cut_episodes: int = 0
+    """Those that a limit cut, and that did not fail for it."""
     num_turns: int = 0
     num_trained_turns: int = 0
     num_failed_turns: int = 0
@@ -24,6 +26,8 @@ class Summary:
     """Those of continuations and replays."""
     failures: Counter[str] = field(default_factory=Counter)
     """Failed turns, and failed episodes none of whose turns failed, by owner and reason."""
+    cuts: Counter[str] = field(default_factory=Counter)
+    """Cut episodes by the limit."""
     failed_turns: Counter[str] = field(default_factory=Counter)
     """Failed turns by role."""
     successes: Counter[str] = field(default_factory=Counter)
@@ -46,7 +50,7 @@ def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
         for turn in episode.turns:
             summary.num_trained_turns += turn.advantage is not None
             reward = turn_reward(episode, turn, config.reward)
-            if isinstance(reward, Failed):
+            if isinstance(reward, Failed) and (turn.failure is not None or not episode.limit):
                 summary.num_failed_turns += 1
                 summary.failed_turns[turn.role] += 1
                 summary.failures[f"{reward.owner}: {reward.reason}"] += 1
@@ -61,6 +65,13 @@ def alarm(summary: Summary, config: RunConfig) -> str | None:
             f"{summary.num_failed_turns} turns and {summary.num_failed_episodes} episodes failed, "
             f"more than rollout.max_failure_share = {config.rollout.max_failure_share:.1%} of all. "
             f"Most often ({count} times): {reason}"
+        )
+    if summary.num_cut_episodes > config.rollout.max_cut_share * summary.num_episodes:
+        reason, count = summary.cuts.most_common(1)[0]
+        return (
+            f"{summary.num_cut_episodes} of {summary.num_episodes} episodes were cut at a limit, "
+            f"more than rollout.max_cut_share = {config.rollout.max_cut_share:.1%}. Most often "
+            f"({count} times): {reason}"
         )
     if not summary.num_trained_turns and config.trained_policies():
         return "No turn could be compared, so nothing would be learnt."
@@ -86,6 +97,9 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
         summary.num_failed_episodes += 1
         if all(turn.failure is None for turn in episode.turns):
             summary.failures[f"{episode.failure.owner}: {episode.failure.reason}"] += 1
+    if episode.limit:
+        summary.num_cut_episodes += 1
+        summary.cuts[episode.limit] += 1
     for role in config.roles:
         summary.successes[role] += episode.success.get(role, False)
         reward = role_reward(episode, role, config.reward)

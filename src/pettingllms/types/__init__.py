@@ -24,12 +24,18 @@ from pettingllms.types.records import (
     write_episodes,
 )
 from pettingllms.types.rewards import NO_REWARDS, Failed, Reward, Rewards, Scored, total
-from pettingllms.types.sampling import Cut, Given, Renderer, Sample, Sampler, SampleRequest
+from pettingllms.types.sampling import (
+    Given,
+    PromptTooLong,
+    Renderer,
+    Sample,
+    Sampler,
+    SampleRequest,
+)
 
 __all__ = [
     "NO_REWARDS",
     "TEAM",
-    "Cut",
     "Episode",
     "Exhibit",
     "Failed",
@@ -41,6 +47,7 @@ __all__ = [
     "Member",
     "Message",
     "Part",
+    "PromptTooLong",
     "Renderer",
     "Reward",
     "Rewards",

@@ -99,6 +99,9 @@ class Turn:
     somebody else's went on with a conversation; None: the prompt was rendered whole."""
     guided: bool = False
     """Whether a schema narrowed what could be sampled: nobody trains on it."""
+    limit: str = ""
+    """The limit that cut this reply short of what was asked for: the end of the model. A reply that
+    reached rollout.max_reply_tokens is not cut in this sense: the environment reads it."""
 
     @property
     def num_tokens(self) -> int:
@@ -128,6 +131,9 @@ class Step:
     metrics: Mapping[str, float] = field(default_factory=dict)
     exhibits: Mapping[str, Exhibit] = field(default_factory=dict)
     """What is laid before a judge, by role, or by `TEAM` for all of them."""
+    limit: str = ""
+    """The limit that cut the episode here. The environment made no such step; its rewards are those
+    of rollout.on_limit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +186,17 @@ class Episode:
         if turn.step is None:
             return []
         return [self.steps[at] for at in self.path(turn.last, turn.step)][::-1]
+
+    @property
+    def limit(self) -> str:
+        """The limit that cut the episode; empty if none did, or if its cut is a failure."""
+        return "" if self.last is None else self.steps[self.last].limit
+
+    @property
+    def is_bootstrapped(self) -> bool:
+        """Whether a critic's value stands for what would have come after the cut."""
+        step = None if self.last is None else self.steps[self.last]
+        return step is not None and bool(step.limit) and step.rewards == NO_REWARDS
 
     @property
     def num_tokens(self) -> int:

@@ -146,6 +146,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         **({} if turn.usage is None else {"usage": [turn.usage.prompt, turn.usage.reply]}),
         **({} if turn.extends is None else {"extends": turn.extends}),
         **({"guided": True} if turn.guided else {}),
+        **({"limit": turn.limit} if turn.limit else {}),
         **(
             {"central_images": [i.digest for i in turn.central_images]}
             if turn.central_images
@@ -226,6 +227,7 @@ def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
         usage=Usage(*data["usage"]) if "usage" in data else None,
         extends=data.get("extends"),
         guided=data.get("guided", False),
+        limit=data.get("limit", ""),
         central_images=tuple(look(digest) for digest in data.get("central_images", ())),
         **_values_from_json(data),
     )
@@ -243,6 +245,7 @@ def _step_to_json(step: Step) -> dict[str, Any]:
         },
         "metrics": dict(step.metrics),
         **({"exhibits": _exhibits_to_json(step)} if step.exhibits else {}),
+        **({"limit": step.limit} if step.limit else {}),
     }
 
 
@@ -270,6 +273,7 @@ def _step_from_json(data: dict[str, Any]) -> Step:
         ),
         metrics=data["metrics"],
         exhibits={role: Exhibit(**shown) for role, shown in data.get("exhibits", {}).items()},
+        limit=data.get("limit", ""),
     )
 
 

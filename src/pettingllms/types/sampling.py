@@ -53,13 +53,13 @@ class Sample:
     finish: Finish
     usage: Usage | None = None
     """Tokens as a server counts them, where ids are the bytes of a text."""
+    limit: str = ""
+    """The end of the model, if it cut the reply short of what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Failed):
-    """A reply that had no room to be said to its end. Nobody judges it, but it was sampled."""
-
-    num_tokens: int
+class PromptTooLong(Failed):
+    """A prompt that leaves the model no room for a reply."""
 
 
 class Sampler(Protocol):

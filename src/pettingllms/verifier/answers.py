@@ -47,7 +47,7 @@ def label(episodes: Iterable[Episode], config: VerifierConfig) -> list[Answer]:
     """
     found: list[Answer] = []
     for episode in episodes:
-        if episode.failure is not None:
+        if episode.failure is not None or episode.limit:
             continue
         for number, turn in _answers(episode, config):
             right = episode.success.get(turn.role)

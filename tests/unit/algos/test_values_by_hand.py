@@ -16,7 +16,7 @@ import pytest
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.gae import gae
 from pettingllms.config import RewardConfig
-from pettingllms.types import Episode, Failed
+from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Scored, Step
 from plays import IDS, LOST, advantages, linear, rewards
 
 near = pytest.approx
@@ -215,3 +215,42 @@ def test_only_team_rewards_count_for_a_decomposition(name: str) -> None:
     play = game()
     weighed.assign([play])
     assert play.turns[0].returns[0] == near(18)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_cut_is_bootstrapped_from_the_last_turn_of_each_role(name: str) -> None:
+    """a's last turn was worth 4 when it began, so its first has 3 + 0.5 x 4 - 0.5 = 4.5. What the
+    last turns led to is not known: they are not trained on, and b has no other."""
+    play = game()
+    play.steps.append(Step(2, (), limit="cut after 3 steps"))
+    play.last = 3
+    assert play.is_bootstrapped
+    make_algorithm(name, **HALVES).assign([play])
+    assert [turn.advantage for turn in play.turns] == [near(4.5), None, None]
+    assert returns(play) == [near([5, NAN, NAN], nan_ok=True), None, None]
+
+
+def test_a_cut_reply_is_bootstrapped_from_its_last_token() -> None:
+    """a's chain has the values 0.5, 1, 4, 3, is paid 0, 3, 0, 0, and 5 is expected after it:
+
+    0 + 0.5 x 5 - 3 = -0.5
+    0 + 0.5 x 3 - 4 = -2.5,  -2.5 + 0.25 x -0.5 = -2.625
+    3 + 0.5 x 4 - 1 = 4,     4 + 0.25 x -2.625 = 3.34375
+    0 + 0.5 x 1 - 0.5 = 0,   0 + 0.25 x 3.34375 = 0.8359375
+    """
+    play = game()
+    play.steps[2].rewards, play.steps[2].limit = NO_REWARDS, "the model ends here"
+    play.turns[2].finish, play.turns[2].limit = "length", "the model ends here"
+    make_algorithm("ppo", level="token", **HALVES).assign([play])
+    first, between, last = (turn.advantages for turn in play.turns)
+    assert first.tolist() == near([0.8359375, 3.34375])
+    assert last.tolist() == near([-2.625, -0.5])
+    assert between is None
+
+
+def test_a_cut_with_a_reward_is_an_end_like_any_other() -> None:
+    play = game()
+    play.steps.append(Step(2, (), Rewards(agent={"a": Scored(-10.0)}), limit="cut after 3 steps"))
+    play.last = 3
+    make_algorithm("ppo", **HALVES).assign([play])
+    assert play.turns[2].advantage == near(7 - 10 - 4)

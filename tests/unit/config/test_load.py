@@ -304,3 +304,25 @@ def test_a_resolved_critic_reads_back(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.toml"
         path.write_text(to_toml(config))
         assert load_config(path) == config
+
+
+@pytest.mark.parametrize("algo", ["grpo", "at_grpo", "vdn", "counterfactual"])
+def test_bootstrapping_a_cut_needs_a_critic_of_turns(algo: str) -> None:
+    rollout = {"on_limit": "bootstrap", "continuation": "episode"}
+    (found,) = problems(algo={"type": algo}, rollout=rollout)
+    assert found.startswith('rollout.on_limit: "bootstrap" needs a critic')
+    assert f"'{algo}' has none" in found
+
+
+def test_a_critic_of_turns_can_bootstrap_a_cut() -> None:
+    for algo in ("ppo", "mappo"):
+        config = run(algo={"type": algo}, rollout={"on_limit": "bootstrap"})
+        assert config.rollout.on_limit == "bootstrap"
+
+
+def test_a_limit_reward_that_would_not_count_is_refused() -> None:
+    (found,) = problems(reward={"agent": 0.0})
+    assert "rewards a cut at the level of the agent, and reward.agent is 0" in found
+    assert run(reward={"agent": 0.0}, rollout={"on_limit": "exclude"}).reward.agent == 0
+    (team,) = problems(env={"id": "plan_path-v1"}, reward={"team": 0.0})
+    assert "reward.team is 0" in team

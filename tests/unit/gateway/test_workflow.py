@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat, Worker
 from pettingllms.types import (
     Episode,
+    Failed,
+    PromptTooLong,
+    Rewards,
     SampleRequest,
     Scored,
     episode_from_json,
@@ -118,16 +122,20 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
 
 def test_limits_of_the_rollout_cut_a_program() -> None:
     (episode,) = play(Two(), 1, num_samples=1, max_steps=2)
-    assert episode.failure is not None
-    assert "rollout.max_steps" in episode.failure.reason
-    assert episode.failure.owner == "limit"
+    assert episode.failure is None
+    assert episode.limit == "cut after 2 calls (rollout.max_steps)"
+    assert [step.turns for step in episode.steps] == [(0,), (1,), ()]
+    assert episode.steps[-1].rewards == Rewards(team=Scored(0.0))
+    assert episode.success == {"a": False, "b": False}
     (episode,) = play(Two(), 1, num_samples=1, max_episode_tokens=5)
-    assert episode.failure is not None
-    assert "rollout.max_episode_tokens" in episode.failure.reason
+    assert "rollout.max_episode_tokens" in episode.limit
+    (episode,) = play(Two(), 1, num_samples=1, max_steps=2, on_limit="exclude")
+    assert episode.failure == Failed("cut after 2 calls (rollout.max_steps)", "limit")
+    assert all(turn.failure for turn in episode.turns)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 4])
-def test_a_last_reply_that_the_limit_cut_is_judged_by_nobody(missing: int) -> None:
+def test_a_last_reply_that_the_limit_cut_earns_the_limit_reward(missing: int) -> None:
     (whole,) = play(Two(), 1, num_samples=1)
     limit = whole.num_tokens - missing
     (episode,) = play(Two(), 1, num_samples=1, max_episode_tokens=limit)
@@ -135,10 +143,48 @@ def test_a_last_reply_that_the_limit_cut_is_judged_by_nobody(missing: int) -> No
         assert episode.failure is None
         assert episode.success == whole.success
         return
-    assert episode.failure is not None
-    assert episode.failure.reason == f"cut after {limit} tokens (rollout.max_episode_tokens)"
-    assert all(turn.failure for turn in episode.turns)
-    assert not episode.success
+    assert episode.limit == f"cut after {limit} tokens (rollout.max_episode_tokens)"
+    assert [step.turns for step in episode.steps] == [(0,), (1,), (2,)]
+    assert [turn.step for turn in episode.turns] == [0, 1, 2]
+    assert all(turn.failure is None and turn.last == 2 for turn in episode.turns)
+    assert not any(episode.success.values())
+
+
+@pytest.mark.parametrize("on_limit", ["reward", "exclude", "bootstrap"])
+def test_a_programs_reply_that_the_models_end_cuts_ends_the_episode(on_limit: str) -> None:
+    class Model(AnsweringSampler):
+        async def sample(self, request: SampleRequest) -> Any:
+            (sample,) = await super().sample(request)
+            return [replace(sample, limit="the model ends here", finish="length")]
+
+    workflow = Two(WorkflowConfig(id=Two.id, limit_reward=-1.0))
+    (episode,) = play(workflow, 1, num_samples=1, sampler=Model, on_limit=on_limit)
+    (turn,) = episode.turns
+    assert turn.limit == "the model ends here"
+    if on_limit == "exclude":
+        assert episode.failure is not None
+        assert turn.failure == Failed("the model ends here", "limit")
+        return
+    assert episode.failure is None
+    assert episode.limit == "the model ends here"
+    assert turn.failure is None
+    assert turn.step == turn.last == episode.last == 0
+    rewards = Rewards(team=Scored(-1.0)) if on_limit == "reward" else Rewards()
+    assert episode.steps[0].rewards == rewards
+
+
+def test_a_program_that_cannot_go_on_with_a_long_prompt_is_cut() -> None:
+    class Model(AnsweringSampler):
+        async def sample(self, request: SampleRequest) -> Any:
+            if len(self.requests) == 2:
+                return [PromptTooLong("the prompt is too long", "limit")]
+            return await super().sample(request)
+
+    (episode,) = play(Two(), 1, num_samples=1, sampler=Model)
+    assert episode.failure is None
+    assert episode.limit == "the prompt is too long"
+    assert [turn.failure is None for turn in episode.turns] == [True, True, False]
+    assert episode.steps[-1].rewards == Rewards(team=Scored(0.0))
 
 
 def test_algorithms_that_need_more_than_a_workflow_has_are_refused_at_the_start() -> None:

@@ -24,7 +24,7 @@ from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import Cut, Failed, Given, Sample, SampleRequest
+from pettingllms.types import Failed, Given, Sample, SampleRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -113,15 +113,14 @@ def test_a_reply_ends_with_the_token_that_ends_replies(model: Path) -> None:
         assert len(sample.ids) == 40 or sample.finish == "stop"
 
 
-def test_what_the_end_of_the_model_cuts_is_no_reply(model: Path) -> None:
+def test_what_the_end_of_the_model_cuts_says_so(model: Path) -> None:
     asked = [ask(1, 64), ask(1, 62, num_samples=200), ask(1, 62, max_tokens=2)]
     full, tight, short = run(engine(model).sample_many(asked))
     assert all(isinstance(s, Failed) and s.owner == "limit" for s in full)
-    cut = [s for s in tight if isinstance(s, Failed)]
-    assert {s.owner for s in cut} == {"limit"}
-    assert all(isinstance(s, Cut) and s.num_tokens == 2 for s in cut), "what it cost is counted"
-    assert "was cut after 2 of 6 tokens: its prompt has 62" in cut[0].reason
-    ended = [s for s in tight if isinstance(s, Sample)]
+    cut = [s for s in tight if isinstance(s, Sample) and s.limit]
+    assert all(s.finish == "length" and len(s.ids) == len(s.logprobs) == 2 for s in cut)
+    assert "was cut after 2 of 6 tokens: its prompt has 62" in cut[0].limit
+    ended = [s for s in tight if isinstance(s, Sample) and not s.limit]
     assert all(s.finish == "stop" for s in ended), "those that ended before are whole"
     assert any(s.finish == "length" for s in short), "these had what was asked for"
 

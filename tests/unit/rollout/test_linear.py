@@ -6,12 +6,9 @@ import pytest
 from pettingllms.inference.scripted import ByteRenderer, scripted_seat
 from pettingllms.rollout import Seat
 from pettingllms.types import (
-    Cut,
     Failed,
     Scored,
-    episode_from_json,
     episode_line,
-    episode_to_json,
 )
 from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
@@ -77,7 +74,7 @@ def test_the_same_seed_gives_the_same_episodes_at_any_concurrency() -> None:
 
 
 def test_a_play_over_the_turn_limit_is_cut_and_none_of_its_turns_is_trained_on() -> None:
-    episode = roll(Relay(), num_tasks=1, num_samples=1, max_steps=3)[0]
+    episode = roll(Relay(), num_tasks=1, num_samples=1, max_steps=3, on_limit="exclude")[0]
     assert episode.failure == Failed("cut after 3 steps (rollout.max_steps)", "limit")
     assert len(episode.turns) == 3
     assert all(turn.failure == episode.failure for turn in episode.turns)
@@ -89,8 +86,7 @@ def test_a_play_over_the_token_limit_is_cut() -> None:
         Relay(), lambda r, n: "12345", num_tasks=1, num_samples=1, max_episode_tokens=10
     )[0]
     assert len(episode.turns) == 2
-    assert episode.failure is not None
-    assert episode.failure.owner == "limit"
+    assert episode.limit == "cut after 10 tokens (rollout.max_episode_tokens)"
 
 
 def test_what_a_script_says_beside_a_learner_is_no_token_of_any_limit() -> None:
@@ -103,16 +99,7 @@ def test_what_a_script_says_beside_a_learner_is_no_token_of_any_limit() -> None:
         assert episode.failure is None
     trained = {role: scripted_seat(env, "long", "p", trained=True) for role in env.roles}
     (episode,) = play_with(env, trained, num_tasks=1, num_samples=1, max_episode_tokens=200)
-    assert episode.failure is not None, "a script that stands in for a learner is limited as it is"
-
-
-def test_a_reply_without_room_is_sampled_and_judged_by_nobody() -> None:
-    cut = Cut("no room", "limit", num_tokens=5)
-    (episode,) = roll(Relay(), lambda r, n: cut, num_tasks=1, num_samples=1)
-    assert episode.failure == cut
-    assert episode.num_tokens == 5
-    assert episode.turns[0].num_prompt_tokens == len(episode.turns[0].prompt_ids)
-    assert episode_from_json(episode_to_json(episode)).num_tokens == 5
+    assert episode.limit, "a script that plays for a learner is limited as it is"
 
 
 def test_roles_that_act_together_share_the_tokens_that_are_left() -> None:
@@ -120,8 +107,8 @@ def test_roles_that_act_together_share_the_tokens_that_are_left() -> None:
         Duel(), lambda r, n: "9" * 50, num_tasks=1, num_samples=1, max_episode_tokens=20
     )[0]
     assert episode.num_tokens == 20
-    assert episode.failure is not None
-    assert "max_episode_tokens" in episode.failure.reason
+    assert "max_episode_tokens" in episode.limit
+    assert all(turn.step == episode.last for turn in episode.turns)
 
 
 def test_several_policies_each_answer_for_their_own_role() -> None:

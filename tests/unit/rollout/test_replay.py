@@ -340,7 +340,9 @@ def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
 
 
 def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
-    (episode,) = replay(Encore(), nine_for_another, num_tasks=1, num_samples=1, max_steps=5)
+    (episode,) = replay(
+        Encore(), nine_for_another, num_tasks=1, num_samples=1, max_steps=5, on_limit="exclude"
+    )
     others = [turn for turn in added(episode) if turn.branch is not None]
     assert len(others) == 4 * 3
     assert all(

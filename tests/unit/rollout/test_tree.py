@@ -207,8 +207,8 @@ def test_the_same_seed_grows_the_same_tree_at_any_concurrency() -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_a_tree_over_the_turn_limit_keeps_what_was_judged(limit: int) -> None:
     episode = grow(max_steps=limit)
-    assert episode.failure is not None
-    assert len(episode.trunk()) == limit
+    assert episode.limit == f"cut after {limit} steps (rollout.max_steps)"
+    assert len(episode.trunk()) == limit + 1, "the steps, and the cut"
     assert len(make_algorithm("at_grpo").assign([episode])) == limit
 
 
@@ -279,10 +279,12 @@ def test_siblings_and_continuations_are_sampled_by_chances_of_their_own() -> Non
 
 def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None:
     episode = grow(max_episode_tokens=2)
-    assert episode.failure is not None
-    assert len(episode.trunk()) == 2
+    assert "max_episode_tokens" in episode.limit
+    assert len(episode.trunk()) == 3
     short = grow(continuation="episode", max_steps=3)
-    assert all(turn.failure and turn.failure.owner == "limit" for turn in short.turns)
+    assert all(short.steps[turn.last].limit for turn in short.turns)
+    excluded = grow(continuation="episode", max_steps=3, on_limit="exclude")
+    assert all(turn.failure and turn.failure.owner == "limit" for turn in excluded.turns)
 
 
 def test_a_decision_of_a_seat_that_does_not_learn_is_not_played_on() -> None:

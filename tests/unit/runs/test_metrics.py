@@ -113,6 +113,7 @@ def test_the_rollout_as_a_whole() -> None:
     assert measured(episodes, team())["rollout"] == {
         "num_episodes": 2,
         "failed_episodes": 1,
+        "cut_episodes": 0,
         "tokens": 2 + 5,
         "extra_tokens": 5,
     }
@@ -145,12 +146,30 @@ def test_an_alarm_names_the_commonest_failure() -> None:
 
 
 def test_a_tree_that_was_cut_has_a_reason_though_no_turn_of_it_failed() -> None:
-    episodes = roll(Relay(), type="tree", max_steps=2)
+    episodes = roll(Relay(), type="tree", max_steps=2, on_limit="exclude")
     assert all(episode.failure for episode in episodes)
     assert not any(turn.failure for episode in episodes for turn in episode.turns)
     text = alarm_of(episodes, team())
     assert text is not None
     assert "Most often (3 times): limit: cut after 2 steps (rollout.max_steps)" in text
+
+
+def test_an_alarm_if_many_episodes_are_cut() -> None:
+    cut = roll(Relay(), num_tasks=1, num_samples=3, max_steps=2)
+    whole = roll(Relay(), num_tasks=1, num_samples=3)
+    text = alarm_of(cut + whole, team())
+    assert text is not None
+    assert "3 of 6 episodes were cut at a limit, more than rollout.max_cut_share = 20.0%" in text
+    assert text.endswith("Most often (3 times): cut after 2 steps (rollout.max_steps)")
+    for one in (one for episode in cut + whole for one in episode.turns):
+        one.advantage = 0.0
+    few = team(rollout={"max_cut_share": 0.5})
+    assert alarm_of(cut + whole, few) is None
+    found = episode_metrics(cut + whole, few, summarize(cut + whole, few))
+    assert found["rollout"]["cut_episodes"] == 3.0
+    assert found["rollout"]["failed_episodes"] == 0.0
+    assert found["roles"]["a"]["limit_share"] == 0.0
+    assert found["roles"]["a"]["success"] == 0.5
 
 
 def test_an_alarm_if_nothing_can_be_learnt_but_somebody_should() -> None:

@@ -81,6 +81,7 @@ class Code(Environment[Work, CodeConfig]):
     id = "code-v1"
     Config = CodeConfig
     players = players.PLAYERS
+    limit_level = "team"
     blocking = True
     runs_programs = True
 

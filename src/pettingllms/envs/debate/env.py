@@ -82,6 +82,7 @@ class Debate(Environment[Floor, DebateConfig]):
     id = "debate-v1"
     Config = DebateConfig
     players = players.PLAYERS
+    limit_level = "team"
     blocking = True
 
     def __init__(self, config: DebateConfig | None = None) -> None:

@@ -83,6 +83,7 @@ class Hanabi(Environment[Table, HanabiConfig]):
     Config = HanabiConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_level = "team"
 
     def __init__(self, config: HanabiConfig | None = None) -> None:
         super().__init__(config)

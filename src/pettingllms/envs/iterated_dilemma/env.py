@@ -60,6 +60,11 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
     players = players.PLAYERS
     late_rewards = True
 
+    def __init__(self, config: IteratedDilemmaConfig | None = None) -> None:
+        super().__init__(config)
+        both = (COOPERATE, DEFECT)
+        self.limit_reward = min(self.payoffs((a, b))[0] for a in both for b in both)
+
     @property
     def roles(self) -> tuple[str, ...]:
         return SEATS

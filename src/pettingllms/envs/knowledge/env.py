@@ -94,6 +94,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
     Config = KnowledgeConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_level = "team"
     blocking = True
     judged = True
     rule_parts = ("coverage", "citations", "relevance")

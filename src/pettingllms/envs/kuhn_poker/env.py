@@ -13,6 +13,7 @@ class KuhnPoker(Poker):
 
     id = "kuhn_poker-v1"
     players = players.PLAYERS
+    limit_reward = -2.0
     deck = ("J", "Q", "K")
     worth = -1 / 18
     rules = (

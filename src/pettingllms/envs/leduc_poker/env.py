@@ -15,6 +15,7 @@ class LeducPoker(Poker):
 
     id = "leduc_poker-v1"
     players = players.PLAYERS
+    limit_reward = -13.0
     deck = ("J", "J", "Q", "Q", "K", "K")
     num_board = 1
     worth = -0.085606424078

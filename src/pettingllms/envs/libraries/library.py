@@ -47,6 +47,7 @@ class LibraryGame(Environment[StateT, ConfigT]):
     extra: ClassVar[str]
     """The extra of this package that installs the library."""
     late_rewards = True
+    limit_reward = -1.0
 
     def __init__(self, config: ConfigT) -> None:
         super().__init__(config)

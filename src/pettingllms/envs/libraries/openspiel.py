@@ -78,6 +78,8 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         self._roles = tuple(f"player_{seat}" for seat in range(self.game.num_players()))
         self._own_chance = SEED in self.kind.parameter_specification
         self._shared = self.kind.utility == pyspiel.GameType.Utility.IDENTICAL
+        self.limit_reward = self.game.min_utility()
+        self.limit_level = "team" if self._shared else "agent"
         self._each_step = self.kind.reward_model == pyspiel.GameType.RewardModel.REWARDS
         self._open = kind.information != pyspiel.GameType.Information.IMPERFECT_INFORMATION
         self._once = kind.information == pyspiel.GameType.Information.ONE_SHOT

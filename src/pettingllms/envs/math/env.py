@@ -88,6 +88,7 @@ class Math(Environment[Work, MathConfig]):
     id = "math-v1"
     Config = MathConfig
     players = players.PLAYERS
+    limit_level = "team"
     blocking = True
     runs_programs = True
 

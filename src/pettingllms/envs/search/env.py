@@ -88,6 +88,7 @@ class Search(Environment[Quest, SearchConfig]):
     Config = SearchConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_level = "team"
     blocking = True
 
     @property

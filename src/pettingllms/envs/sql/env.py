@@ -95,6 +95,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
     Config = SqlConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_level = "team"
     blocking = True
     runs_programs = True
 

@@ -86,6 +86,10 @@ class Story(Environment[Draft, StoryConfig]):
     judged = True
     rule_parts = ("consistency", "coverage", "variety")
 
+    def __init__(self, config: StoryConfig | None = None) -> None:
+        super().__init__(config)
+        self.limit_level = "agent" if self.config.rivals else "team"
+
     @property
     def roles(self) -> tuple[str, ...]:
         return ROLES

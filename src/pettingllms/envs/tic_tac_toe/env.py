@@ -52,6 +52,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     Config = TicTacToeConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_reward = -1.0
 
     @property
     def roles(self) -> tuple[str, ...]:

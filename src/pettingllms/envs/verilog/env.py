@@ -73,6 +73,7 @@ class Verilog(Environment[Work, VerilogConfig]):
     id = "verilog-v1"
     Config = VerilogConfig
     players = players.PLAYERS
+    limit_level = "team"
     blocking = True
     runs_programs = True
 

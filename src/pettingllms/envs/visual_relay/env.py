@@ -81,6 +81,7 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
     Config = VisualRelayConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_level = "team"
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class Werewolf(Environment[Village, WerewolfConfig]):
     Config = WerewolfConfig
     players = players.PLAYERS
     late_rewards = True
+    limit_reward = -1.0
 
     def __init__(self, config: WerewolfConfig | None = None) -> None:
         super().__init__(config)
