@@ -12,9 +12,10 @@ def gae(
 ) -> list[float]:
     """How much better than expected it went from each of a chain of states on.
 
-    `values` are what was expected in each state, `rewards` what was paid on leaving it; after the
-    last one `last_value` is expected, 0 if the chain came to its end. With gae_lambda = 1 this is the return less the value, with 0 the
-    error of one step; what lies between trades the noise of returns for the error of values.
+    `values` are what was expected in each state, `rewards` what was earned on leaving it. After the
+    last state `last_value` is expected, which is 0 if the chain reached its end. With
+    gae_lambda = 1 this is the return less the value, with 0 the error of one step; what lies
+    between trades the noise of returns for the error of values.
     """
     advantages: list[float] = []
     ahead, value_after = 0.0, last_value
