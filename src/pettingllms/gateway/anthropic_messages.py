@@ -19,7 +19,9 @@ from pettingllms.gateway.contents import Content, ContentPart, read_content, rea
 from pettingllms.gateway.dialects import (
     Body,
     Dialect,
+    Listed,
     NumTokens,
+    Stops,
     Temperature,
     event,
     kind_of,
@@ -43,7 +45,7 @@ class MessageBody(Body):
     """A message."""
 
     role: Literal["user", "assistant"]
-    content: str | list[Block]
+    content: str | Listed[Block]
 
 
 class ToolBody(Body):
@@ -80,15 +82,15 @@ class MessagesRequest(Body):
 
     model: str = ""
     max_tokens: NumTokens
-    messages: list[MessageBody] = Field(min_length=1)
+    messages: Listed[MessageBody] = Field(min_length=1)
     system: Content | None = None
-    tools: list[ToolBody] | None = None
+    tools: Listed[ToolBody] | None = None
     tool_choice: ToolChoice | None = None
     output_config: OutputConfig | None = None
     temperature: Temperature | None = None
     top_p: float | None = None
     top_k: int | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Stops | None = None
     stream: bool | None = None
 
 

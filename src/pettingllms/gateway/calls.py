@@ -150,6 +150,8 @@ class Call:
     num_replies: int = 1
     headers: Mapping[str, str]
     """Of the request, in small letters, without those that hold keys."""
+    num_bytes: int = 0
+    """Size of the request's body."""
 
     @property
     def images(self) -> tuple[Image, ...]:

@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Sequence
 
 from pettingllms.gateway.calls import CallError, Placed
-from pettingllms.gateway.dialects import Body
+from pettingllms.gateway.dialects import Body, Listed
 from pettingllms.types import Image
 
 IMAGES = ("image_url", "input_image", "image")
@@ -41,7 +41,7 @@ class ContentPart(Body):
     source: ImageSource | None = None
 
 
-Content = str | list[ContentPart]
+Content = str | Listed[ContentPart]
 
 
 def read_content(

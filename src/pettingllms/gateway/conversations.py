@@ -6,14 +6,19 @@ it, makes it another chat: it is rendered whole, and begins a new segment.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pettingllms.gateway.calls import Call, ChatMessage, Reply
 from pettingllms.gateway.templates import Template
 from pettingllms.types import Ids
+
+MAX_TRIED = 8
+"""Recorded replies that a chat is tried to go on from, the latest first. Each try renders the chat
+four times; a chat that fits none of these is rendered whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,27 @@ class Spoken:
     """Whether the last of them ends the reply."""
 
 
+class Chat:
+    """A chat with its tools by its digest, and by those of its beginnings that end with a reply."""
+
+    def __init__(self, call: Call, schema: str | None) -> None:
+        head = [str(schema), *(str(tool.as_json()) for tool in call.tools)]
+        self._digest: Any = hashlib.sha256("\x1f".join(head).encode())
+        self.replied: list[tuple[int, bytes]] = []
+        """How many messages each such beginning has, and its digest; the shortest is first."""
+        for number, message in enumerate(call.messages, start=1):
+            self._digest.update(_part(message))
+            if message.speaker == "assistant":
+                self.replied.append((number, self._digest.digest()))
+
+    def with_reply(self, reply: ChatMessage) -> bytes:
+        """The digest of the whole chat and a reply to it."""
+        longer = self._digest.copy()
+        longer.update(_part(reply))
+        found: bytes = longer.digest()
+        return found
+
+
 class Conversations:
     """What one role has said, by the chats in which it did."""
 
@@ -35,26 +61,24 @@ class Conversations:
         self._template = template
         self._spoken: dict[bytes, Spoken] = {}
 
-    def prompt(self, call: Call, schema: str | None) -> tuple[Ids, int | None]:
+    def prompt(self, call: Call, beginnings: Chat, schema: str | None) -> tuple[Ids, int | None]:
         """The ids that a call is shown, and the number of the turn that they go on from."""
         messages = call.messages
         chat, tools = self._template.shown(messages, call.tools, schema)
-        for length in _replies_in(messages):
-            spoken = self._spoken.get(digest(call, messages[:length], schema))
-            if spoken is None:
-                continue
+        known = [(n, self._spoken[key]) for n, key in beginnings.replied if key in self._spoken]
+        for length, spoken in known[: -MAX_TRIED - 1 : -1]:  # the longest first
             before, reply, after = chat_parts(chat, len(chat) - len(messages) + length)
             added = self._template.added(before, reply, after, tools, spoken.ended)
             if added is not None:
                 return np.concatenate([spoken.ids, added]), spoken.number
         return self._template.whole(chat, tools), None
 
-    def add(self, call: Call, schema: str | None, reply: Reply, number: int) -> None:
+    def add(self, chat: Chat, reply: Reply, number: int) -> None:
         """Let later chats go on from a reply that the program is given whole."""
         turn = reply.turn
         if not self._template.can_go_on(turn.response_ids):
             return
-        key = digest(call, [*call.messages, reply.as_message()], schema)
+        key = chat.with_reply(reply.as_message())
         ids = np.concatenate([turn.prompt_ids, turn.response_ids])
         self._spoken[key] = Spoken(number, ids, turn.finish == "stop")
 
@@ -66,15 +90,5 @@ def chat_parts(
     return chat[: length - 1], chat[length - 1], chat[length:]
 
 
-def digest(call: Call, messages: Sequence[ChatMessage], schema: str | None) -> bytes:
-    """A short name for a chat with its tools."""
-    parts = [str(schema), *(str(tool.as_json()) for tool in call.tools)]
-    parts += [message.key() for message in messages]
-    return hashlib.sha256("\x1f".join(parts).encode()).digest()
-
-
-def _replies_in(messages: Sequence[ChatMessage]) -> Iterator[int]:
-    """Lengths of the beginnings that end with a reply, longest first."""
-    for at in range(len(messages) - 1, -1, -1):
-        if messages[at].speaker == "assistant":
-            yield at + 1
+def _part(message: ChatMessage) -> bytes:
+    return b"\x1f" + message.key().encode()

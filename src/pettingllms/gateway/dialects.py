@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +17,10 @@ from pettingllms.gateway.calls import MAX_REPLIES, Answered, Call, CallError
 
 PIECE = re.compile(r"\s*\S{1,24}|\s+")
 """What is streamed at once: a word, or a part of a long one."""
+ItemT = TypeVar("ItemT")
+Listed = Annotated[list[ItemT], Field(fail_fast=True)]
+"""A list of which the first wrong item is reported: an error for each of many takes too long."""
+Stops = Annotated[list[str], Field(fail_fast=True, max_length=64)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 NumTokens = Annotated[int, Field(ge=1, le=2**31)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
@@ -83,6 +87,20 @@ def num_replies(n: int | None) -> int:
 def schema_text(schema: Mapping[str, Any] | None) -> str:
     """A schema as text; `{}` is any object."""
     return json.dumps(schema or {})
+
+
+def encoded(data: Mapping[str, Any]) -> bytes:
+    """An answer as JSON. Items of lists are encoded one by one: in one go, the log-probs of many
+    replies would hold the interpreter's lock for too long."""
+
+    def text(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    parts = [
+        f"{text(name)}:" + (f"[{','.join(map(text, one))}]" if isinstance(one, list) else text(one))
+        for name, one in data.items()
+    ]
+    return f"{{{','.join(parts)}}}".encode()
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -13,8 +13,10 @@ from pettingllms.gateway.dialects import (
     Body,
     Dialect,
     JsonSchema,
+    Listed,
     NumTokens,
     Seed,
+    Stops,
     Temperature,
     event,
     num_replies,
@@ -45,7 +47,7 @@ class ChatMessageBody(Body):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Listed[ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -89,8 +91,8 @@ class ChatRequest(Body):
     """A chat that asks for a reply."""
 
     model: str = ""
-    messages: list[ChatMessageBody] = Field(min_length=1)
-    tools: list[Tool] | None = None
+    messages: Listed[ChatMessageBody] = Field(min_length=1)
+    tools: Listed[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     functions: list[Any] | None = None
     response_format: ResponseFormat | None = None
@@ -100,9 +102,9 @@ class ChatRequest(Body):
     top_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Any] | None = None
     seed: Seed | None = None
-    stop: str | list[str] | None = None
+    stop: str | Stops | None = None
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

@@ -11,8 +11,10 @@ from pettingllms.gateway.calls import Answered, Call, CallError, Reply
 from pettingllms.gateway.dialects import (
     Body,
     Dialect,
+    Listed,
     NumTokens,
     Seed,
+    Stops,
     Temperature,
     event,
     num_replies,
@@ -29,18 +31,18 @@ class CompletionRequest(Body):
     """A prompt that asks to be gone on with."""
 
     model: str = ""
-    prompt: str | list[Id]
+    prompt: str | Listed[Id]
     max_tokens: NumTokens | None = 16
     temperature: Temperature | None = None
     top_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Any] | None = None
     best_of: int | None = None
     suffix: str | None = None
     echo: bool | None = None
     seed: Seed | None = None
-    stop: str | list[str] | None = None
+    stop: str | Stops | None = None
     n: int | None = None
     logprobs: int | None = None
     stream: bool | None = None

@@ -20,6 +20,7 @@ from pettingllms.gateway.contents import Content, read_content
 from pettingllms.gateway.dialects import (
     Body,
     Dialect,
+    Listed,
     NumTokens,
     Temperature,
     event,
@@ -72,16 +73,16 @@ class ResponsesRequest(Body):
     """A chat that asks for a reply."""
 
     model: str = ""
-    input: str | list[Item]
+    input: str | Listed[Item]
     instructions: str | None = None
-    tools: list[FunctionTool] | None = None
+    tools: Listed[FunctionTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     text: TextOptions | None = None
     max_output_tokens: NumTokens | None = None
     temperature: Temperature | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
-    include: list[str] | None = None
+    include: Listed[str] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
@@ -218,20 +219,21 @@ def _messages(given: str | list[Item]) -> Iterator[ChatMessage]:
         yield ChatMessage("user", given)
         return
     said: ChatMessage | None = None
+    calls: list[CalledTool] = []
     for item in given:
         if item.type == "reasoning":
             continue
         message = _message(item)
         if message.calls and said is not None:
-            said = replace(said, calls=said.calls + message.calls)
+            calls += message.calls
             continue
         if said is not None:
-            yield said
-        said = message if message.speaker == "assistant" else None
+            yield replace(said, calls=tuple(calls))
+        said, calls = (message, [*message.calls]) if message.speaker == "assistant" else (None, [])
         if said is None:
             yield message
     if said is not None:
-        yield said
+        yield replace(said, calls=tuple(calls))
 
 
 def _message(item: Item) -> ChatMessage:

@@ -4,7 +4,9 @@ There is nothing here but calls for replies, the rewards of an episode and the n
 no route reaches an engine's own.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -15,19 +17,24 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pettingllms.gateway.anthropic_messages import MESSAGES
-from pettingllms.gateway.bounds import Bounds, Traffic, read_json
-from pettingllms.gateway.calls import Answered, CallError
-from pettingllms.gateway.dialects import Dialect, openai_error
+from pettingllms.gateway.bounds import Bounds, Traffic, parse_json, read_body
+from pettingllms.gateway.calls import Answered, Call, CallError
+from pettingllms.gateway.dialects import Body, Dialect, encoded, openai_error
 from pettingllms.gateway.keys import Grant, Keyring, Permission, tokens_in
 from pettingllms.gateway.openai_chat import CHAT
 from pettingllms.gateway.openai_completions import COMPLETIONS
 from pettingllms.gateway.openai_responses import RESPONSES
 from pettingllms.gateway.roles import held_headers
 from pettingllms.gateway.session import Session
+from pettingllms.gateway.threads import off_loop
 from pettingllms.types import Rewards, Scored
 
 DIALECTS = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 PREFIXES = ("/v1", "/roles/{role}/v1")
+REWARD_BYTES = 10_000
+"""Of a posted reward."""
+EVENTS_AT_ONCE = 16
+"""Streamed events after which other calls get their turn."""
 SET_ASIDE = "x-pettingllms-set-aside"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -59,23 +66,25 @@ def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
         async def endpoint(request: Request) -> Response:
             session, role = found(request)
             async with traffic.admitted(session):
-                body = dialect.request.model_validate(await read_json(request, bounds))
-                call = dialect.read(body, held_headers(request.headers))
+                sent, headers = await read_body(request, bounds), held_headers(request.headers)
+                body, call = await off_loop(len(sent), read, dialect, sent, headers, bounds)
                 answered = await session.answer(call, role)
-            headers = {SET_ASIDE: ", ".join(answered.set_aside)} if answered.set_aside else {}
+            aside = {SET_ASIDE: ", ".join(answered.set_aside)} if answered.set_aside else {}
             if getattr(body, "stream", False):
                 parts = _streamed(request, session, answered, dialect.stream(answered, body))
-                return StreamingResponse(parts, media_type="text/event-stream", headers=headers)
+                return StreamingResponse(parts, media_type="text/event-stream", headers=aside)
+            whole = await off_loop(len(sent), lambda: encoded(dialect.write(answered, body)))
             if not await request.is_disconnected():
                 session.deliver(answered)
-            return JSONResponse(dialect.write(answered, body), headers=headers)
+            return Response(whole, media_type="application/json", headers=aside)
 
         return _speaking(dialect.error, endpoint)
 
     async def pay(request: Request) -> Response:
         session, role = found(request, "reward")
         async with traffic.admitted(session):
-            body = RewardBody.model_validate(await read_json(request, bounds))
+            sent = await read_body(request, bounds, REWARD_BYTES)
+            body = RewardBody.model_validate(parse_json(sent, bounds))
         session.pay(_rewards(body, role), body.reply)
         return JSONResponse({"paid": True})
 
@@ -97,6 +106,19 @@ def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
         routes.append(Route(f"{prefix}/rewards", _speaking(openai_error, pay), methods=["POST"]))
         routes.append(Route(f"{prefix}/models", _speaking(openai_error, models), methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+
+def read(
+    dialect: Dialect, sent: bytes, headers: Mapping[str, str], bounds: Bounds
+) -> tuple[Body, Call]:
+    """A request, and the call in it. Takes time that grows with it: not for the event loop."""
+    body = dialect.request.model_validate(parse_json(sent, bounds))
+    call = replace(dialect.read(body, headers), num_bytes=len(sent))
+    num = len(call.messages) + sum(len(message.calls) for message in call.messages)
+    if num > bounds.max_messages:
+        most = f"at most {bounds.max_messages:,} are accepted"
+        raise CallError(400, f"the chat has {num:,} messages and tool calls; {most}", "messages")
+    return body, call
 
 
 def require(grant: Grant, permission: Permission) -> None:
@@ -122,7 +144,7 @@ def _speaking(error: Callable[[CallError], dict[str, Any]], endpoint: Endpoint) 
         try:
             return await endpoint(request)
         except ValidationError as problem:
-            first = problem.errors()[0]
+            first = problem.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             refused = CallError(400, f"{where}: {first['msg']}"[:400], where)
         except RecursionError:  # a template walks deeper than whoever read the body
@@ -140,10 +162,12 @@ async def _streamed(
 ) -> AsyncIterator[str]:
     """The events of a reply. One that is not taken to its end was not delivered."""
     held = ""
-    for part in parts:
+    for number, part in enumerate(parts):
         if held:
             yield held
         held = part
+        if number % EVENTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
     if not await request.is_disconnected():
         session.deliver(answered)
     yield held

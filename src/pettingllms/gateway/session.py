@@ -5,33 +5,29 @@ what the episode was paid for. A call is counted when it comes in and when it is
 episode in which the two differ fails.
 """
 
-import asyncio
 import bisect
-import hashlib
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pettingllms.config.eyes import ADVICE
-from pettingllms.errors import ClusterError, ImageError, SamplerError
+from pettingllms.errors import ClusterError, ImageError
 from pettingllms.gateway.calls import Answered, Call, CallError, Reply
-from pettingllms.gateway.conversations import Conversations
+from pettingllms.gateway.prompts import Prompt, Prompts
 from pettingllms.gateway.roles import RoleMap
-from pettingllms.gateway.templates import Template, as_messages
-from pettingllms.gateway.texts import call_schema, calls_of, whole_letters
+from pettingllms.gateway.templates import Template
+from pettingllms.gateway.texts import calls_of, whole_letters
+from pettingllms.gateway.threads import off_loop
 from pettingllms.in_flight import ServiceClock
 from pettingllms.seats import Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
     Episode,
     Failed,
-    Ids,
-    Image,
-    Message,
     PromptTooLong,
     Reward,
     Rewards,
@@ -66,9 +62,7 @@ class Asked:
     call: Call
     role: str
     question: Question
-    schema: str | None
-    """That the prompt shows."""
-    extends: int | None
+    prompt: Prompt
     set_aside: tuple[str, ...]
     is_short: bool
     """Whether the tokens that are left for the episode bound the reply, and nothing else does."""
@@ -105,17 +99,18 @@ class Session:
     """Is told of every call that was answered."""
     clock: ServiceClock | None = None
     """Of the program, which stands still while one of its calls waits for an engine."""
-    _chats: dict[str, Conversations] = field(default_factory=dict)
+    _prompts: Prompts = field(init=False)
     _same: dict[bytes, int] = field(default_factory=dict)
     """How often each prompt was asked."""
     _numbers: dict[str, int] = field(default_factory=dict)
     """Turns by the own part of their reply's id."""
     _delivered: set[int] = field(default_factory=set)
     _cut_turns: tuple[int, ...] = ()
-    _seen: dict[Image, Image] = field(default_factory=dict)
-    """The images that were shown."""
     _paid: dict[int, list[Rewards]] = field(default_factory=dict)
     """What was posted, by the turn that it came after."""
+
+    def __post_init__(self) -> None:
+        self._prompts = Prompts(self.templates)
 
     async def answer(self, call: Call, bound: str | None) -> Answered:
         """Reply to a call, and record it."""
@@ -123,8 +118,12 @@ class Session:
         self.num_served += 1
         is_understood = False
         try:
-            await self._look(call, bound)
-            asked = self._understood(call, bound)
+            role = self.roles.of(call, bound)
+            await self._look(call, role)
+            make = self._prompts.make
+            prompt = await off_loop(call.num_bytes, make, call, role, self._narrows(role))
+            self._refuse_late()
+            asked = self._understood(call, role, prompt)
             is_understood = True
             self.num_asked += asked.question.num_samples
         finally:
@@ -231,11 +230,10 @@ class Session:
         if self.limit:
             raise CallError(400, f"the episode was ended: {self.limit}")
 
-    async def _look(self, call: Call, bound: str | None) -> None:
+    async def _look(self, call: Call, role: str) -> None:
         """Refuse images that the role cannot be shown. Other calls do not wait for them."""
         if not (images := call.images):
             return
-        role = self.roles.of(call, bound)
         template = self.templates[role]
         if template.blindness:
             raise CallError(
@@ -245,12 +243,11 @@ class Session:
                 "messages",
             )
         try:
-            await asyncio.to_thread(template.look, images)
+            await off_loop(call.num_bytes, template.look, images)
         except ImageError as error:
             raise CallError(400, str(error), "messages") from error
 
-    def _understood(self, call: Call, bound: str | None) -> Asked:
-        role = self.roles.of(call, bound)
+    def _understood(self, call: Call, role: str, prompt: Prompt) -> Asked:
         seat, limits = self.seats[role], self.limits
         if self.num_asked >= limits.max_calls:
             self._cut(f"cut after {limits.max_calls} calls (rollout.max_steps)")
@@ -259,76 +256,50 @@ class Session:
             self._cut_by_tokens()
         left = left // call.num_replies or 1
         wanted = min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens)
-        narrows = limits.guided or not seat.has_own_settings
-        calling = call_schema(call)
-        guide = (calling or call.schema) if narrows else None
-        schema = None if narrows else call.schema
-        prompt_ids, extends = self._prompt(call, role, schema)
         given = {"temperature": call.temperature, "seed": call.seed}
         asked = [name for name, value in given.items() if value is not None]
         aside = asked if seat.has_own_settings else []
-        aside += ["tool_choice"] if calling and not narrows else []
+        aside += ["tool_choice"] if prompt.calling and not self._narrows(role) else []
         own = None if seat.has_own_settings else call.seed
         question = Question(
             role=role,
-            messages=self._view(call),
+            messages=prompt.messages,
             state=None,
             task_id=self.episode.task.id,
-            seed=self._seed(role, prompt_ids, call.images) if own is None else own,
+            seed=self._seed(prompt.digest) if own is None else own,
             num_samples=call.num_replies,
             max_tokens=min(wanted, left),
             seconds=limits.sampler_seconds,
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt.ids,
             temperature=None if seat.has_own_settings else call.temperature,
-            guide=guide,
+            guide=prompt.guide,
             clock=self.clock,
         )
-        return Asked(call, role, question, schema, extends, tuple(aside), left < wanted)
+        return Asked(call, role, question, prompt, tuple(aside), left < wanted)
 
-    def _prompt(self, call: Call, role: str, schema: str | None) -> tuple[Ids, int | None]:
-        template = self.templates[role]
-        if call.prompt_ids is not None:
-            return template.known(call.prompt_ids), None
-        chats = self._chats.setdefault(role, Conversations(template))
-        try:
-            if call.text is not None:
-                return template.ids(call.text), None
-            return chats.prompt(call, schema)
-        except SamplerError as error:
-            param = "messages" if call.text is None else "prompt"
-            raise CallError(400, str(error), param) from error
+    def _narrows(self, role: str) -> bool:
+        """Whether schemas narrow what the role can say."""
+        return self.limits.guided or not self.seats[role].has_own_settings
 
-    def _view(self, call: Call) -> tuple[Message, ...]:
-        """What a record shows of the prompt; its ids are the truth. An image that is sent with
-        every call is held once."""
-        if call.text is not None:
-            return (Message("user", call.text),)
-        return tuple(
-            replace(message, parts=tuple(self._seen.setdefault(i, i) for i in message.images))
-            for message in as_messages(call.messages)
-        )
-
-    def _seed(self, role: str, prompt_ids: Ids, images: Sequence[Image]) -> int:
+    def _seed(self, key: bytes) -> int:
         """A seed that follows from what is asked, and from how often it was, never from when."""
-        seen = "".join(image.digest for image in images).encode()
-        key = hashlib.sha256(role.encode() + b"\0" + prompt_ids.tobytes() + seen).digest()
         self._same[key] = self._same.get(key, -1) + 1
         return derive_seed(self.seed, "call", key.hex(), self._same[key])
 
     def _recorded(self, asked: Asked, turn: Turn) -> Reply:
         number = len(self.episode.turns)
         self.episode.turns.append(turn)
-        turn.extends = asked.extends
-        if asked.extends is not None:
-            self._delivered.add(asked.extends)  # the program sent it back, so it has it
+        extends = turn.extends = asked.prompt.extends
+        if extends is not None:
+            self._delivered.add(extends)  # the program sent it back, so it has it
         stopped_by = cut_at_stop(turn, asked.call.stop, self.templates[asked.role])
         text, calls = calls_of(whole_letters(turn.text), asked.call)
         finish = "tool_calls" if calls else turn.finish
         name = f"chatcmpl-{secrets.token_hex(12)}"
         reply = Reply(name, turn, text, calls, finish, stopped_by)
         self._numbers[own_part(reply.id)] = number
-        if turn.failure is None and not stopped_by and asked.call.messages:
-            self._chats[asked.role].add(asked.call, asked.schema, reply, number)
+        if turn.failure is None and not stopped_by:
+            self._prompts.add(asked.role, asked.prompt, reply, number)
         return reply
 
     def _latest(self, rewards: Rewards) -> int | None:

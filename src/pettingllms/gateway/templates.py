@@ -32,6 +32,8 @@ PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
 SIGHT = ChatMessage("user", "One and this", images=(Placed(0, Image(b"")), Placed(8, Image(b""))))
 """Looked at by no model: what counts is where the template puts images."""
+MAX_TEXT_BYTES = 500_000
+"""Of a text that is tokenized: the ids of a longer one would block the event loop."""
 THOUGHT = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
 
 
@@ -142,6 +144,9 @@ class Template:
             self._renderer.eyes.num_tokens(image)
 
     def _ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
+        if len(text) > MAX_TEXT_BYTES or len(text.encode()) > MAX_TEXT_BYTES:
+            most = f"{MAX_TEXT_BYTES:,} bytes"
+            raise CallError(400, f"the prompt has more than {most} of text to be tokenized")
         if not self._sees:
             return self._renderer.text_ids(text, alone)
         return self._renderer.seen_ids(text, images, alone)
