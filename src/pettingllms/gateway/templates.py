@@ -50,13 +50,17 @@ class ChatRenderer(Renderer, Protocol):
     def chat_text(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
     ) -> str:
-        """A chat by the model's template, up to where a reply begins if it `opens` one."""
+        """A chat by the model's template, up to where a reply begins if it `opens` one. It may hold
+        marks that keep what messages say from becoming control tokens."""
 
-    def text_ids(self, text: str, alone: bool = False) -> Ids:
-        """The ids of such a text, nothing added; `alone`: with what the tokenizer puts before a
-        prompt that no template made."""
+    def text_ids(self, text: str) -> Ids:
+        """The ids of such a text, nothing added."""
 
-    def seen_ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
+    def prompt_ids(self, text: str) -> Ids:
+        """The ids of a prompt that no template made, with what the tokenizer puts around one. It is
+        text: control tokens that it spells are spelled."""
+
+    def seen_ids(self, text: str, images: Sequence[Image]) -> Ids:
         """Where its model sees: the ids of such a text, with all the places of the images that it
         shows; SamplerError if it shows another number of them."""
 
@@ -97,7 +101,8 @@ class Template:
         """Ids of a prompt that is no chat."""
         if not self._has_text:
             raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
-        return self._ids(text, (), alone=True)
+        _check_size(text)
+        return self._renderer.prompt_ids(text)
 
     def known(self, ids: Ids) -> Ids:
         """The same ids of a prompt; an engine that meets one its model does not have may die."""
@@ -143,13 +148,11 @@ class Template:
         for image in images:
             self._renderer.eyes.num_tokens(image)
 
-    def _ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
-        if len(text) > MAX_TEXT_BYTES or len(text.encode()) > MAX_TEXT_BYTES:
-            most = f"{MAX_TEXT_BYTES:,} bytes"
-            raise CallError(400, f"the prompt has more than {most} of text to be tokenized")
+    def _ids(self, text: str, images: Sequence[Image]) -> Ids:
+        _check_size(text)
         if not self._sees:
-            return self._renderer.text_ids(text, alone)
-        return self._renderer.seen_ids(text, images, alone)
+            return self._renderer.text_ids(text)
+        return self._renderer.seen_ids(text, images)
 
     def _tail(self, before: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str | None:
         """What the template puts behind a reply, beginning with the end of it."""
@@ -232,3 +235,10 @@ def as_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
         Message("user" if m.speaker == "tool" else m.speaker, m.content, images_in([m]))
         for m in folded(messages, ())
     )
+
+
+def _check_size(text: str) -> None:
+    """Refuse a prompt that takes long to tokenize, whatever the length of the model's context."""
+    if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
+        most = f"{MAX_TEXT_BYTES:,} bytes"
+        raise CallError(400, f"the prompt has more than {most} of text to be tokenized")

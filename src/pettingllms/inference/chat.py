@@ -1,8 +1,7 @@
 """Messages to ids and back by a model's own tokenizer and chat template."""
 
-import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,18 @@ import numpy as np
 
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.images import readable
+from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.types import Ids, Message
 
 CACHE = 4096
 """Prompts of which the ids are kept."""
-GONE = "?"
-"""Stands where a control token stood."""
 
 
 class ChatRenderer:
     """Renders prompts as the model was taught to read them.
 
-    What a policy wrote is only ever decoded; a teacher's reply is encoded once.
+    What a policy wrote is only ever decoded; a teacher's reply is encoded once. Text never becomes
+    a control token: those in a prompt are the template's own.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,10 +28,7 @@ class ChatRenderer:
 
         self._pieces: dict[int, str] = {}
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        added = self._tokenizer.added_tokens_decoder.values()
-        control = {str(token) for token in added if token.special}
-        longest_first = sorted(control | set(self._tokenizer.all_special_tokens), key=len)[::-1]
-        self._control = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._control = ControlTokens(self._tokenizer)
         # Forks, siblings and small games ask the same again and again, and a template is slow.
         self._rendered = lru_cache(maxsize=CACHE)(self._render)
         if not self._tokenizer.chat_template:
@@ -48,17 +44,16 @@ class ChatRenderer:
 
     @property
     def special(self) -> tuple[str, ...]:
-        """What the tokenizer takes for more than text."""
-        return tuple(token.content for token in self._tokenizer.added_tokens_decoder.values())
+        """Spellings of the tokenizer's control tokens."""
+        return self._control.spellings
 
     def render(self, messages: Sequence[Message]) -> Ids:
         """Ids of the prompt, up to where the reply begins."""
         return self._rendered(tuple(messages))
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
-        said = [{"role": m.speaker, "content": readable(m)} for m in messages]
-        ids = self._templated(said, add_generation_prompt=True, return_dict=False)
-        return np.array(ids, dtype=np.int32)
+        chat = [{"role": m.speaker, "content": readable(m)} for m in messages]
+        return self.text_ids(self.chat_text(chat, (), True))
 
     @property
     def end(self) -> str:
@@ -73,33 +68,56 @@ class ChatRenderer:
     def chat_text(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
     ) -> str:
-        """A chat by the template, up to where a reply begins if it `opens` one."""
-        options = {"tools": list(tools) or None, "add_generation_prompt": opens}
-        return str(self._templated(messages, tokenize=False, **options))
-
-    def _templated(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
+        """A chat by the template, up to where a reply begins if it `opens` one. Only `text_ids` can
+        read it: it holds a mark where a message spells a control token."""
         from jinja2 import TemplateError
 
         try:
-            return self._tokenizer.apply_chat_template(list(messages), **options)
-        except (TemplateError, TypeError) as error:
+            text = self._tokenizer.apply_chat_template(
+                self._control.cut(messages),
+                tools=self._control.cut(tools) or None,
+                add_generation_prompt=opens,
+                tokenize=False,
+            )
+        except (TemplateError, TypeError, RecursionError) as error:
             reason = f"the model's chat template refuses these messages: {error}"
             raise SamplerError(reason) from error
+        return str(text)
 
-    def text_ids(self, text: str, alone: bool = False) -> Ids:
-        """Ids of such a text, or of a prompt that stands `alone`, without a template."""
-        ids = self._tokenizer.encode(text, add_special_tokens=alone)
-        return np.array(ids, dtype=np.int32)
+    def text_ids(self, text: str) -> Ids:
+        """Ids of a text that `chat_text` gave, or of a part of it."""
+        return np.array(self._ids(text), dtype=np.int32)
+
+    def prompt_ids(self, text: str) -> Ids:
+        """Ids of a prompt without a template, with what the tokenizer puts around one."""
+        ids = self._ids(self._control.cut(text))
+        return np.array([*self._around[0], *ids, *self._around[1]], dtype=np.int32)
 
     def encode(self, text: str) -> Ids:
         """Ids of a reply that no policy has written, and the one that ends it."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        ids = self._ids(self._control.cut(text))
         return np.array([*ids, self._tokenizer.eos_token_id], dtype=np.int32)
 
-    def plain(self, text: str) -> str:
-        """Somebody's text with a mark in the place of all that this model's tokenizer takes for
-        control. Nothing is taken out, so that nothing new can close up around it."""
-        return self._control.sub(GONE, text)
+    def _ids(self, text: str) -> list[int]:
+        """Ids of a text in which marks cut the spellings of control tokens."""
+        pieces = self._control.pieces(text)
+        try:
+            if len(pieces) == 1:
+                return list(self._tokenizer.encode(text, add_special_tokens=False))
+            found = self._tokenizer(
+                pieces, add_special_tokens=False, return_attention_mask=False, verbose=False
+            )
+        except (TypeError, UnicodeEncodeError) as error:
+            raise SamplerError(f"the model's tokenizer refuses this text: {error}") from error
+        return [one for ids in found["input_ids"] for one in ids]
+
+    @cached_property
+    def _around(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and behind a prompt that no template made."""
+        bare = self._tokenizer.encode("x", add_special_tokens=False)
+        whole = self._tokenizer.encode("x", add_special_tokens=True)
+        start = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
+        return whole[:start], whole[start + len(bare) :]
 
     def decode(self, ids: Ids) -> str:
         """The text without the tokens that end a reply."""

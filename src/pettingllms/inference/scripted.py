@@ -32,8 +32,12 @@ class ByteRenderer:
         chat = "".join(f"<{m['role']}>\n{m['content']}\n" for m in messages)
         return chat + "<assistant>\n" * opens
 
-    def text_ids(self, text: str, alone: bool = False) -> Ids:  # noqa: ARG002 - always the same
+    def text_ids(self, text: str) -> Ids:
         """The bytes of a text."""
+        return text_ids(text)
+
+    def prompt_ids(self, text: str) -> Ids:
+        """The same: no byte is control."""
         return text_ids(text)
 
     def encode(self, text: str) -> Ids:

@@ -7,6 +7,7 @@ from typing import Any
 from pettingllms.config.eyes import ADVICE, sees
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.policies.eyes import Eyes, eyes_of
 from pettingllms.types import Ids, Image, Message, images_of
 
@@ -29,22 +30,23 @@ class VisionRenderer(ChatRenderer):
             raise ModelError(f"the model in {folder} only reads; {ADVICE}")
         self.eyes: Eyes = eyes
         self._sign = str(self._tokenizer.convert_ids_to_tokens(eyes.image_id))
+        self._control = ControlTokens(self._tokenizer, also=[self._sign])
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
         chat = [{"role": m.speaker, "content": _content(m)} for m in messages]
         return self.seen_ids(self.chat_text(chat, (), True), images_of(messages))
 
-    def seen_ids(self, text: str, images: Sequence[Image], alone: bool = False) -> Ids:
+    def seen_ids(self, text: str, images: Sequence[Image]) -> Ids:
         """Ids of a text by the template, with all the places of the images that it shows."""
         parts = text.split(self._sign)
         if (found := len(parts) - 1) != len(images):
             raise SamplerError(
-                f"the prompt has {found} places for {len(images)} images; does a text hold the "
-                "model's own sign for an image, or does its template leave images out?"
+                f"the prompt has {found} places for {len(images)} images; does the model's chat "
+                "template leave images out?"
             )
         shown = [self.eyes.text(image, self._sign) for image in images]
         both = zip(parts, [*shown, ""], strict=True)
-        return self.text_ids("".join(part + image for part, image in both), alone)
+        return self.text_ids("".join(part + image for part, image in both))
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:

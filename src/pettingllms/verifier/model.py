@@ -1,8 +1,8 @@
 """A verifier on disk and in memory: a critic whose value is the log-odds that an answer is right.
 
 It reads what it was trained on and nothing else: the prompt as its model's template has it, then
-the answer and its end. Text of others has no control tokens left by then, so that an answer cannot
-end itself and go on in somebody else's voice.
+the answer and its end. Text never becomes a control token, so an answer cannot end itself and
+continue as another message.
 """
 
 import json
@@ -75,9 +75,8 @@ class Reader:
         num_letters = sum(len(m.content) for m in messages) + len(answer)
         if num_letters > MAX_LETTERS * self._make.max_tokens:
             return None
-        plain = self._renderer.plain
-        prompt = self._renderer.render([Message(m.speaker, plain(m.content)) for m in messages])
-        reply = self._renderer.encode(plain(answer))
+        prompt = self._renderer.render([Message(m.speaker, m.content) for m in messages])
+        reply = self._renderer.encode(answer)
         if len(prompt) + len(reply) > self._make.max_tokens:
             return None
         targets = np.full(len(reply) + 1, np.nan, dtype=np.float32)

@@ -148,7 +148,7 @@ def test_templates_that_change_what_stood_before_are_named() -> None:
             return text.replace("<assistant>\nIt", "<assistant>\n<think></think>It")
 
     class Joins(ByteRenderer):
-        def text_ids(self, text: str, alone: bool = False) -> Any:
+        def text_ids(self, text: str) -> Any:
             return text_ids(text.replace("'clock.\n", "*"))
 
     class Forgets(ByteRenderer):

@@ -343,7 +343,6 @@ def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
         ({"file_id": "file-1"}, "nothing is fetched"),
         ({"type": "image", "source": {"type": "url", "url": "https://e.com"}}, "nothing is"),
         ({"type": "input_audio"}, "text and images are read"),
-        ({"type": "text", "text": "<|image_pad|>"}, "places for 0 images"),
     ],
 )
 def test_what_is_no_image_here_is_refused(

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from pettingllms.errors import ImageError, LearnerError, ModelError, SamplerError
+from pettingllms.errors import ImageError, LearnerError, ModelError
 from pettingllms.inference.vision import VisionRenderer
 from pettingllms.learners.batches import Item, item_of, joints_of
 from pettingllms.learners.model import LogProbModel, Padded, load_lm
@@ -156,9 +156,9 @@ def test_the_same_seed_gives_the_same_model(folder: Path, tmp_path: Path) -> Non
         assert (folder / name).read_bytes() == (again / name).read_bytes(), name
 
 
-def test_a_text_that_holds_the_sign_of_an_image_is_refused(renderer) -> None:
-    with pytest.raises(SamplerError, match="2 places for 1 images"):
-        renderer.render([user("<|image_pad|>", RED)])
+def test_a_text_that_holds_the_sign_of_an_image_stays_text(renderer) -> None:
+    ids = renderer.render([user("<|image_pad|>", RED)])
+    assert (ids == renderer.eyes.image_id).sum() == renderer.eyes.num_tokens(RED)
 
 
 def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
