@@ -1,5 +1,9 @@
 """Starting Ray: with token authentication always, and on loopback unless it joins a cluster.
 
+Ray makes the folders of its sockets writable for every user of the machine, who could then put a
+socket of their own in place of the raylet's. So its folders are inside one that only this user can
+enter, and they are closed again once Ray runs.
+
 Ray reads its environment when it is imported, so nothing here imports it at the top, and whoever
 uses other parts of this package imports them inside `ray_running`.
 """
@@ -29,6 +33,8 @@ ARITHMETIC = {
 """CPU: threads that wait do not spin, and memory of large tensors is kept for the next ones."""
 INSTALL = "pip install 'pettingllms[cpu]', or [gpu]"
 OBJECT_STORE_BYTES = 2 * 2**30
+MAX_TOP = 107 - len("/pl-12345678/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+"""Longest folder in which Ray's sockets still have paths that a socket can have."""
 REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """On Linux Ray listens on all interfaces, whatever address it is given, unless this is 0."""
 
@@ -43,18 +49,62 @@ def ray_running(config: ClusterConfig) -> Iterator[None]:
 
     if ray.is_initialized():
         raise ClusterError("Ray is running in this process already; call ray.shutdown() first")
+    if config.address:
+        with _shut_down():
+            _start(config.address)
+            yield
+    else:
+        with _ray_folder() as folder, _shut_down():
+            _start("", folder)
+            with _logs_kept(folder):
+                yield
+
+
+@contextmanager
+def _shut_down() -> Iterator[None]:
+    import ray
+
     try:
-        _start(config.address)
         yield
     finally:
         ray.shutdown()
 
 
-def _start(address: str) -> None:
-    """Join the cluster at an address, or start one; Ray has no class of its own for a failure."""
+@contextmanager
+def _ray_folder() -> Iterator[Path]:
+    """A folder that only this user can enter, for the sockets, logs and spilled objects of one
+    cluster. A too long RAY_TMPDIR is left to Ray to refuse."""
+    top = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    if "RAY_TMPDIR" not in os.environ and len(str(top)) > MAX_TOP:
+        top = Path("/tmp")  # noqa: S108 - the folder in it has a name that nobody knows beforehand
+    top.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="pl-", dir=top))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _logs_kept(folder: Path) -> Iterator[None]:
+    """Keep Ray's logs if the cluster fails: they tell why an engine died."""
+    try:
+        yield
+    except ClusterError as error:
+        kept = Path(tempfile.mkdtemp(prefix="pettingllms-ray-logs-", dir=folder.parent))
+        logs = folder / "session_latest" / "logs"
+        shutil.copytree(logs, kept, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+        raise ClusterError(f"{error}\nRay's logs are in {kept}") from error
+
+
+def _start(address: str, folder: Path | None = None) -> None:
+    """Join the cluster at an address, or start one in a folder; Ray has no class of its own for a
+    failure."""
     import ray
 
     own: dict[str, Any] = {
+        "_temp_dir": str(folder),
         "include_dashboard": False,
         "logging_level": logging.ERROR,
         "object_store_memory": OBJECT_STORE_BYTES,
@@ -68,6 +118,15 @@ def _start(address: str) -> None:
             else "is this machine overloaded, or the disk of RAY_TMPDIR full? Try again"
         )
         raise ClusterError(f"Ray did not start ({describe(error)}); {advice}") from error
+    if folder is not None:
+        _close(folder)
+
+
+def _close(folder: Path) -> None:
+    """Take from others the right to write that Ray gave them."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
 
 
 def _prepare(config: ClusterConfig) -> None:
@@ -87,7 +146,6 @@ def _prepare(config: ClusterConfig) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not config.address:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(_folder() / "token")
-        os.environ.setdefault("RAY_TMPDIR", tempfile.gettempdir())  # its sockets want short paths
         os.environ["TMPDIR"] = str(_folder())
 
 
