@@ -1,6 +1,8 @@
 """Settings that all tests share."""
 
+import os
 import shutil
+import tempfile
 from importlib.util import find_spec
 
 import pytest
@@ -10,6 +12,8 @@ import rotation
 
 settings.register_profile("default", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("default")
+# Which code runs of the tests named is no word of whoever runs the tests.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pettingllms-tests-")
 LACKING = {
     name: pytest.mark.skip(reason=f"needs {what}")
     for name, here, what in (

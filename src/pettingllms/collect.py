@@ -27,6 +27,7 @@ from pettingllms.league import SCRIPT, Lineup, make_company, rotations
 from pettingllms.rollout import Seat, Worker, in_order
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
+from pettingllms.runs.trust import remember_code
 from pettingllms.types import Episode, Task, write_episodes
 
 __all__ = ["collect"]
@@ -136,6 +137,7 @@ def collect(
     algorithm.assign(episodes)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(to_toml(config), encoding="utf-8")
+    remember_code(config)
     (folder / ALGORITHM_FILE).write_text(json.dumps(algorithm.state()), encoding="utf-8")
     write_episodes(folder / EPISODES_FILE, episodes)
     return summarize(episodes, config)

@@ -35,6 +35,13 @@ class Registry:
         """Every name of the table."""
         return list(self._table)
 
+    def ships(self, name: str) -> bool:
+        """Whether loading the name imports nothing but this package and the libraries it knows."""
+        library, colon, _ = name.partition(":")
+        place = name.rpartition(":")[0]
+        is_ours = place.split(".")[0] == "pettingllms" and not place.endswith(".py")
+        return not colon or name in self._table or library in self.libraries or is_ours
+
     def load(self, name: str) -> Any:
         """The class of that name."""
         library, _, game = name.partition(":")

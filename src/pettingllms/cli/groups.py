@@ -87,8 +87,11 @@ def models_tiny(
 ) -> None:
     """Make a small model with random weights and a tokenizer for the built-in environments."""
     from pettingllms.cli.models import tiny
+    from pettingllms.runs.trust import is_of_run, require_trusted
 
     kind = family if vision else architecture
+    if config is not None and is_of_run(config):
+        require_trusted(config)
     tiny(out, kind, vision, hidden_size, layers, vocab_size, seed, config, symbols)
 
 

@@ -47,10 +47,24 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _trust_run_code(given: bool) -> None:
+    if given:
+        os.environ["PETTINGLLMS_TRUST_RUN_CODE"] = "1"
+
+
 @app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+    trust_run_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-run-code",
+            callback=_trust_run_code,
+            help="Execute Python code that a run's folder names. It can do whatever you can do: "
+            "use it for runs of people whom you trust.",
+        ),
     ] = False,
 ) -> None:
     """Train teams of language models by reinforcement learning."""

@@ -9,6 +9,7 @@ from rich.markup import escape
 from pettingllms.cli.console import console
 from pettingllms.cli.models import tiny
 from pettingllms.errors import ConfigError
+from pettingllms.runs.trust import remember
 
 TEMPLATE = Path(__file__).with_name("project")
 FILES = ("README.md", "config.toml", "signals.py", "test_signals.py")
@@ -30,6 +31,7 @@ def make_project(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(TEMPLATE / name, folder / name)
+    remember([f"{(folder / 'signals.py').resolve()}:Signals"])
     has_engines = find_spec("torch") is not None and find_spec("transformers") is not None
     if has_engines:
         tiny(folder / MODEL, "qwen3", False, 64, 2, 512, 0, folder / "config.toml", symbols=True)

@@ -13,12 +13,13 @@ from rich.table import Table
 from pettingllms.algos import Algorithm, make_algorithm_for
 from pettingllms.cli.console import console
 from pettingllms.collect import EPISODES_FILE, collect
-from pettingllms.config import RunConfig, load_config
+from pettingllms.config import RunConfig
 from pettingllms.envs import Split, make_env_for
 from pettingllms.envs.start_check import check_start
 from pettingllms.errors import ConfigError
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, alarm
+from pettingllms.runs.trust import load_run_config, load_user_config
 from pettingllms.types import Episode, Group, read_episodes, write_episodes
 
 
@@ -28,7 +29,7 @@ def run_rollout(
     """Play, write and sum up; an alarm is an exit code too."""
     if split not in ("train", "test"):
         raise ConfigError("--split", [f"'{split}' is no split; give train or test"])
-    config = load_config(path, overrides)
+    config = load_user_config(path, overrides)
     folder = out or Path("runs") / path.stem
     if (folder / EPISODES_FILE).exists() and not force:
         raise ConfigError(
@@ -69,10 +70,11 @@ def score_episodes(
         raise ConfigError(str(path), ["is a folder; give a file of episodes, such as one in it"])
     if not path.is_file():
         raise ConfigError(str(path), ["there is no such file; `pettingllms rollout` writes one"])
-    config_path = config_path or path.parent / CONFIG_FILE
-    if not config_path.is_file():
-        raise ConfigError(str(config_path), ["the run's configuration is not there; give --config"])
-    config = load_config(config_path)
+    beside = path.parent / CONFIG_FILE
+    if not (config_path or beside).is_file():
+        missing = str(config_path or beside)
+        raise ConfigError(missing, ["the run's configuration is not there; give --config"])
+    config = load_user_config(config_path) if config_path else load_run_config(beside)
     algorithm = make_algorithm_for(config, algo)
     algo = algo or config.algo.type
     episodes = list(read_episodes(path))

@@ -13,7 +13,7 @@ from rich.table import Table
 from pettingllms.cli.console import console, warn
 from pettingllms.cli.live import make_display
 from pettingllms.collect import EPISODES_FILE
-from pettingllms.config import RunConfig, load_config
+from pettingllms.config import RunConfig
 from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
 from pettingllms.export import export
 from pettingllms.policies.files import Saved
@@ -21,13 +21,14 @@ from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
 from pettingllms.runs.trackers import METRICS_FILE
+from pettingllms.runs.trust import load_run_config, load_user_config
 
 SCORES_FILE = "scores.json"
 
 
 def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     """Begin a run."""
-    config = load_config(path, overrides)
+    config = load_user_config(path, overrides)
     _need_learners(config)
     folder = RunFolder(out or free_folder(Path("runs"), path.stem))
     with _begun(folder, config):
@@ -38,7 +39,7 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     """Train policies on what scripts, or they themselves, have said."""
     from pettingllms.sft import sft
 
-    _teach(sft, "sft", path, load_config(path, overrides), out)
+    _teach(sft, "sft", path, load_user_config(path, overrides), out)
 
 
 def dpo_config(path: Path, words: Sequence[str], out: Path | None) -> None:
@@ -46,7 +47,7 @@ def dpo_config(path: Path, words: Sequence[str], out: Path | None) -> None:
     override, and else is a file of episodes."""
     from pettingllms.dpo import dpo
 
-    config = load_config(path, [word for word in words if "=" in word])
+    config = load_user_config(path, [word for word in words if "=" in word])
     files = [word for word in words if "=" not in word]
     if files:
         named = config.dpo.model_copy(update={"episodes": files})
@@ -181,13 +182,13 @@ def weights_of(
     """The configuration and the trained weights that a run, or a plain configuration, names; a run
     without a checkpoint is refused where weights are `needed`."""
     if path.is_file():
-        config = load_config(path, overrides)
+        config = load_user_config(path, overrides)
         return config, load_checkpoint(checkpoint)[1] if checkpoint else {}
     if not (path / CONFIG_FILE).is_file():
         raise ConfigError(
             str(path), ["is neither a configuration nor the folder of a run; give one of them"]
         )
-    config = load_config(path / CONFIG_FILE, overrides)
+    config = load_run_config(path / CONFIG_FILE, overrides)
     run = RunFolder(path)
     load = run.newest if needed else run.load
     newest = load_checkpoint(checkpoint) if checkpoint else load(warn)

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from pettingllms.cli.console import console
-from pettingllms.config import load_config
 from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.files import CRITIC_FILE
+from pettingllms.runs.trust import load_user_config
 from pettingllms.types import Scored
 from pettingllms.verifier.answers import Answer, read_answers, write_answers
 from pettingllms.verifier.measure import Report, measure
@@ -31,7 +31,7 @@ def collect(config: Path, words: Sequence[str], out: Path) -> None:
     other a file of episodes."""
     from pettingllms.verifier.collect import collect_answers
 
-    run = load_config(config, [word for word in words if "=" in word])
+    run = load_user_config(config, [word for word in words if "=" in word])
     files = [word for word in words if "=" not in word]
     if files:
         named = run.verifier.model_copy(update={"episodes": files})
@@ -51,7 +51,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
     from pettingllms.verifier.model import SETTINGS_FILE, write_verifier
     from pettingllms.verifier.train import make_of, train_verifier
 
-    run = load_config(config, overrides)
+    run = load_user_config(config, overrides)
     if (out / SETTINGS_FILE).exists():
         raise ConfigError(str(out), ["holds a verifier already; --out takes another folder"])
     known = read_answers(_file(answers, TRAIN_FILE))

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pettingllms.config.checks import build_env, cross_check, resolve
+from pettingllms.config.code import named_places
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
 from pettingllms.config.section import EnvConfig
@@ -53,17 +54,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _write_out_files(data: Mapping[str, Any], folder: Path) -> None:
     """Write out the paths of files with classes of one's own, wherever one may be named."""
-    judge = data.get("judge")
-    judges = judge.get("judges") if isinstance(judge, dict) else None
-    named = judges.values() if isinstance(judges, dict) else ()
-    places = [
-        (data.get("env"), "id"),
-        (data.get("algo"), "type"),
-        *((one, "kind") for one in named),
-    ]
-    for section, key in places:
-        if isinstance(section, dict) and isinstance(section.get(key), str):
-            section[key] = absolute(section[key], folder)
+    for section, key, _ in named_places(data):
+        section[key] = absolute(section[key], folder)
 
 
 def parse_config(

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pettingllms.config import RunConfig, load_config, to_toml
+from pettingllms.config import RunConfig, to_toml
 from pettingllms.errors import CheckpointError, ConfigError, nearest
 from pettingllms.runs.checkpoint import (
     State,
@@ -20,9 +20,9 @@ from pettingllms.runs.checkpoint import (
     load_checkpoint,
 )
 from pettingllms.runs.trackers import METRICS_FILE
+from pettingllms.runs.trust import CONFIG_FILE, load_run_config, remember_code
 from pettingllms.types import Episode, write_episodes
 
-CONFIG_FILE = "config.toml"
 VERSIONS_FILE = "versions.json"
 SUPERVISED_FILE = "supervised"
 """There if `sft` or `dpo` began the folder."""
@@ -50,6 +50,7 @@ class RunFolder:
             (self.path / SUPERVISED_FILE).touch()
         write_whole(self.path / VERSIONS_FILE, json.dumps(versions(), indent=1))
         write_whole(self.path / CONFIG_FILE, to_toml(config))
+        remember_code(config)
 
     @property
     def is_supervised(self) -> bool:
@@ -57,12 +58,13 @@ class RunFolder:
         return (self.path / SUPERVISED_FILE).exists()
 
     def config(self) -> RunConfig:
-        """The resolved configuration that the run began with."""
+        """The resolved configuration that the run began with; ConfigError if it names code that is
+        not trusted (see `runs.trust`)."""
         if not (self.path / CONFIG_FILE).is_file():
             raise ConfigError(
                 str(self.path), ["holds no run; `pettingllms train CONFIG` begins one"]
             )
-        return load_config(self.path / CONFIG_FILE)
+        return load_run_config(self.path / CONFIG_FILE)
 
     @contextmanager
     def taken(self) -> Iterator[None]:

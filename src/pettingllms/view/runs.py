@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config.code import named_code
 from pettingllms.config.section import EnvConfig
 from pettingllms.errors import ConfigError, RecordError, describe
 from pettingllms.registry import ALGORITHMS
@@ -118,6 +119,9 @@ def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
             return ViewedRun(
                 path, settings, problem=f"the algorithm '{algo}' is not one that ships"
             )
+        others = {key: value for key, value in settings.items() if key != "env"}
+        if foreign := named_code(others):
+            return ViewedRun(path, settings, problem=f"'{foreign[0]}' is not one that ships")
         env = EnvConfig(id=str(settings["env"]["id"]))
         config = RunConfig.model_validate({**settings, "env": env})
     except (KeyError, TypeError, ValidationError) as error:
