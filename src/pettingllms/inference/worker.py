@@ -1,8 +1,8 @@
 """Loaded into vLLM's own worker processes.
 
 They end with the process that owns the engine: else they would outlive an owner that was killed,
-and keep their memory and cores for ever. And after weights were reloaded, they pack the output
-layer anew.
+and keep their memory and cores for ever. After weights were reloaded, they pack the output layer
+anew. On CPU they compute adapters with the kernels of `lora_kernels`.
 """
 
 import os
@@ -55,5 +55,16 @@ def end_with(owner: int, seconds: float = 1.0) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-if OWNER in os.environ:
+def prepare() -> None:
+    """Get a worker process ready, before it loads the model."""
+    from vllm.platforms import current_platform
+
+    from pettingllms.inference import lora_kernels
+
     threading.Thread(target=end_with, args=(int(os.environ[OWNER]),), daemon=True).start()
+    if current_platform.is_cpu():
+        lora_kernels.install()
+
+
+if OWNER in os.environ:
+    prepare()
