@@ -16,6 +16,7 @@ import numpy as np
 from pettingllms.config import InferenceConfig
 from pettingllms.config.eyes import sees
 from pettingllms.errors import EngineDiedError, ImageError, SamplerError
+from pettingllms.inference.adapter_versions import AdapterVersions, write_files
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.eyes import Eyes, eyes_of
@@ -27,7 +28,6 @@ from pettingllms.types.episodes import Finish
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
     from vllm.inputs import TokensPrompt
-    from vllm.lora.request import LoRARequest
     from vllm.sampling_params import StructuredOutputsParams
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -123,8 +123,6 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._versions = dict.fromkeys(spec.policies, 0)
-        self._adapters: dict[str, LoRARequest] = {}
-        self._adapter_ids = itertools.count(1)
         self._request_ids = itertools.count()
         self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
 
@@ -139,6 +137,7 @@ class Engine:
         self._stop_ids = stop_ids(self._spec.model)
         self._eyes = eyes_of(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)
+        self._adapters = AdapterVersions(self._vllm, self._folder)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
         """Replies with the log-probs of what was sampled, temperature included."""
@@ -205,25 +204,25 @@ class Engine:
         logprob = float(reply.logprobs[0][token].logprob)
         return logprob if temperature else logprob - reply.logprobs[0][reply.token_ids[0]].logprob
 
-    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
-        """Take new weights of an adapter, under a name and number that no earlier version had."""
-        from vllm.lora.request import LoRARequest
+    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+        """The same by several policies, side by side in one batch."""
+        # One request keeps vLLM at work while the others arrive, so it schedules those together.
+        asked = (policies[0], *policies)
+        _, *found = await asyncio.gather(*(self.score(policy, given) for policy in asked))
+        return dict(zip(policies, found, strict=True))
 
-        name = f"{policy}@{version}"
-        new = LoRARequest(name, next(self._adapter_ids), str(self._write(name, files)))
-        old = self._adapters.get(policy)
+    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of an adapter. Requests under way finish on the version they began with;
+        vLLM's caches tell versions apart by their names."""
         with self._alive():
-            await self._vllm.add_lora(new)
-            self._adapters[policy] = new
+            new = await self._adapters.load(policy, version, files)
+            self._adapters.switch(policy, new)
             self._versions[policy] = version
-            if old is not None:
-                await self._vllm.remove_lora(old.lora_int_id)
-                shutil.rmtree(old.lora_path, ignore_errors=True)
-            await self._drop_cache()
+            await self._adapters.remove_unused()
 
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of the whole model."""
-        folder = self._write(f"{policy}@{version}", files)
+        folder = write_files(self._folder, f"{policy}@{version}", files)
         shutil.copy(self._spec.model / "config.json", folder)
         with self._alive():
             await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
@@ -237,10 +236,9 @@ class Engine:
         """Forget a frozen adapter; an engine that was started anew may not know it."""
         if self._versions.pop(policy, None) is None:
             return
-        old = self._adapters.pop(policy)
+        self._adapters.switch(policy, None)
         with self._alive():
-            await self._vllm.remove_lora(old.lora_int_id)
-        shutil.rmtree(old.lora_path, ignore_errors=True)
+            await self._adapters.remove_unused()
 
     async def versions(self) -> dict[str, int]:
         """The version under which each policy answers."""
@@ -278,12 +276,12 @@ class Engine:
     ) -> "RequestOutput":
         prompt = self._prompt(given)
         request_id = f"{policy}-{next(self._request_ids)}"
-        adapter = self._adapters.get(policy)
         last = None
-        outputs = self._vllm.generate(prompt, params, request_id, lora_request=adapter)
         with self._alive():
-            async for output in outputs:
-                last = output
+            async with self._adapters.using(policy) as lora:
+                outputs = self._vllm.generate(prompt, params, request_id, lora_request=lora)
+                async for output in outputs:
+                    last = output
         if last is None:
             raise SamplerError("vLLM gave no output")
         if given.images and last.prompt_token_ids != np.concatenate(given[:2]).tolist():
@@ -316,12 +314,6 @@ class Engine:
         if policy not in self._versions:
             raise SamplerError(f"this engine does not serve '{policy}'")
         return self._versions[policy]
-
-    def _write(self, name: str, files: Files) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
-        return folder
 
     async def _drop_cache(self) -> None:
         if not await self._vllm.reset_prefix_cache():

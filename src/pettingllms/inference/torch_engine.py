@@ -97,6 +97,10 @@ class TorchEngine:
                 found |= zip(part, some, strict=True)
         return [found[at] for at in range(len(given))]
 
+    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+        """The same by several policies; this engine never batches them with each other."""
+        return {policy: await self.score(policy, given) for policy in policies}
+
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter."""
         from peft import PeftModel
