@@ -79,6 +79,8 @@ class FakeLearners:
                 return {"gap": 0.0, "skipped_updates": 0.0, "tokens": tokens, "seconds": 1.0}
             case "logprobs":
                 return [logprobs(self.weights[policy], len(i.response_ids)) for i in args[0]]
+            case "base_logprobs":
+                return [logprobs(0, len(i.response_ids)) for i in policy]
             case "values":
                 return [np.full(len(i.response_ids) + 1, 0.5, np.float32) for i in args[0]]
             case "load":
@@ -129,6 +131,9 @@ class FakeEngines:
 
     async def score(self, policy: str, given: Given) -> list[Any]:
         return [logprobs(self.weights[policy], len(given.response_ids))]
+
+    async def score_together(self, policies: Sequence[str], given: Given) -> list[Any]:
+        return [{policy: (await self.score(policy, given))[0] for policy in policies}]
 
     async def score_many(
         self, policy: str, given: Sequence[Given], temperature: float = 1.0

@@ -54,6 +54,9 @@ class LocalEngines:
     async def score(self, policy: str, given: Any) -> list[Any]:
         return [await self.engine.score(policy, given)]
 
+    async def score_together(self, policies: Any, given: Any) -> list[Any]:
+        return [await self.engine.score_together(policies, given)]
+
     async def versions(self) -> list[dict[str, int]]:
         return [await self.engine.versions()]
 

@@ -139,6 +139,8 @@ class Run:
         for snapshot in self._snapshots:
             name, policy, version = snapshot.name, snapshot.policy, snapshot.version
             await self._team.opponents.load(name, policy, version, snapshot.mark, saved.get(name))
+        if self._snapshots:
+            await self._team.check_together()
         if not self.state.step:
             await self._take_snapshots(0)
 

@@ -35,6 +35,9 @@ class LocalEngines:
     async def versions(self) -> list[dict[str, int]]:
         return [await self._engine.versions()]
 
+    async def score_together(self, policies: Any, given: Any) -> list[Any]:
+        return [await self._engine.score_together(policies, given)]
+
     async def score(self, policy: str, given: Any) -> list[Any]:
         return [await self._engine.score(policy, given)]
 

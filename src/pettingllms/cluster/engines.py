@@ -220,6 +220,22 @@ class Engines:
         every = await asyncio.gather(*(self._score(at, policy, [given]) for at in replicas))
         return [one for (one,) in every]
 
+    async def score_together(
+        self, policies: Sequence[str], given: Given
+    ) -> list[dict[str, LogProbs]]:
+        """Each replica's log-probs of a fixed reply by several policies, in one batch."""
+        replicas = range(len(self.replicas))
+        return list(
+            await asyncio.gather(*(self._score_together(at, policies, given) for at in replicas))
+        )
+
+    async def _score_together(
+        self, at: int, policies: Sequence[str], given: Given
+    ) -> dict[str, LogProbs]:
+        async with self._in_flight[at].place(len(policies)):
+            found: dict[str, LogProbs] = await self._call(at, "score_together", policies, given)
+            return found
+
     async def score_many(
         self, policy: str, given: Sequence[Given], temperature: float = 1.0
     ) -> list[LogProbs]:

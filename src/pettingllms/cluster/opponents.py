@@ -47,6 +47,8 @@ class Opponents:
                     f"snapshot {name} differs from '{policy}', of which it was taken, by {gap:.2g} "
                     "a token: the engine answers for it with other weights"
                 )
+        await publisher.add_snapshot(name, policy)
+        await publisher.check_together()
         return mark
 
     async def load(
@@ -56,10 +58,15 @@ class Opponents:
         if files is None:
             raise CheckpointError(f"the checkpoint's league names {name} and has no weights for it")
         await self._serve(name, policy, version, mark, dict(files))
+        if (publisher := self.publishers.get(self.group_of(policy).name)) is not None:
+            await publisher.add_snapshot(name, None)
 
     async def drop(self, name: str) -> None:
         """Let go of a snapshot."""
-        await self.engines[self.group_of(self.sources.pop(name)).name].drop(name)
+        group = self.group_of(self.sources.pop(name)).name
+        await self.engines[group].drop(name)
+        if group in self.publishers:
+            del self.publishers[group].expected[name]
         del self._files[name], self.marks[name]
 
     async def files(self, name: str) -> dict[str, bytes]:

@@ -4,6 +4,9 @@ The canary is a fixed reply to a fixed prompt. After every publication both side
 log-probs: they must agree, and if the learner's answer has changed, the sampler's must have changed
 as well. A run whose rollouts would use other weights than it trains cannot go on. That the weights
 have changed is no sign: decay alone moves an adapter that adds nothing yet.
+
+Then every policy that the engines serve answers in one batch: those that learn, frozen ones and
+snapshots. An engine that confuses the adapters of a batch is right as long as each policy is alone.
 """
 
 from dataclasses import dataclass, field
@@ -27,10 +30,13 @@ class Publisher:
     max_gap: float
     method: str
     """What an engine does with new weights."""
+    frozen: tuple[str, ...] = ()
+    """Policies of the base without an adapter."""
     marks: dict[str, str] = field(default_factory=dict)
     """Hash of each policy's weights as they were last published."""
     expected: dict[str, LogProbs] = field(default_factory=dict)
-    """What the learner last said of the canary."""
+    """Log-probs of the canary that each policy should give: by the learner, as of its last
+    publication; by the base; by the policy that a snapshot was taken of."""
     answers: dict[str, list[LogProbs]] = field(default_factory=dict)
     """What each replica last said of it."""
 
@@ -68,3 +74,31 @@ class Publisher:
         self.marks[policy] = mark
         self.expected[policy], self.answers[policy] = expected, answers
         return gap
+
+    async def check_together(self) -> float:
+        """Compare all policies that the engines serve, batched with each other; the widest gap."""
+        if self.frozen and self.frozen[0] not in self.expected:
+            (base,) = await self.learners.call("base_logprobs", [self.canary])
+            self.expected |= dict.fromkeys(self.frozen, base)
+        if len(self.expected) < 2:
+            return 0.0
+        widest = 0.0
+        for answers in await self.engines.score_together([*self.expected], self.canary.given):
+            for policy, answer in answers.items():
+                gap = float(np.abs(answer - self.expected[policy]).mean())
+                if not gap <= self.max_gap:
+                    raise StaleWeightsError(
+                        f"batched with other policies, '{policy}' differs from its own weights by "
+                        f"{gap:.2g} per token, more than {self.max_gap:g} (inference.max_gap): the "
+                        "sampler confuses the policies of a batch"
+                    )
+                widest = max(widest, gap)
+        return widest
+
+    async def add_snapshot(self, name: str, policy: str | None) -> None:
+        """Expect of a snapshot what the policy says that it was just taken of; if that is not known
+        any more, what the engines say of the snapshot alone."""
+        if policy is not None:
+            self.expected[name] = self.expected[policy]
+        else:
+            self.expected[name] = (await self.engines.score(name, self.canary.given))[0]

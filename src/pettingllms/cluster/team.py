@@ -130,7 +130,13 @@ class Team:
                 refuse_misfit(policy, saved[policy], self._models.get(group.name))
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
             await self._publish(policy, group)
+        await self.check_together()
         await self.critics.load(saved)
+
+    async def check_together(self) -> None:
+        """Raise if engines confuse the policies that they answer for in one batch."""
+        for publisher in self._publishers.values():
+            await publisher.check_together()
 
     async def load_learners(self, saved: Saved) -> None:
         """Give learners weights to begin with, without any engine."""
@@ -311,6 +317,10 @@ class Team:
             if policy in policies:
                 self.versions[policy] += 1
                 gaps[policy] = await self._publish(policy, group)
+        for group in self._groups:
+            if published := gaps.keys() & group.trained:
+                widest = await self._publishers[group.name].check_together()
+                gaps |= {policy: max(gaps[policy], widest) for policy in published}
         return gaps
 
     async def reply_logprobs(
@@ -389,5 +399,6 @@ class Team:
                     make_canary(self.env, renderer),
                     self.config.gap_bound(),
                     group.publish_method,
+                    tuple(group.frozen),
                 )
         self._voices.add_servers()

@@ -175,9 +175,15 @@ class Learner:
     ) -> list[LogProbs]:
         """Log-probs of replies as the learner's weights give them, in the order of the items."""
         self._activate(policy)
-        if temperature is None:
-            temperature = self._spec.policies[policy].temperature
+        own = self._spec.policies[policy].temperature
+        return self._read_logprobs(items, own if temperature is None else temperature)
 
+    def base_logprobs(self, items: Sequence[Item]) -> list[LogProbs]:
+        """Log-probs, at temperature 1, as the base without any adapter gives them."""
+        with self._without_adapter():
+            return self._read_logprobs(items, 1.0)
+
+    def _read_logprobs(self, items: Sequence[Item], temperature: float) -> list[LogProbs]:
         def look(batch: Sequence[Item], padded: Padded) -> list[LogProbs]:
             logp_N, _, _ = self._forward(self._model, padded, temperature)
             return rows_of(batch, padded.spread(logp_N))

@@ -24,12 +24,16 @@ class Sides:
         self.learner = self.sampler = -1.0
         self.mark = "first"
         self.version = 0
+        self.base = -3.0
+        self.batched: dict[str, float] = {}
+        """What the sampler says of policies in a batch, where that is not what they say alone."""
 
     async def files(self, policy: str) -> tuple[Any, str]:
         return {}, self.mark
 
-    async def call(self, method: str, policy: str, items: Any, *args: Any) -> list[Any]:
-        return [np.full(2, self.learner, dtype=np.float32)]
+    async def call(self, method: str, *args: Any) -> list[Any]:
+        said = self.base if method == "base_logprobs" else self.learner
+        return [np.full(2, said, dtype=np.float32)]
 
     async def publish(self, policy: str, new: Any) -> None:
         self.version = new.version
@@ -38,7 +42,12 @@ class Sides:
         return [{"p": self.version}]
 
     async def score(self, policy: str, given: Any) -> list[Any]:
-        return [np.full(2, self.sampler, dtype=np.float32)]
+        said = self.base if policy == "frozen" else self.sampler
+        return [np.full(2, said, dtype=np.float32)]
+
+    async def score_together(self, policies: Any, given: Any) -> list[Any]:
+        alone = {policy: (await self.score(policy, given))[0] for policy in policies}
+        return [alone | {p: np.full(2, said, np.float32) for p, said in self.batched.items()}]
 
 
 @pytest.fixture
@@ -47,11 +56,16 @@ def sides() -> Sides:
 
 
 @pytest.fixture
-def publish(sides: Sides) -> Any:
+def publisher(sides: Sides) -> Publisher:
     canary = Item(IDS, IDS, np.zeros(2, dtype=np.float32), 0.0)
     learners: Any = sides
-    publisher = Publisher(learners, learners, canary, max_gap=0.1, method="publish_adapter")
-    asyncio.run(publisher.publish("p", 0))
+    made = Publisher(learners, learners, canary, 0.1, "publish_adapter", ("frozen",))
+    asyncio.run(made.publish("p", 0))
+    return made
+
+
+@pytest.fixture
+def publish(publisher: Publisher) -> Any:
     return lambda: asyncio.run(publisher.publish("p", 1))
 
 
@@ -78,6 +92,23 @@ def test_sides_that_differ_stop_the_run(said: float, sides: Sides, publish: Any)
     sides.learner = said
     with pytest.raises(StaleWeightsError, match="sampler and learner differ"):
         publish()
+
+
+def test_every_policy_is_compared_in_one_batch(sides: Sides, publisher: Publisher) -> None:
+    asyncio.run(publisher.add_snapshot("p#0", "p"))
+    assert asyncio.run(publisher.check_together()) == 0.0
+    assert set(publisher.expected) == {"p", "frozen", "p#0"}
+
+
+@pytest.mark.parametrize("policy", ["p", "frozen", "p#0"])
+def test_a_sampler_that_confuses_the_policies_of_a_batch_stops_the_run(
+    policy: str, sides: Sides, publisher: Publisher
+) -> None:
+    """As vLLM's CPU kernel gave base requests somebody else's adapter, when batched with it."""
+    asyncio.run(publisher.add_snapshot("p#0", "p"))
+    sides.batched = {policy: -2.0}
+    with pytest.raises(StaleWeightsError, match=f"with other policies, '{policy}' differs"):
+        asyncio.run(publisher.check_together())
 
 
 @pytest.mark.parametrize("gap", [0.3, float("nan")])

@@ -1,0 +1,87 @@
+"""Several adapters and their base on one real vLLM engine: batched, and replaced under way."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import HERE, run
+
+pytestmark = pytest.mark.engine
+CLOSE = 1e-4
+"""Log-probs of vLLM and of the learner in float32; the defect is larger than 0.1."""
+
+
+def drive(folder: Path, model: Path, kernels: str) -> Any:
+    result = folder / "result.json"
+    script = str(HERE / "drive_adapters.py")
+    run(folder / "log.txt", script, str(model), str(result), kernels, seconds=900)
+    return json.loads(result.read_text())
+
+
+def test_policies_of_one_engine_do_not_disturb_each_other(tiny: Path, tmp_path: Path) -> None:
+    found = drive(tmp_path, tiny, "ours")
+    print(found)
+    for how, gaps in found["together"].items():
+        assert max(gaps.values()) < CLOSE, how
+    replaced = found["replaced"]
+    assert replaced["under_way"], "the long reply ended before its adapter was replaced"
+    assert replaced["version"] == 1
+    assert max(replaced["gaps"]) < CLOSE, "a reply changed its adapter under way"
+    assert replaced["num_folders"] == [3, 2], "files of versions: a in use, a now, b; then two"
+    assert len(replaced["loaded"]) == 2
+
+
+def test_vllms_own_kernels_give_a_base_request_an_adapter(tiny: Path, tmp_path: Path) -> None:
+    """If this fails, vLLM is mended, and our kernels are for speed alone."""
+    found = drive(tmp_path, tiny, "stock")["together"]
+    print(found)
+    assert max(found["alone"].values()) < CLOSE
+    assert found["sampled"]["frozen"] > 0.1
+    assert found["scored"] == "EngineDiedError"
+
+
+def cpu_seconds(work: Callable[[], None], rounds: int) -> float:
+    start = time.process_time()
+    for _ in range(rounds):
+        work()
+    return (time.process_time() - start) / rounds
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_grouped_kernels_equal_vllms_and_take_less(dtype: str) -> None:
+    """576 -> 1536 at rank 16, two adapters; CPU time, as the machine may be busy."""
+    torch = pytest.importorskip("torch")
+    from vllm.lora.ops.torch_ops import lora_ops
+
+    from pettingllms.inference import lora_kernels
+
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    a, b = torch.randn(2, 1, 16, 576) / 24, torch.randn(2, 1, 1536, 16) / 4
+    a, b = a.to(kind), b.to(kind)
+    for num_tokens, at_least in ((64, 1.2), (2048, 4.0)):
+        x = torch.randn(num_tokens, 576).to(kind)
+        index = torch.arange(num_tokens) % 2
+
+        def apply(shrink: Any, expand: Any, x: Any = x, index: Any = index) -> Any:
+            middle = torch.zeros(len(x), 16)
+            out = torch.zeros(len(x), 1536, dtype=kind)
+            shrink(x, a, middle, index, 2.0)
+            expand(middle, b, out, index, 0, 1536, True)
+            return out
+
+        stock = (lora_ops.bgmv_shrink, lora_ops.bgmv_expand_slice)
+        ours = (lora_kernels.shrink, lora_kernels.expand_slice)
+        expected, found = apply(*stock), apply(*ours)
+        scale = float(expected.float().abs().max())
+        off = float((found - expected).float().abs().max()) / scale
+        assert off <= (1e-6 if dtype == "float32" else 4e-3), f"{num_tokens} tokens: {off:.2g}"
+        rounds = 3 if num_tokens > 64 else 20
+        slow, fast = (cpu_seconds(lambda k=k: apply(*k), rounds) for k in (stock, ours))
+        print(
+            f"{dtype} {num_tokens} tokens: {1e3 * slow:.1f} -> {1e3 * fast:.1f} ms, off {off:.1g}"
+        )
+        assert slow > at_least * fast
