@@ -70,7 +70,7 @@ class FakeLearners:
             case "take_logprobs":
                 return self.kept
             case "train":
-                items, step, keep, num_tokens = args
+                items, step, keep, num_tokens, _ = args
                 self.sampled[step] = num_tokens
                 self.kept = [item.logprobs + np.float32(0.25) for item in items] if keep else None
                 self.weights[policy] += 1

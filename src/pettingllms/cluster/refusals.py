@@ -87,10 +87,10 @@ def refuse_stale(episodes: Sequence[Episode], versions: Mapping[str, int]) -> No
 
 
 def refuse_gap(policy: str, gap: float, bound: float) -> None:
-    """Refuse to go on when sampler and learner no longer mean the same weights."""
+    """Stop when sampler and learner do not compute the same log-probs."""
     if not gap <= bound:  # nor is what is no number
         raise StaleWeightsError(
-            f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} a token, "
-            f"more than {bound:g} (inference.max_gap); the run stops before it learns more "
-            "from it"
+            f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} per token, "
+            f"more than {bound:g} (inference.max_gap); the run stops, and '{policy}' has learnt "
+            "nothing from this batch"
         )

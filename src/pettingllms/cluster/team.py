@@ -282,10 +282,11 @@ class Team:
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
                 items = Units(item_of(turn) for turn in turns)
+                bound = self.config.gap_bound()
                 measured[policy] = await learners.call(
-                    "train", policy, items, step, keep, num_tokens
+                    "train", policy, items, step, keep, num_tokens, bound
                 )
-                refuse_gap(policy, measured[policy]["gap"], self.config.gap_bound())
+                refuse_gap(policy, measured[policy]["gap"], bound)  # then nothing was learnt
                 if keep:
                     found = await learners.call("take_logprobs")
                     for turn, logprobs in zip(turns, found, strict=True):

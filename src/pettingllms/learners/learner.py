@@ -23,6 +23,7 @@ from pettingllms.learners.batches import Item, Unit, replies_of, split
 from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
+from pettingllms.learners.measures import MAXIMA, Sums, mismatch
 from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
 from pettingllms.learners.passes import Passes, rows_of
 from pettingllms.learners.sharding import (
@@ -38,7 +39,7 @@ from pettingllms.learners.sharding import (
     trim_heap,
 )
 from pettingllms.learners.spec import LearnerSpec
-from pettingllms.learners.values import explained, num_targets, squared_errors
+from pettingllms.learners.values import num_targets, squared_errors, value_metrics
 from pettingllms.learners.weights import (
     fingerprint,
     from_bytes,
@@ -53,16 +54,6 @@ from pettingllms.learners.wire import Rows
 from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
-
-MAXIMA = ("max_gap",)
-BY_REPLY = ("margin", "preferred")
-"""Metrics that are means over replies; all others are over tokens."""
-SHARES = {
-    "clipped": "clip_share",
-    "dual_clipped": "dual_clip_share",
-    "weight_capped": "capped_share",
-}
-"""Counts of tokens by what their shares are called."""
 
 
 class Learner:
@@ -109,15 +100,24 @@ class Learner:
         self._before: Before | None = None
 
     def train(
-        self, policy: str, units: Sequence[Unit], step: int, keep: bool = False, num_tokens: int = 0
+        self,
+        policy: str,
+        units: Sequence[Unit],
+        step: int,
+        keep_logprobs: bool = False,
+        num_tokens: int = 0,
+        max_gap: float | None = None,
     ) -> dict[str, float]:
-        """Go through a batch; give what happened on the way, means over its tokens. `keep`: its
-        log-probs, for `take_logprobs`. `num_tokens`: that the run sampled before this step."""
+        """Go through a batch; give what happened on the way, means over its tokens.
+
+        `keep_logprobs`: for `take_logprobs`. `num_tokens`: that the run sampled before this step.
+        If sampler and learner differ by more than `max_gap` per token before the first optimizer
+        step, nothing is learnt, and the gap is all that is given."""
         self._activate(policy)
         items = replies_of(units)
         in_pairs = len(items) == 2 * len(units)
         assert in_pairs == (self._spec.loss.type == "dpo") or not units  # noqa: S101 - as made
-        self._before = Before(items) if keep else None
+        self._before = Before(items) if keep_logprobs else None
         start, config = time.perf_counter(), self._spec.config
         loss_config = self._loss(step, num_tokens)
         minibatches = split(units, config.num_minibatches, self._seed(policy, step, 0))
@@ -125,13 +125,16 @@ class Learner:
         for epoch in range(1, config.num_epochs):
             epochs += split(minibatches, 1, self._seed(policy, step, epoch))
         old = self._old_logprobs(policy, minibatches) if sum(map(len, epochs)) > 1 else None
-        sums: dict[str, float] = {}
+        bound, sums = np.inf if max_gap is None else max_gap, Sums()
+        if old is not None and not (gap := mismatch(items, old)) <= bound:
+            return {"gap": gap}
         grad_norms, num_skipped, loss = [], 0, 0.0
         for part in chain.from_iterable(epochs):
             part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
-            for name, value in part_sums.items():
-                known = sums.get(name, 0.0)
-                sums[name] = max(known, value) if name in MAXIMA else known + value
+            sums.add(part_sums)
+            if old is None and not (gap := sums.means()["gap"]) <= bound:  # of the whole batch
+                self._optimizers[policy].zero_grad(set_to_none=True)
+                return {"gap": gap}
             grad_norm = self._clip(policy)
             if np.isfinite(grad_norm) and np.isfinite(part_loss):
                 self._update(policy, step, num_tokens)
@@ -141,14 +144,12 @@ class Learner:
                 num_skipped += 1
                 self._skipped.setdefault(policy, []).extend(replies_of(part))
             self._optimizers[policy].zero_grad(set_to_none=True)
-        valued = self._value_metrics(items, sums.pop("value_errors", 0.0) / config.num_epochs)
-        num_read = max(1.0, sums.pop("tokens", 0.0))
-        counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(BY_REPLY, sums.pop("replies", 1.0))
-        means = {SHARES.get(n, n): v / counts.get(n, num_read) for n, v in sums.items()}
+        errors = sums.pop("value_errors", 0.0) / config.num_epochs
+        valued = value_metrics(items, errors) if self._spec.critic else {}
         seconds = time.perf_counter() - start
         give_back(self._device)
         return (
-            means
+            sums.means()
             | valued
             | {
                 "loss": loss / max(1, len(grad_norms)),
@@ -368,14 +369,6 @@ class Learner:
         value_BS = padded.spread_values(value_M)
         clip = self._spec.critic.clip
         return squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
-
-    def _value_metrics(self, items: Sequence[Item], errors: float) -> dict[str, float]:
-        if not self._spec.critic:
-            return {}
-        return {
-            "value_loss": errors / max(1, num_targets(items)),
-            "explained_variance": explained(items),
-        }
 
     def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
         """The policy as it was before training: a copy, or the base without its adapter."""

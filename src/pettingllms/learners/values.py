@@ -88,3 +88,11 @@ def explained_variance(values: npt.NDArray[np.float64], targets: npt.NDArray[np.
     """1 if values are the targets, 0 if a constant would do as well; 0 for targets all alike."""
     spread = float(targets.var()) if len(targets) else 0.0
     return 1 - float((targets - values).var()) / spread if spread else 0.0
+
+
+def value_metrics(items: Sequence[Item], errors: float) -> dict[str, float]:
+    """What is reported of values, given the sum of their squared errors."""
+    return {
+        "value_loss": errors / max(1, num_targets(items)),
+        "explained_variance": explained(items),
+    }

@@ -1,0 +1,51 @@
+"""What a learner measures on a batch: sums over minibatches, then means."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pettingllms.learners.batches import Item
+from pettingllms.types import LogProbs
+
+MAXIMA = ("max_gap",)
+BY_REPLY = ("margin", "preferred")
+"""Metrics that are means over replies; all others are over tokens."""
+SHARES = {
+    "clipped": "clip_share",
+    "dual_clipped": "dual_clip_share",
+    "weight_capped": "capped_share",
+}
+"""Counts of tokens by what their shares are called."""
+
+
+class Sums:
+    """Sums over the minibatches of a batch; of maxima, the largest."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+
+    def add(self, part: Mapping[str, float]) -> None:
+        """Add what one minibatch came to."""
+        for name, value in part.items():
+            known = self._sums.get(name, 0.0)
+            self._sums[name] = max(known, value) if name in MAXIMA else known + value
+
+    def pop(self, name: str, default: float) -> float:
+        """A sum that is no mean over tokens."""
+        return self._sums.pop(name, default)
+
+    def means(self) -> dict[str, float]:
+        """Means over tokens, or replies."""
+        sums = dict(self._sums)
+        num_tokens = max(1.0, sums.pop("tokens", 0.0))
+        counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(BY_REPLY, sums.pop("replies", 1.0))
+        return {SHARES.get(n, n): v / counts.get(n, num_tokens) for n, v in sums.items()}
+
+
+def mismatch(items: Sequence[Item], logprobs: Mapping[int, LogProbs]) -> float:
+    """Mean difference per token between the sampler's log-probs and the learner's, which are by
+    the items' ids."""
+    if not items:
+        return 0.0
+    gaps = [np.abs(logprobs[id(item)] - item.logprobs) for item in items]
+    return float(np.concatenate(gaps).mean())
