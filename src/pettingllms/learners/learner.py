@@ -22,6 +22,7 @@ from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, Unit, replies_of, split
 from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
 from pettingllms.learners.measures import MAXIMA, Sums, mismatch
 from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
@@ -86,6 +87,7 @@ class Learner:
                 self._device,
                 self._dtype,
             )
+        check_logits(self._model, self._passes.padded, arithmetic(self._device, self._dtype))
         self._optimizers = {
             name: torch.optim.AdamW(
                 [{"params": [*part.values()], "base": lr} for part, lr in self._rates(name)],

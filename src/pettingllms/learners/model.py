@@ -25,9 +25,6 @@ from pettingllms.learners.values import ValueHead, hidden_size
 from pettingllms.policies.eyes import Eyes
 from pettingllms.types import Values
 
-UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings by which some models change their logits after the last layer."""
-
 
 class LogProbModel(nn.Module):
     """A causal language model whose forward pass gives log-probs; the root of FSDP's tree.
@@ -42,12 +39,6 @@ class LogProbModel(nn.Module):
         self._inner = {policy: f"head{at}" for at, policy in enumerate(heads)}
         size = hidden_size(lm)
         self.heads = nn.ModuleDict({inner: ValueHead(size) for inner in self._inner.values()})
-        changed = [name for name in UNSUPPORTED if getattr(lm.config, name, None) not in (None, 1)]
-        if changed:
-            raise LearnerError(
-                f"{lm.config.model_type} models change their logits ({', '.join(changed)}), which "
-                "the learner does not do; take a model of another family"
-            )
 
     def _plain(self) -> Any:
         """The language model inside what PEFT wraps around it."""
@@ -57,19 +48,41 @@ class LogProbModel(nn.Module):
         """The value head of a policy."""
         return self.heads[self._inner[policy]]
 
+    @property
+    def output_layer(self) -> nn.Module:
+        """What makes logits of hidden states."""
+        layer: nn.Module = self._plain().get_output_embeddings()
+        return layer
+
     def forward(
-        self, padded: "Padded", temperature: float, entropy: bool, head: str | None = None
+        self,
+        padded: "Padded",
+        temperature: float,
+        entropy: bool,
+        head: str | None = None,
+        whole: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Log-probs of all reply tokens, the entropies of what could have stood there, and what a
-        policy's head expects at each of its places."""
+        policy's head expects at each of its places. `whole`: log-probs alone, by the model's own
+        forward pass, to compare with."""
         plain = self._plain()
+        if whole:
+            row_N, at_N = padded.where_N
+            logits_BLV = plain(input_ids=padded.ids_BL, use_cache=False).logits
+            return self._logprobs(logits_BLV[row_N, at_N - 1], padded, temperature)[0], None, None
         hidden_BSH = padded.read(plain.base_model, head is not None)
-        logits_NV = plain.get_output_embeddings()(hidden_BSH[padded.at_N])
-        logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
-        logp_N = logp_NV.gather(1, padded.ids_BL[padded.where_N].unsqueeze(1)).squeeze(1)
+        logits_NV = self.output_layer(hidden_BSH[padded.at_N])
+        logp_N, logp_NV = self._logprobs(logits_NV, padded, temperature)
         entropy_N = -(logp_NV.exp() * logp_NV).sum(-1) if entropy else None
         value_M = None if head is None else self.head(head)(hidden_BSH[padded.value_at_M])
         return logp_N, entropy_N, value_M
+
+    def _logprobs(
+        self, logits_NV: Tensor, padded: "Padded", temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Of the reply tokens, and of all tokens in their places."""
+        logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
+        return logp_NV.gather(1, padded.ids_BL[padded.where_N].unsqueeze(1)).squeeze(1), logp_NV
 
 
 class ValueModel(nn.Module):
