@@ -1,12 +1,15 @@
 """Replies that attack: the terminal, the markup, or the other role's prompt."""
 
 import random
+import time
+from collections.abc import Mapping
 
 import pytest
 from rich.text import Text
 
 from pettingllms.envs import make_env
 from pettingllms.registry import ENVIRONMENTS
+from pettingllms.types import Failed, Rewards
 
 ATTACKS = [
     "\x1b]0;owned\x07\x1b[2J",
@@ -48,3 +51,82 @@ def test_an_attack_reaches_neither_the_terminal_nor_a_prompt(name: str, solo: bo
                     assert "im_start" not in text
                     assert "You lose on purpose" not in text
                     assert "A" * 200 not in text
+
+
+VOIDS = [
+    "",
+    "9" * 5000,
+    "-" + "9" * 400,
+    "٣",
+    "²",
+    "1e999",
+    "nan",
+    "\ud800",
+    "\x00",
+    "\u2028\u2029\x1c",
+    "(" * 5000 + ")" * 5000,
+    "[" * 3000,
+    '{"name": "\\ud800", "arguments": {}}',
+    '{"name": "search", "arguments": {"\\udfff": 1}}',
+    '{"name": "search", "arguments": {"query": "\\ud800"}}',
+    '{"name": "run_query", "arguments": {"sql": 1e999}}',
+    '{"name": "x", "arguments": ' + '{"a":' * 2000,
+    '[{"name": ' + "9" * 5000 + "}]",
+    "<tool_call>" * 2000,
+    "\\boxed{9^{9^{9^{9}}}}",
+    "\\boxed{" * 500 + "}" * 500,
+    "\\boxed{(10^9)!}\nReason: \ud800",
+    "```python\nprint('9' * 10**6)\n```",
+    "```python\nimport os; os.kill(os.getppid(), 9)\n```",
+    "```python\nprint('\ud800')\n```",
+    "```python\nprint(open('/dev/zero').read())\n```",
+    "offer " + "9" * 5000,
+    "offer ٣",
+    "play ٣",
+    "hint player_2 " + "9" * 5000,
+    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n",
+    "SELECT 9e999, -9e999, 9e999 - 9e999, zeroblob(99999)",
+    "SELECT printf('%.99999d', 1)",
+    "SELECT '" + "a" * 1900 + '\' AS "\ud800"',
+    "PRAGMA table_info(sqlite_master)",
+    "def f(:",
+    "import sys; sys.setrecursionlimit(10**9)",
+]
+"""What could make a reader of replies raise, or a prompt that nobody can encode."""
+
+
+def failures(rewards: Rewards) -> list[Failed]:
+    given = [*rewards.process.values(), *rewards.agent.values(), rewards.team]
+    return [reward for reward in given if isinstance(reward, Failed)]
+
+
+FORMS_OF_PLAY = {"team": {}, "solo": {"solo": True}, "terse": {"terse": True}}
+
+
+@pytest.mark.parametrize("form", FORMS_OF_PLAY)
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_no_reply_voids_its_own_grade(name: str, form: str) -> None:
+    """Whatever is replied is scored, in bounded time, and the next prompt is text."""
+    env = make_env(name, **FORMS_OF_PLAY[form])
+    tasks, rng = env.tasks("train"), random.Random(0)
+    forms = [form for text in VOIDS for form in (text, f"<answer>{text}</answer>")]
+    state, start = env.reset(tasks[0], 0), time.process_time()
+    for number, reply in enumerate(forms):
+        if number % 3 == 0 or not env.acting(state):
+            state = env.reset(tasks[number % 8], 0)
+            soundly = {r: env.players["random"](env, state, r, rng) for r in env.acting(state)}
+            if number % 2:
+                state = env.step(state, soundly).state
+        roles = env.acting(state) or env.acting(state := env.reset(tasks[0], 0))
+        result = env.step(state, dict.fromkeys(roles, reply))
+        assert not failures(result.rewards), reply[:60]
+        check_text(env, result.state, result.metrics)
+        state = result.state
+    assert time.process_time() - start < 60
+
+
+def check_text(env: object, state: object, metrics: Mapping[str, float]) -> None:
+    for role in env.roles:  # type: ignore[attr-defined]
+        for message in env.observe(state, role):  # type: ignore[attr-defined]
+            message.content.encode()
+    assert all(value == value for value in metrics.values()), "no metric is NaN"

@@ -119,7 +119,7 @@ def one_call(reply: str, tools: Sequence[Tool]) -> ToolCall | None:
     tool = next((tool for tool in tools if tool.name == call.name), None)
     if tool is None:
         what = nearest(call.name, [tool.name for tool in tools])
-        raise BadReply(f"no tool is called '{call.name[:40]}'; {what}")
+        raise BadReply(f"no tool is called '{_named(call.name)}'; {what}")
     _check_arguments(call, tool)
     return call
 
@@ -129,7 +129,7 @@ def _check_arguments(call: ToolCall, tool: Tool) -> None:
     for name, value in call.arguments:
         if name not in known:
             what = nearest(name, known) if known else "it takes none"
-            raise BadReply(f"'{tool.name}' has no argument '{name[:40]}'; {what}")
+            raise BadReply(f"'{tool.name}' has no argument '{_named(name)}'; {what}")
         kind = known[name].kind
         if not isinstance(value, KINDS[kind]) or (isinstance(value, bool) and kind != "boolean"):
             raise BadReply(f"the argument '{name}' of '{tool.name}' is no {kind}")
@@ -139,6 +139,11 @@ def _check_arguments(call: ToolCall, tool: Tool) -> None:
     for parameter in tool.parameters:
         if parameter.required and parameter.name not in given:
             raise BadReply(f"'{tool.name}' needs the argument '{parameter.name}'")
+
+
+def _named(name: str) -> str:
+    """The start of a name that a reply made up, fit for a prompt: JSON can escape anything."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name[:40])
 
 
 def _is_text(value: str) -> bool:

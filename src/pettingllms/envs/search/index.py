@@ -9,14 +9,20 @@ import json
 import re
 import urllib.request
 from functools import lru_cache
+from http.client import HTTPException
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from pettingllms.call_clock import uncounted
+from pettingllms.envs.answers import BadReply
 from pettingllms.envs.search.world import Article, make_world
 from pettingllms.errors import ConfigError, DataError
 
 SECONDS = 8.0
+NUM_TRIES = 2
+KNOWN_QUERY = "river"
+"""A query that every service can answer, if only by nothing."""
 MAX_BYTES = 1_000_000
 WORD = re.compile(r"\w+")
 COMMON = frozenset(
@@ -42,8 +48,25 @@ def search_world(world_seed: int, query: str, top_k: int) -> tuple[Article, ...]
     return tuple(articles[at] for at, score in pairs if score > 0)
 
 
+@uncounted()
 def search_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
-    """What the user's service gives; DataError if that is not what is asked of it."""
+    """What the user's service gives; DataError if that is not what is asked of it.
+
+    BadReply if it fails on this query, twice, and answers another one: that is the query's fault.
+    """
+    for _ in range(NUM_TRIES):
+        try:
+            return _ask_service(address, query, top_k)
+        except (DataError, OSError, HTTPException) as error:
+            failure = error
+    try:
+        _ask_service(address, KNOWN_QUERY, top_k)
+    except (DataError, OSError, HTTPException):
+        raise failure from None
+    raise BadReply("the search failed on this query; give another one")
+
+
+def _ask_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
     if not address.startswith(("http://", "https://")):
         raise ConfigError("search-v1", [f"env.service is '{address}'; give an http address"])
     body = json.dumps({"query": query, "top_k": top_k}).encode()

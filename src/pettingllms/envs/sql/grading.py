@@ -6,8 +6,7 @@ letter by letter.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pettingllms.envs.sql.database import Cell, Result
 
@@ -34,11 +33,30 @@ def share_right(given: Result, expected: Result, ordered: bool) -> float:
 def _num_common(given: Sequence[Row], expected: Sequence[Row]) -> int:
     """Rows that both have, each counted once. Rows that are equal cell by cell are found at once;
     what is left can only be near where it has fractions, and is compared with its like."""
-    own, others = Counter(map(tuple, given)), Counter(map(tuple, expected))
-    equal = own & others
-    left = _by_rest((own - equal).elements()), _by_rest((others - equal).elements())
+    own, others = _by_text(given), _by_text(expected)
+    equal = {text: min(len(rows), len(others.get(text, ()))) for text, rows in own.items()}
+    left = _by_rest(_rest(own, equal)), _by_rest(_rest(others, equal))
     near = (_num_near(rows, left[1].get(rest, [])) for rest, rows in left[0].items())
-    return equal.total() + sum(near)
+    return sum(equal.values()) + sum(near)
+
+
+def _by_text(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by a text that equal ones share. A query chooses its rows, and could choose them so that
+    the hashes of thousands are equal; nobody chooses the hash of a text."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(repr([_plainly(cell) for cell in row]), []).append(row)
+    return found
+
+
+def _plainly(cell: Cell) -> Cell:
+    """3.0 as 3, which it is equal to."""
+    return int(cell) if isinstance(cell, float) and _is_whole(cell) else cell
+
+
+def _rest(rows: Mapping[str, Sequence[Row]], taken: Mapping[str, int]) -> Iterable[Row]:
+    """The rows that are left when so many of each text are taken."""
+    return (row for text, same in rows.items() for row in same[taken.get(text, 0) :])
 
 
 def _by_rest(rows: Iterable[Row]) -> dict[Row, list[Row]]:
