@@ -268,7 +268,7 @@ def test_expected_values_never_go_inside(monkeypatch: pytest.MonkeyPatch) -> Non
             sent.append(program)
             return real.run(program, limits)
 
-    monkeypatch.setattr("pettingllms.envs.code.run.open_sandbox", Watching)
+    monkeypatch.setattr("pettingllms.envs.sandboxed.open_sandbox", Watching)
     secret = CodeProblem("f", "", "f", hidden=(Case("f(1)", "987654321"),))
     assert solves(secret, "def f(x):\n    return 987654320 + x", CLOCK)
     shown = CodeProblem("f", "", hidden=(Case("1\n", "987654321"),))

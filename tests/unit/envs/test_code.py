@@ -244,7 +244,7 @@ def test_all_cases_of_all_programs_take_one_start(monkeypatch):
             starts.append(program)
             return real.run(program, limits)
 
-    monkeypatch.setattr("pettingllms.envs.code.run.open_sandbox", Counting)
+    monkeypatch.setattr("pettingllms.envs.sandboxed.open_sandbox", Counting)
     problem = CodeProblem("f", "", "f")
     programs = [f"def f(x):\n    return x + {n}" for n in range(3)]
     ran = run_all(problem, programs, [f"f({n})" for n in range(9)], CLOCK)
@@ -279,7 +279,7 @@ def test_what_the_clock_decided_is_run_again(monkeypatch):
             starts.append(program)
             return real.run(program, limits)
 
-    monkeypatch.setattr("pettingllms.envs.code.run.open_sandbox", Counting)
+    monkeypatch.setattr("pettingllms.envs.sandboxed.open_sandbox", Counting)
     problem = CodeProblem("f", "", "f")
     for clock, num_starts in ((Clock(1, 1), 2), (Clock(9, 60), 1)):
         starts.clear()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pettingllms.envs import make_env
+from pettingllms.envs import make_env, sandboxed
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.verilog import simulate as icarus
 from pettingllms.envs.verilog.modules import MODULES, Module
@@ -111,7 +111,7 @@ def test_neither_the_answer_nor_the_good_design_goes_inside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran: list[Any] = []
-    inner = icarus.open_sandbox()
+    inner = sandboxed.open_sandbox()
 
     class Watching:
         def run(self, program: Any, limits: Any) -> Any:
@@ -119,7 +119,7 @@ def test_neither_the_answer_nor_the_good_design_goes_inside(
             return inner.run(program, limits)
 
     share(ADDER, 4, ADDER.good(4))
-    monkeypatch.setattr(icarus, "open_sandbox", Watching)
+    monkeypatch.setattr(sandboxed, "open_sandbox", Watching)
     share(ADDER, 4, CONSTANT + "  // watched\nendmodule\n")
     (program,) = ran
     texts = b"\n".join(program.files.values()).decode() + " ".join(program.command)

@@ -12,7 +12,8 @@ from importlib.resources import files
 from itertools import islice
 
 from pettingllms.data.code import CodeProblem
-from pettingllms.sandbox import Limits, Outcome, open_sandbox, python
+from pettingllms.envs.sandboxed import run_sandboxed
+from pettingllms.sandbox import Limits, Outcome, python
 
 START_SECONDS = 2.0
 """Of a sandbox's time, for its start and end."""
@@ -143,7 +144,7 @@ def run_inside(name: str, job: object, limits: Limits, stdin: bytes = b"") -> Ou
     wire = {"wire.py": _source("pettingllms.data", "wire")}
     sent = {"job.json": json.dumps(job).encode(), **wire}
     program = python(_source("pettingllms.envs.code.inside", name).decode(), files=sent)
-    return open_sandbox().run(replace(program, stdin=stdin), limits)
+    return run_sandboxed(replace(program, stdin=stdin), limits)
 
 
 @cache

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from pettingllms.envs.answering import checked_answer
 from pettingllms.envs.answers import CLOSE, OPEN, BadReply
-from pettingllms.sandbox import Limits, open_sandbox, python
+from pettingllms.envs.sandboxed import run_sandboxed
+from pettingllms.sandbox import Limits, python
 
 BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 MAX_LETTERS = 8000
@@ -39,8 +40,7 @@ def program_in(reply: str, terse: bool = False) -> str:
 @lru_cache(maxsize=512)
 def run(source: str, seconds: float, memory_mb: int) -> Printed:
     """Run a program to its end or to a limit. Remembered, so that forks of a play agree."""
-    encoded = source.encode(errors="replace").decode()
-    outcome = open_sandbox().run(python(encoded), Limits(seconds=seconds, memory_mb=memory_mb))
+    outcome = run_sandboxed(python(source), Limits(seconds=seconds, memory_mb=memory_mb))
     if not outcome.ok:
         return Printed(None, ENDS.get(outcome.end) or _error_in(outcome.stderr))
     lines = outcome.stdout.strip().splitlines()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pettingllms.envs.answers import BadReply
 from pettingllms.envs.fences import unfenced
+from pettingllms.envs.sandboxed import run_sandboxed
 from pettingllms.errors import DataError, nearest
-from pettingllms.sandbox import Limits, open_sandbox, python
+from pettingllms.sandbox import Limits, python
 
 Cell = str | int | float | None
 MAX_ROWS = 200
@@ -66,7 +67,7 @@ def _run(database: bytes, sql: str, max_rows: int) -> Result:
     limits = Limits(
         seconds=SECONDS, disk_mb=16 + 2 * len(database) // 2**20, output_kb=64 + letters // 1024
     )
-    outcome = open_sandbox().run(python(_driver(), request, {FILE: database}), limits)
+    outcome = run_sandboxed(python(_driver(), request, {FILE: database}), limits)
     if not outcome.ok:
         raise _Stopped(f"the query was stopped ({outcome.end})")
     found = json.loads(outcome.stdout)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pettingllms.envs.answers import BadReply
+from pettingllms.envs.sandboxed import run_sandboxed
 from pettingllms.envs.verilog.modules import MODULES, Module, size_of
 from pettingllms.errors import ConfigError
-from pettingllms.sandbox import Limits, Program, open_sandbox
+from pettingllms.sandbox import Limits, Program
 
 NUM_VECTORS = 64
 LIMITS = Limits(seconds=3.0)
@@ -82,7 +83,7 @@ def simulate(sources: Mapping[str, str], top: str) -> Run:
     """Build sources by file name and run the module `top`."""
     files = {name: source.encode() for name, source in sources.items()}
     program = Program(("sh", "-c", SCRIPT, "sh", top), files)
-    outcome = open_sandbox().run(program, LIMITS)
+    outcome = run_sandboxed(program, LIMITS)
     if outcome.end != "exited":
         raise _Stopped(outcome.stdout)
     return Run(outcome.code != NOT_BUILT, outcome.ok, outcome.stdout)

@@ -1,0 +1,46 @@
+"""A program that was killed is run once more: the machine may have done it."""
+
+import pytest
+
+from pettingllms.envs import sandboxed
+from pettingllms.envs.sandboxed import run_sandboxed
+from pettingllms.sandbox import Limits, Outcome, open_sandbox, python
+
+
+class Killing:
+    """A sandbox of which the machine kills the first programs."""
+
+    def __init__(self, num_killed: int) -> None:
+        self.num_killed = num_killed
+        self.num_runs = 0
+
+    def run(self, program, limits):
+        self.num_runs += 1
+        if self.num_runs <= self.num_killed:
+            return Outcome("killed", None, "", "", 0.1)
+        return open_sandbox().run(program, limits)
+
+
+def test_what_the_machine_killed_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    killing = Killing(1)
+    monkeypatch.setattr(sandboxed, "open_sandbox", lambda: killing)
+    assert run_sandboxed(python("print(5)"), Limits(seconds=20)).stdout == "5\n"
+    assert killing.num_runs == 2
+
+
+def test_a_program_that_kills_itself_is_scored_after_the_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watching = Killing(0)
+    monkeypatch.setattr(sandboxed, "open_sandbox", lambda: watching)
+    program = python("import os; os.kill(os.getpid(), 9)")
+    assert run_sandboxed(program, Limits(seconds=20)).end == "killed"
+    assert watching.num_runs == 2
+
+
+def test_other_ends_are_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    watching = Killing(0)
+    monkeypatch.setattr(sandboxed, "open_sandbox", lambda: watching)
+    assert run_sandboxed(python("1 / 0"), Limits(seconds=20)).code == 1
+    assert run_sandboxed(python("while True: pass"), Limits(seconds=0.5)).end == "timeout"
+    assert watching.num_runs == 2
