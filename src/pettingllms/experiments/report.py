@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import ConfigError, nearest
+from pettingllms.experiments.difference import differences
 from pettingllms.experiments.plan import Order, PlannedArm, make_plan, planned_seeds
 from pettingllms.experiments.results import (
     Curve,
@@ -20,6 +22,7 @@ from pettingllms.experiments.results import (
     metric_of,
     rows_of,
 )
+from pettingllms.experiments.spec import Experiment
 from pettingllms.experiments.table import cell_of, made_by, make_table
 from pettingllms.runs.folder import write_whole
 
@@ -148,7 +151,7 @@ def write_report(order: Order, found: Found, say: Say) -> None:
     if find_spec("matplotlib") is None:
         say("no figure, as matplotlib is not installed; pip install 'pettingllms[figures]'")
         return
-    _draw(order, found)
+    _draw(order.experiment, found, order.out)
 
 
 def shortfalls(order: Order, found: Found, seeds: Sequence[int]) -> list[str]:
@@ -169,6 +172,35 @@ def _shortfalls(order: Order, results: Sequence[Result]) -> Iterator[str]:
             yield f"{what}: {cell.value:.3f} is above the bound of {floor.at_most:g}"
 
 
+def redraw(experiment: Experiment, folder: Path) -> None:
+    """Make table, figure and slides again from the results.json of a folder, whatever
+    configurations its numbers are of."""
+    data = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    found = Found([Result.of(one) for one in deepcopy(data["results"])])
+    found.curves.update(
+        {
+            arm: {int(seed): Curve(**curve) for seed, curve in of_arm.items()}
+            for arm, of_arm in data["curves"].items()
+        }
+    )
+    write_whole(folder / RESULTS, json.dumps(data | _summary(experiment, found), indent=1))
+    write_whole(folder / TABLE, make_table(experiment, found.results))
+    _draw(experiment, found, folder)
+
+
+def _summary(experiment: Experiment, found: Found) -> dict[str, Any]:
+    """What all results come to together."""
+    return {
+        "table": [
+            {"arm": arm.name, "evaluation": column.name, "measure": column.measure, **asdict(cell)}
+            for arm in experiment.arms
+            for column in experiment.evaluations
+            if (cell := cell_of(found.results, arm.name, column)) is not None
+        ],
+        "differences": [asdict(one) for one in differences(experiment, found.results)],
+    }
+
+
 def _numbers(order: Order, found: Found) -> dict[str, Any]:
     experiment = order.experiment
     plans = {seed: make_plan(order, seed) for seed in {one.seed for one in found.results}}
@@ -176,12 +208,7 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
         "title": experiment.title,
         "question": experiment.question,
         "command": order.command,
-        "table": [
-            {"arm": arm.name, "evaluation": column.name, "measure": column.measure, **asdict(cell)}
-            for arm in experiment.arms
-            for column in experiment.evaluations
-            if (cell := cell_of(found.results, arm.name, column)) is not None
-        ],
+        **_summary(experiment, found),
         "results": [asdict(result) for result in found.results],
         "basis": {seed: plan.basis(experiment.model) for seed, plan in plans.items()},
         "configs": {
@@ -201,11 +228,11 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
     }
 
 
-def _draw(order: Order, found: Found) -> None:
+def _draw(experiment: Experiment, found: Found, out: Path) -> None:
     from pettingllms.experiments.figure import Bars, Lines, Picture, draw
     from pettingllms.experiments.slides import Deck, draw_slides
 
-    experiment, figure = order.experiment, order.experiment.figure
+    figure = experiment.figure
     curves = {
         arm: some
         for arm, of_arm in found.curves.items()
@@ -239,9 +266,9 @@ def _draw(order: Order, found: Found) -> None:
     arms = [arm.name for arm in experiment.arms]
     picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, drawn)
     if curves or drawn:
-        draw(picture, order.out / FIGURE)
+        draw(picture, out / FIGURE)
     if found.results:
         about = {arm.name: arm.about for arm in experiment.arms if arm.about}
         costs = [line.removeprefix("- ").replace("`", "") for line in made_by(found.results)]
         deck = Deck(experiment.question, about, costs, experiment.limits)
-        draw_slides(deck, replace(picture, bars=bars), order.out / SLIDES)
+        draw_slides(deck, replace(picture, bars=bars), out / SLIDES)

@@ -3,11 +3,20 @@
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from pettingllms.experiments.difference import Difference, differences
 from pettingllms.experiments.interval import Mean, mean_over_seeds
 from pettingllms.experiments.results import Result
 from pettingllms.experiments.spec import Evaluation, Experiment
 
 NONE = "–"
+MINUS = "\N{MINUS SIGN}"
+PAIRED = (
+    "Means over the seeds that both arms have of the difference within a seed; shares in "
+    "percentage points. Arms of a seed share its first model and its test tasks, so "
+    "brackets are 95% intervals of paired differences, Student's t over seeds. T: one seed, so the "
+    "interval is over test tasks and says nothing about other seeds. Without brackets nothing is "
+    "known beyond the difference itself. Intervals are not corrected for the number of comparisons."
+)
 
 
 def cell_of(results: Sequence[Result], arm: str, column: Evaluation) -> Mean | None:
@@ -35,9 +44,40 @@ def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
             for cell, column in zip(cells, columns, strict=True)
         ]
         rows.append([arm.name, *shown, *_costs(of_arm)])
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    parts = [f"# {experiment.title}", experiment.question, "\n".join(lines), _legend(results)]
+    parts = [f"# {experiment.title}", experiment.question, _lines(rows), _legend(results)]
+    parts += [_differences(experiment, results), "\n".join(made_by(results))]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _differences(experiment: Experiment, results: Sequence[Result]) -> str:
+    """Every two arms, compared where they share seeds and test tasks."""
+    found = {(one.arm, one.minus, one.evaluation): one for one in differences(experiment, results)}
+    if not found:
+        return ""
+    columns = experiment.evaluations
+    rows = [["", *(column.name for column in columns)], ["---"] * (1 + len(columns))]
+    for arm, minus in dict.fromkeys((arm, minus) for arm, minus, _ in found):
+        cells = [_gap(found.get((arm, minus, column.name)), column.is_share) for column in columns]
+        rows.append([f"{arm} − {minus}", *cells])
+    return f"## Differences between arms\n\n{_lines(rows)}\n\n{PAIRED}"
+
+
+def _gap(found: Difference | None, is_share: bool) -> str:
+    if found is None:
+        return NONE
+    scale, digits = (100, 1) if is_share else (1, 3)
+
+    def shown(value: float) -> str:
+        return f"{round(value * scale, digits) + 0.0:+.{digits}f}".replace("-", MINUS)
+
+    text = shown(found.value)
+    if found.low is not None and found.high is not None:
+        text += f" [{shown(found.low)}, {shown(found.high)}]"
+    return text + (" T" if found.paired_by == "tasks" else "")
 
 
 def _shown(cell: Mean | None, is_share: bool, num_seeds: int) -> str:
@@ -91,7 +131,6 @@ def _legend(results: Sequence[Result]) -> str:
             f"{failed} plays failed. They count against the arm in shares of successes and losses; "
             "rewards and metrics are means over plays that were paid, or reported them."
         )
-    lines += ["", *made_by(results)]
     return "\n".join(lines)
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from pettingllms.config import parse_config
 from pettingllms.errors import ExperimentError
+from pettingllms.experiments.difference import difference
 from pettingllms.experiments.figure import spread
 from pettingllms.experiments.interval import mean_over_seeds, student
 from pettingllms.experiments.measure import Measured, measure
 from pettingllms.experiments.results import Evaluated, Result, curve_of
-from pettingllms.experiments.spec import Experiment, Figure
+from pettingllms.experiments.spec import Evaluation, Experiment, Figure
 from pettingllms.experiments.table import make_table
 from plays import LOST, linear, rewards
 
@@ -172,3 +173,77 @@ def test_a_distance_is_that_of_the_roles_policy() -> None:
     assert measure(plays, distances, CONFIG, "a", "nash_conv").value == 0.25
     with pytest.raises(ExperimentError, match="no regret; measure one of legal_share, nash_conv"):
         measure(plays, distances, CONFIG, "a", "regret")
+
+
+def results_of(values: dict[str, list[float]], **tasks: list[float | None]) -> list[Result]:
+    """For each arm a result of every seed; `tasks`: for each arm the numbers of its test tasks."""
+    return [
+        Result(arm, seed, "reproduce --seed 1", MACHINE, {}, None, {"won": Evaluated("", cell, 0)})
+        for arm, some in values.items()
+        for seed, value in enumerate(some, start=1)
+        for cell in [
+            replace(measured(value), tasks="x" * (arm in tasks), values=tasks.get(arm, []))
+        ]
+    ]
+
+
+MACHINE = {"cores": 1, "cpu": "x", "memory_gib": 1}
+WON = Evaluation(name="won")
+
+
+def test_a_difference_is_paired_by_seed() -> None:
+    """Seeds differ by 30 points and arms by two: unpaired intervals overlap, paired ones do not."""
+    results = results_of({"a": [0.50, 0.65, 0.80], "b": [0.52, 0.68, 0.81]})
+    found = difference(results, "b", "a", WON)
+    assert found is not None
+    assert found.value == pytest.approx(0.02)
+    half = 4.302653 * 0.01 / math.sqrt(3)
+    assert (found.low, found.high) == pytest.approx((0.02 - half, 0.02 + half))
+    assert (found.paired_by, found.num_pairs) == ("seeds", 3)
+    unpaired = [mean_over_seeds([measured(v) for v in some], True) for some in ([0.5, 0.65, 0.8],)]
+    assert unpaired[0].high - unpaired[0].low > 10 * (found.high - found.low)
+
+
+def test_a_difference_is_over_the_seeds_that_both_arms_have() -> None:
+    results = results_of({"a": [0.5, 0.6], "b": [0.7, 0.7, 0.0]})
+    found = difference(results, "b", "a", WON)
+    assert found is not None
+    assert (found.value, found.num_pairs) == (pytest.approx(0.15), 2)
+    assert difference(results, "b", "c", WON) is None
+
+
+def test_with_one_seed_a_difference_is_paired_by_task() -> None:
+    """Gaps 1, 0, 0, 1 of tasks that both have: mean 1/2, deviation sqrt(1/3), t(3) = 3.182446."""
+    tasks = {"a": [0.0, 1.0, 0.0, 0.0, 1.0], "b": [1.0, 1.0, 0.0, 1.0, None]}
+    found = difference(results_of({"a": [0.4], "b": [0.75]}, **tasks), "b", "a", WON)
+    assert found is not None
+    half = 3.182446 * math.sqrt(1 / 3) / 2
+    assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half))
+    assert found.paired_by == "tasks"
+
+
+def test_one_seed_without_numbers_of_tasks_has_a_difference_and_no_interval() -> None:
+    found = difference(results_of({"a": [0.4], "b": [0.75]}), "b", "a", WON)
+    assert found is not None
+    assert (found.value, found.low, found.paired_by) == (pytest.approx(0.35), None, "none")
+
+
+def test_a_table_has_the_differences_of_every_two_arms() -> None:
+    arms = [{"name": name, "config": "c"} for name in "abc"]
+    spec = {"title": "T", "question": "Q?", "arms": arms, "evaluations": [{"name": "won"}]}
+    results = results_of({"a": [0.50, 0.60], "b": [0.52, 0.58], "c": [0.9, 0.9]})
+    page = make_table(Experiment.model_validate(spec), results)
+    assert "| b − a | +0.0 [−25.4, +25.4] |" in page
+    assert "| c − a | +35.0 [" in page
+    assert "| c − b | +35.0 [" in page
+    assert "paired differences, Student's t over seeds" in page
+
+
+def test_numbers_of_tasks_are_kept_in_the_order_of_their_tasks() -> None:
+    plays = [play(0, True, False), play(1, False, False), play(0, False, False)]
+    found = measure(plays, {}, CONFIG, "a", "success")
+    assert found.values == [0.5, 0.0]
+    assert found.tasks == measure(plays[:2], {}, CONFIG, "b", "loss").tasks
+    assert found.tasks != measure(plays[1:], {}, CONFIG, "a", "success").tasks
+    failed = [play(0, True, False, paid=2.0), play(1, True, False, failed=True)]
+    assert measure(failed, {}, CONFIG, "a", "reward").values == [2.0, None]

@@ -104,6 +104,8 @@ def test_every_number_has_what_it_took(lab: Lab) -> None:
     (result,) = (r for r in lab.results["results"] if r["arm"] == "GRPO")
     assert result["training"] == {"num_steps": 3, "num_tokens": 300, "seconds": 6.0}
     measured = result["evaluations"]["aims reached"]["measured"]
+    assert len(measured.pop("tasks")) == 16
+    assert sorted(measured.pop("values")) == [0.0] * 6 + [1.0] * 4
     assert measured == {
         "value": 0.4, "num_tasks": 10, "num_plays": 10, "num_failed": 0, "tokens": 2.0,
     }  # fmt: skip

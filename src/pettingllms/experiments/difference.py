@@ -1,0 +1,79 @@
+"""Differences between arms, paired by what they share.
+
+Arms of one seed share its first model and its test tasks. So the difference is
+taken within each seed, and the interval is Student's t over these differences: what makes a seed
+good or bad for all arms cancels. With one seed the pairs are test tasks; that interval tells how
+well these two models were compared, and nothing about other seeds.
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pettingllms.experiments.interval import student
+from pettingllms.experiments.measure import Measured
+from pettingllms.experiments.results import Result
+from pettingllms.experiments.spec import Evaluation, Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more one arm reached than another, with its 95% interval, if it has one."""
+
+    arm: str
+    minus: str
+    """The arm that is subtracted."""
+    evaluation: str
+    value: float
+    low: float | None
+    high: float | None
+    paired_by: Literal["seeds", "tasks", "none"]
+    """What the interval is over."""
+    num_pairs: int
+
+
+def differences(experiment: Experiment, results: Sequence[Result]) -> Iterator[Difference]:
+    """For every two arms and every evaluation, if a seed has both."""
+    names = [arm.name for arm in experiment.arms]
+    for at, minus in enumerate(names):
+        for arm in names[at + 1 :]:
+            for column in experiment.evaluations:
+                found = difference(results, arm, minus, column)
+                if found is not None:
+                    yield found
+
+
+def difference(
+    results: Sequence[Result], arm: str, minus: str, column: Evaluation
+) -> Difference | None:
+    """How much more an arm reached than another, over the seeds that both have."""
+    of_arm, of_other = (_by_seed(results, name, column.name) for name in (arm, minus))
+    pairs = [(of_arm[seed], of_other[seed]) for seed in sorted(of_arm.keys() & of_other.keys())]
+    if not pairs:
+        return None
+    by_seed = [one.value - other.value for one, other in pairs]
+    value = statistics.fmean(by_seed)
+    names = (arm, minus, column.name)
+    if len(set(by_seed)) > 1:
+        return Difference(*names, value, *student(by_seed), "seeds", len(by_seed))
+    by_task = [gap for one, other in pairs for gap in _task_gaps(one, other)]
+    if len(set(by_task)) > 1:
+        return Difference(*names, value, *student(by_task), "tasks", len(by_task))
+    return Difference(*names, value, None, None, "none", len(by_seed))
+
+
+def _by_seed(results: Sequence[Result], arm: str, evaluation: str) -> dict[int, Measured]:
+    return {
+        result.seed: result.evaluations[evaluation].measured
+        for result in results
+        if result.arm == arm and evaluation in result.evaluations
+    }
+
+
+def _task_gaps(one: Measured, other: Measured) -> list[float]:
+    """Differences task by task; none if they did not answer the same tasks."""
+    if not one.tasks or one.tasks != other.tasks:
+        return []
+    pairs = zip(one.values, other.values, strict=True)
+    return [a - b for a, b in pairs if a is not None and b is not None]
