@@ -14,8 +14,10 @@ from pettingllms.doctor import find_gpus
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.machine import ThisMachine
 from pettingllms.experiments.plan import Order
+from pettingllms.experiments.repetition import mismatches, read_results
 from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
+from pettingllms.experiments.results import Result
 from pettingllms.experiments.spec import find_experiment, load_experiment
 
 DOCS = Path("docs/results")
@@ -46,15 +48,34 @@ def reproduce_experiment(
     floors = experiment.quick.floors if quick else []
     experiment = experiment.quickened() if quick else experiment
     order = Order(experiment, source, folder, command, floors, joined)
-    short = reproduce(order, seeds or experiment.seeds, ThisMachine(), _say, jobs)
+    shipped = None if quick else _shipped(label)
+    run = seeds or experiment.seeds
+    short = reproduce(order, run, ThisMachine(), _say, jobs)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
+    other = []
+    if shipped is not None:
+        found = [one for one in read_results(folder / RESULTS) if one.seed in run]
+        other = list(mismatches(experiment, found, shipped))
     if docs:
         _copy(folder, DOCS / label)
     console.print(f"Everything is in [bold]{escape(str(folder))}[/]")
     for problem in short:
         console.print(f"[bold red]learning is broken[/]: {escape(problem)}")
-    if short:
+    for problem in other:
+        console.print(f"[bold red]not reproduced[/]: {escape(problem)}")
+    if shipped and not other:
+        console.print(f"Within tolerance of the shipped results in {DOCS / label}")
+    if short or other:
         raise typer.Exit(1)
+
+
+def _shipped(label: str) -> list[Result] | None:
+    """The results that ship, which a full run must come near; read before anything is run."""
+    path = DOCS / label / RESULTS
+    if path.is_file():
+        return read_results(path)
+    _say(f"no shipped results to compare with: there is no {path}")
+    return None
 
 
 def _say(text: str) -> None:

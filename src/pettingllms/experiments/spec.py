@@ -172,6 +172,22 @@ class Quick(Section):
     """What must be reached; else the command ends with exit code 1."""
 
 
+class Repetition(Section):
+    """How near to the shipped results a full run must come: this goes red when results change.
+
+    A cell may differ by `num_errors` standard errors of the difference, and by `min_share` or
+    `min_range` in any case."""
+
+    num_errors: float = Field(default=4.0, gt=0)
+    """Standard errors of the difference between two means, from the scatter of the shipped seeds
+    and from the number of test tasks."""
+    min_share: float = Field(default=0.03, ge=0, le=1)
+    """Allowed difference of a share in any case."""
+    min_range: float = Field(default=0.15, ge=0, le=1)
+    """Allowed difference of any other number in any case, as a share of the range that the shipped
+    arms span in its column."""
+
+
 class Experiment(Section):
     """A question, the runs that answer it, and how the answer is shown."""
 
@@ -193,6 +209,8 @@ class Experiment(Section):
     """What is drawn."""
     limits: list[str] = Field(default_factory=list)
     """What it does not show, a sentence each, for slides."""
+    repetition: Repetition = Repetition()
+    """How near to the shipped results the full form must come."""
     quick: Quick = Quick()
     """For `--quick`."""
 

@@ -73,3 +73,17 @@ def test_a_folder_without_experiments_is_not_a_wrong_name(
 def test_without_a_name_all_are_said(machine: FakeMachine) -> None:
     with pytest.raises(ConfigError, match="name an experiment: relays"):
         run()
+
+
+def test_a_full_run_is_compared_with_what_ships(machine: FakeMachine, monkeypatch) -> None:
+    assert "no shipped results to compare with" in run("relays", "--seed", "1", "--docs")
+    text = run("relays", "--seed", "2", "--out", "again")
+    assert "Within tolerance of the shipped results" in text
+    broken = FakeMachine(lambda trained, seed: 0)
+    monkeypatch.setattr("pettingllms.cli.experiments.ThisMachine", lambda: broken)
+    path = Path("experiments/relays/experiment.toml")
+    path.write_text(path.read_text() + "\n[repetition]\nnum_errors = 1  # ten tasks are few\n")
+    text = run("relays", "--seed", "2", "--out", "broken", code=1)
+    assert "not reproduced" in text
+    assert "'GRPO', 'aims reached': 0.000 differs from the shipped 0.600" in text
+    assert "not reproduced" not in run("relays", "--quick", code=1), "it has floors instead"
