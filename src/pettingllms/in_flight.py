@@ -123,19 +123,16 @@ class InFlight:
         """Wait for a place, off the clock; it is free again when the block ends."""
         with off_the_clock():
             await self._enter(num_replies)
-        answered_before = self._num_answered
+        answered_before, is_answered = self._num_answered, True  # an error is an answer too
         try:
             yield
-            self._num_answered += 1
         except asyncio.CancelledError:
-            clock = current_clock()
+            clock, is_answered = current_clock(), False
             if clock and clock.expired() and self._num_answered == answered_before:
                 self._give_up(clock.seconds)
             raise
-        except Exception:
-            self._num_answered += 1  # an error is an answer: the server is not stuck
-            raise
         finally:
+            self._num_answered += is_answered
             self._leave(num_replies)
 
     async def _enter(self, num_replies: int) -> None:

@@ -19,14 +19,16 @@ from pettingllms.judge.limits import Limits
 from pettingllms.rollout import Seat
 from pettingllms.types import Sample, Scored, user
 from toys import Duel, play_with
+from virtual_time import virtual_time  # noqa: F401 - a fixture
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_a_clock_counts_service_and_not_waiting() -> None:
     async def work(seconds: float) -> None:
-        async with served_within(0.2):
+        async with served_within(0.5):
             for _ in range(3):
                 with off_the_clock():
-                    await asyncio.sleep(0.15)
+                    await asyncio.sleep(0.3)
             await asyncio.sleep(seconds)
 
     asyncio.run(work(0))
@@ -34,17 +36,19 @@ def test_a_clock_counts_service_and_not_waiting() -> None:
         asyncio.run(work(5))
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_a_clock_restarts_when_what_was_done_is_lost() -> None:
     async def run() -> None:
-        async with served_within(0.3):
-            await asyncio.sleep(0.2)
+        async with served_within(1.0):
+            await asyncio.sleep(0.6)
             with off_the_clock(restart=True):
                 await asyncio.sleep(0)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.6)
 
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_an_outer_clock_stands_still_with_its_parts() -> None:
     async def call(outer) -> None:
         async with served_within(5, outer):
@@ -52,7 +56,7 @@ def test_an_outer_clock_stands_still_with_its_parts() -> None:
                 await asyncio.sleep(0.3)
 
     async def run() -> None:
-        async with served_within(0.2) as outer:
+        async with served_within(0.5) as outer:
             await asyncio.create_task(call(outer))
             await asyncio.create_task(call(outer))
         assert not outer.expired()
@@ -60,6 +64,7 @@ def test_an_outer_clock_stands_still_with_its_parts() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_a_place_given_to_one_who_left_goes_to_the_next() -> None:
     async def run() -> None:
         places = InFlight(1)
@@ -82,13 +87,14 @@ def test_a_place_given_to_one_who_left_goes_to_the_next() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_one_slow_request_does_not_fail_those_that_wait_if_others_are_answered() -> None:
     async def run() -> list[str]:
         places = InFlight(2)
 
         async def request(seconds: float) -> str:
             try:
-                async with served_within(0.3), places.place():
+                async with served_within(1.0), places.place():
                     await asyncio.sleep(seconds)
                     return "answered"
             except TimeoutError:
@@ -96,7 +102,7 @@ def test_one_slow_request_does_not_fail_those_that_wait_if_others_are_answered()
             except NoAnswerError as error:
                 return str(error)
 
-        return await asyncio.gather(request(9), *(request(0.02) for _ in range(30)))
+        return await asyncio.gather(request(9), *(request(0.05) for _ in range(30)))
 
     assert asyncio.run(run()) == ["late"] + ["answered"] * 30
 
@@ -137,14 +143,14 @@ class Server:
 
 
 def test_a_server_is_given_as_many_requests_as_it_serves() -> None:
-    pytest.importorskip("httpx")
+    pytest.importorskip("httpx")  # and import it, which takes time
     from pettingllms.config.policies import ApiPolicy
 
-    server = Server(4, 0.02)
+    server = Server(4, 0.1)
     try:
         sampler = HttpSampler(ApiPolicy(url=server.url, model="m", max_concurrent=4))
         seats = {r: Seat("p", sampler, JsonRenderer(), in_bytes=True) for r in ("a", "b")}
-        episodes = play_with(Duel(), seats, num_tasks=20, num_samples=5, sampler_seconds=0.6)
+        episodes = play_with(Duel(), seats, num_tasks=20, num_samples=5, sampler_seconds=4.0)
     finally:
         server.close()
     assert len(episodes) == 100
@@ -152,6 +158,7 @@ def test_a_server_is_given_as_many_requests_as_it_serves() -> None:
     assert server.most <= 4
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_a_judges_clock_stands_while_its_engine_is_busy() -> None:
     class Busy:
         def __init__(self) -> None:
@@ -159,12 +166,12 @@ def test_a_judges_clock_stands_while_its_engine_is_busy() -> None:
 
         async def sample(self, request):
             async with self.places.place(request.num_samples):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
                 return [Sample(np.array([52], np.int32), None, 0, "stop")]
 
     async def run():
         voice = Voice("j", Busy(), ByteRenderer(), 1.0)
-        asker = Asker(voice, Limits(100, 0), num_tries=1, seconds=0.3, max_tokens=5)
+        asker = Asker(voice, Limits(100, 0), num_tries=1, seconds=1.0, max_tokens=5)
         ask = (asker.ask([user("?")], lambda said: Scored(float(said)), n) for n in range(40))
         return await asyncio.gather(*ask)
 

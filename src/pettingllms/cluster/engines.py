@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,7 +83,8 @@ class Queue:
         waiting = Waiting(request, loop.create_future(), loop.create_future())
         self._waiting.append(waiting)
         if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send_all())
+            # In a context of its own: it works for all requests, and is on none of their clocks.
+            self._sender = asyncio.create_task(self._send_all(), context=Context())
         clock = current_clock()
         try:
             with off_the_clock():
@@ -122,8 +124,9 @@ class Queue:
             one.sent.set_result(None)
         sending = asyncio.ensure_future(self._send([one.request for one in part]))
         answers = asyncio.gather(*(one.answer for one in part), return_exceptions=True)
+        either: list[asyncio.Future[Any]] = [sending, answers]
         try:
-            await asyncio.wait([sending, answers], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not sending.done():  # all who asked have left, or the queue is closed
                 sending.cancel()
