@@ -1,5 +1,5 @@
-"""What a role is shown for a call. Making it takes time that grows with the chat, so it is done in a
-thread, and depends on no other call that is under way.
+"""What a role is shown for a call. Making it takes time that grows with the chat, so it is done in
+a thread, and depends on no other call that is under way.
 """
 
 import hashlib

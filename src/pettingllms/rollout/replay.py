@@ -148,7 +148,7 @@ class Record:
                     at = self.table.cut(at, play, reason)
                     continue
                 turns = await self._replies(play, at, roles, script, budget, silent)
-                if play.failure is not None:
+                if not turns:
                     break
                 state, step = await self.table.step(at, play, turns)
                 for index in turns:
@@ -193,8 +193,7 @@ class Record:
             play.failure = next((turn.failure for turn in new if turn.failure), None)
         if asked and budget.over:
             play.failure = self._cut()
-            return []
-        return [said[role] for role in roles]
+        return [] if play.failure else [said[role] for role in roles]
 
     def _cut(self) -> Failed:
         cap = self.table.config.max_extra_tokens

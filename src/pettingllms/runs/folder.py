@@ -12,6 +12,7 @@ from typing import Any
 
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.errors import CheckpointError, ConfigError, nearest
+from pettingllms.runs import trust
 from pettingllms.runs.checkpoint import (
     State,
     Writer,
@@ -20,9 +21,10 @@ from pettingllms.runs.checkpoint import (
     load_checkpoint,
 )
 from pettingllms.runs.trackers import METRICS_FILE
-from pettingllms.runs.trust import CONFIG_FILE, load_run_config, remember_code
+from pettingllms.runs.trust import load_run_config, remember_code
 from pettingllms.types import Episode, write_episodes
 
+CONFIG_FILE = trust.CONFIG_FILE
 VERSIONS_FILE = "versions.json"
 SUPERVISED_FILE = "supervised"
 """There if `sft` or `dpo` began the folder."""

@@ -33,7 +33,7 @@ def worries(rows: Rows, config: RunConfig) -> list[Worry]:
     """Everything that looks wrong, the gravest first."""
     if not rows:
         return []
-    found = [*_failures(rows, config)]
+    found = [*_failures(rows, config), *_cuts(rows, config)]
     for policy in sorted(config.trained_policies()):
         found += _of_policy(rows, f"policies/{policy}/", policy, config)
     for role in config.roles:
@@ -51,6 +51,17 @@ def _failures(rows: Rows, config: RunConfig) -> Iterator[Worry]:
                 f"(rollout.max_failure_share = {bound:.0%})",
                 "nobody learns from them; look at the reasons in the failed episodes",
             )
+
+
+def _cuts(rows: Rows, config: RunConfig) -> Iterator[Worry]:
+    cut, episodes = recent(rows, "rollout/cut_episodes"), recent(rows, "rollout/num_episodes")
+    bound = config.rollout.max_cut_share
+    if cut and episodes and cut > bound * episodes:
+        yield Worry(
+            f"{cut / episodes:.0%} of the episodes were cut at a limit in the last steps "
+            f"(rollout.max_cut_share = {bound:.0%})",
+            "raise the limit that the alarm names, or look at the episodes: do they ever end?",
+        )
 
 
 def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Worry]:

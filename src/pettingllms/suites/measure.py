@@ -50,7 +50,7 @@ def play_of(episode: Episode, role: str, roles: Sequence[str], in_bytes: bool) -
     """An episode, told from one role, with the tokens of some. `in_bytes` says that ids are bytes,
     so that tokens are counted only where a server counted them."""
     own = [turn for turn in episode.turns if turn.role in roles]
-    failure = Failed(episode.limit, LIMIT) if episode.limit else episode.failure
+    failure = Failed(episode.limit, "limit") if episode.limit else episode.failure
     lost = failure is not None and failure.owner != LIMIT
     return Play(
         task=episode.task.id,

@@ -50,6 +50,7 @@ def shown_episode(
         "success": dict(episode.success),
         "answers": dict(episode.answers),
         "failure": reward_to_json(episode.failure),
+        "limit": episode.limit,
         "num_extra_tokens": episode.num_extra_tokens,
         "without": {
             role: reward_to_json(end) if isinstance(end, Failed) else end

@@ -407,8 +407,9 @@ def test_a_sampler_that_fails_in_a_replay_fails_that_sibling_alone() -> None:
 def test_an_episode_that_failed_is_not_replayed() -> None:
     for kind in KINDS:
         (episode,) = replay(
-            Relay(), lambda r, n: "9" * 4, kind, num_tasks=1, num_samples=1, max_steps=3
-        )
+            Relay(), lambda r, n: "9" * 4, kind, num_tasks=1, num_samples=1, max_steps=3,
+            on_limit="exclude",
+        )  # fmt: skip
         assert episode.failure is not None
         assert len(episode.turns) == 3
         assert episode.num_extra_tokens == 0

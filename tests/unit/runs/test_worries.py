@@ -68,3 +68,10 @@ def test_each_fault_is_said_once_and_alone(metric: str, value: Any, said: str) -
     (worry,) = worries(rows(**{metric: value}), config_of())
     assert said in worry.what
     assert worry.help
+
+
+def test_many_cut_episodes_are_a_worry() -> None:
+    few = {"rollout__num_episodes": 8.0, "rollout__cut_episodes": 1.0}
+    assert worries(rows(**few), config_of()) == []
+    (worry,) = worries(rows(**few | {"rollout__cut_episodes": 4.0}), config_of())
+    assert "50% of the episodes were cut at a limit" in worry.what

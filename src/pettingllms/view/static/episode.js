@@ -168,6 +168,7 @@
         <span class="faint">${title ? `${title} · ` : ""}${episode.env}${row.step ? ` · step ${row.step}` : ""} · ${row.kind} · ${row.replies} replies · ${petting.number(row.tokens)} tokens
           ${Object.entries(row.rewards).map(([role, x]) => ` · ${role} paid ${petting.number(x, true)}`)}</span></div>
       ${episode.failure && html`<${Failure} failure=${episode.failure} />`}
+      ${episode.limit && html`<p class="note"><b>cut at a limit</b>: ${petting.visible(episode.limit)}</p>`}
       ${Object.keys(episode.answers).length > 0 && html`<p class="note">Answers: ${Object.entries(episode.answers).map(([role, x]) => html`<b>${role}</b> ${petting.visible(x)} `)}</p>`}
       <${Tree} episode=${episode} view=${view} />
       ${view.shade !== "none" && html`<p class="scale faint">Shaded by ${petting.SHADES[view.shade].name};
