@@ -89,6 +89,8 @@ class Hanabi(Environment[Table, HanabiConfig]):
         super().__init__(config)
         self.variant = self.config.variant
         self._roles = tuple(name(seat) for seat in range(self.variant.num_players))
+        # A team that loses its last life loses all points, so a cut must not keep them.
+        self.limit_reward = -float(self.variant.max_score)
 
     @property
     def roles(self) -> tuple[str, ...]:
