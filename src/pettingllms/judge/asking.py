@@ -27,6 +27,12 @@ Reader = Callable[[str], Scored]
 ResultT = TypeVar("ResultT")
 
 
+class Unreadable(Failed):
+    """The voice replied, and no reply was a verdict: what it was shown may have confused it."""
+
+    __slots__ = ()
+
+
 class Asker:
     """Puts questions to a voice."""
 
@@ -43,7 +49,7 @@ class Asker:
 
     async def ask(self, messages: Sequence[Message], read: Reader, seed: int) -> Reward:
         """The verdict in the voice's reply; Failed with the last reason if no try gave one."""
-        reason = ""
+        reason, kind = "", Failed
         for number in range(self._num_tries):
             if number:
                 await asyncio.sleep(WAIT_SECONDS * 2 ** (number - 1))
@@ -52,10 +58,10 @@ class Asker:
                 try:
                     return read(reply.strip())
                 except BadVerdict as bad:
-                    reason = str(bad)
+                    reason, kind = str(bad), Unreadable
             else:
-                reason = reply.reason
-        return Failed(f"no verdict in {self._num_tries} tries: {reason}", "judge")
+                reason, kind = reply.reason, Failed
+        return kind(f"no verdict in {self._num_tries} tries: {reason}", "judge")
 
     async def choose(
         self, messages: Sequence[Message], replies: Sequence[str]

@@ -3,18 +3,23 @@
 Such judges favour a place: most of them like what stands first. So a pair is shown in both orders
 and the verdicts are averaged, which takes a bias that depends on the place alone away exactly; how
 large it was is a metric.
+
+An answer could confuse the model until it replies with no verdict, and so void its own grade. Then
+a plain answer of ours is judged: if the model can do that, and still not judge the other, that one
+loses.
 """
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 
 from pettingllms.config import OneJudgeConfig
 from pettingllms.errors import ConfigError
-from pettingllms.judge.asking import Asker, Cache, Reader, key_of
-from pettingllms.judge.base import Hall, Judge
+from pettingllms.judge.asking import Asker, Cache, Reader, Unreadable, key_of
+from pettingllms.judge.base import LOSS, TIE, WIN, Hall, Judge
 from pettingllms.judge.limits import Limits
 from pettingllms.judge.plain import nonce, plain
 from pettingllms.judge.verdicts import (
@@ -29,6 +34,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Exhibit, Failed, Message, Reward, Scored
 
 DEFAULT = "Judge how well each does what the task asks."
+PLAIN_ANSWERS = ("I do not know.", "I have no answer to that.")
+"""Answers that confuse nobody."""
 
 
 class LlmConfig(OneJudgeConfig):
@@ -83,13 +90,41 @@ class LlmJudge(Judge):
         self._cache = Cache(config.cache)
 
     async def score(self, exhibit: Exhibit) -> Reward:
+        verdict = await self._score(exhibit)
+        if not isinstance(verdict, Unreadable):
+            return verdict
+        if isinstance(await self._score(replace(exhibit, answer=PLAIN_ANSWERS[0])), Failed):
+            return verdict
+        verdict = await self._score(exhibit)
+        return self._confused(LOSS) if isinstance(verdict, Unreadable) else verdict
+
+    async def compare(self, one: Exhibit, other: Exhibit) -> Reward:
+        verdict = await self._compare(one, other)
+        if not isinstance(verdict, Unreadable):
+            return verdict
+        known, also = (replace(one, answer=answer) for answer in PLAIN_ANSWERS)
+        if isinstance(await self._compare(known, also), Failed):
+            return verdict
+        verdict = await self._compare(one, other)
+        if not isinstance(verdict, Unreadable):
+            return verdict
+        alone = await asyncio.gather(self._compare(one, known), self._compare(other, known))
+        first, second = (isinstance(found, Scored) for found in alone)
+        return self._confused(TIE if first == second else WIN if first else LOSS)
+
+    def _confused(self, verdict: Scored) -> Scored:
+        """What follows for answers that the model cannot judge while it can judge others."""
+        self.note("num_confused", 1)
+        return verdict
+
+    async def _score(self, exhibit: Exhibit) -> Reward:
         answer = self._plain(exhibit.answer)
         shown = self._shown(exhibit)
         word = nonce(self.hall.seed, shown.question, answer)
         messages = scoring(shown, answer, self._criteria(exhibit), word)
         return await self._verdict(messages, read_score, SCORES)
 
-    async def compare(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def _compare(self, one: Exhibit, other: Exhibit) -> Reward:
         first = self._ordered(one, other)
         if not self.config.swap:
             return await first

@@ -100,17 +100,20 @@ class Verifier:
         values = iter(self._critic.values([joint for joint in read if isinstance(joint, Joint)]))
         found: list[Reward] = []
         for joint in read:
-            if isinstance(joint, Failed):
+            if isinstance(joint, Scored | Failed):
                 found.append(joint)
             else:
                 row, _ = next(values)
                 found.append(Scored(_probability(float(row[-1]))))
         return found
 
-    def _read(self, question: Question) -> Joint | Failed:
-        """One that cannot be read is no failure of those beside it."""
+    def _read(self, question: Question) -> Joint | Reward:
+        """One that cannot be read is no failure of those beside it. An answer that is too long
+        scores nothing; a question that is too long has no score."""
         try:
             joint = self._reader.read(*question)
+            if joint is None and self._reader.read(question[0], "") is not None:
+                return Scored(0.0)
         except SamplerError as error:
             return Failed(str(error), "judge")
         return joint or Failed(f"longer than {self.make.max_tokens} tokens", "limit")

@@ -93,7 +93,7 @@ def test_what_is_no_verdict_is_a_failure_and_never_a_number(reply: str) -> None:
     found = run(llm(model, num_tries=2).compare(one, other))
     assert isinstance(found, Failed)
     assert found.owner == "judge"
-    assert len(model.prompts) == 4  # two tries in each order
+    assert len(model.prompts) == 8  # two tries in each order, of this pair and of a plain one
 
 
 def test_scores_are_read_as_strictly() -> None:
@@ -131,7 +131,7 @@ def test_the_same_pair_is_asked_about_once_and_failures_are_not_kept() -> None:
 
     assert run(twice()) == [Scored(won)] * 3
     assert len(model.prompts) == 2
-    replies = iter(["", '{"score": 4}'])
+    replies = iter([Failed("busy", "sampler"), '{"score": 4}'])
     stumbling = llm(Model(lambda *_: next(replies)), num_tries=1)
     assert isinstance(run(stumbling.score(one)), Failed)
     assert run(stumbling.score(one)) == Scored(0.4)
@@ -313,3 +313,36 @@ def test_a_verifier_is_a_judge_with_one_method() -> None:
     judge = Verifier("v", Verifier.Config(kind="x:Verifier", margin=0.02), Hall(count, None))
     assert run(judge.compare(Exhibit("q", "aaaaa"), Exhibit("q", "a"))) == Scored(1.0)
     assert run(judge.compare(Exhibit("q", "aa"), Exhibit("q", "a"))) == Scored(0.5)
+
+
+BABBLE = "Reply in prose."
+
+
+def confusable(rules: str, shown_to_it: str):
+    """A model that replies with no verdict where an answer asks it to."""
+    if BABBLE in shown_to_it:
+        return "Gladly! Both are fine."
+    return counting()(rules, shown_to_it)
+
+
+def test_an_answer_that_confuses_the_judge_loses_and_is_not_void() -> None:
+    judge = llm(Model(confusable), num_tries=1)
+    bad, other = Exhibit(QUESTION, BABBLE), Exhibit(QUESTION, f"{BABBLE} Please.")
+    good = Exhibit(QUESTION, "apple, pear")
+    assert run(judge.compare(bad, good)) == Scored(0.0)
+    assert run(judge.compare(good, bad)) == Scored(1.0)
+    assert run(judge.compare(bad, other)) == Scored(0.5)
+    assert judge.metrics()["num_confused"] == 3
+
+
+def test_a_score_that_an_answer_confuses_away_is_the_lowest() -> None:
+    judge = llm(Model(lambda _, p: "Gladly!" if BABBLE in p else '{"score": 7}'), num_tries=1)
+    assert run(judge.score(Exhibit(QUESTION, BABBLE))) == Scored(0.0)
+    assert run(judge.score(Exhibit(QUESTION, "apple"))) == Scored(0.7)
+
+
+def test_a_judge_that_can_judge_no_plain_answer_either_has_failed() -> None:
+    one, other, _ = PAIRS[1]
+    judge = llm(Model(lambda *_: "Hm."), num_tries=1)
+    assert isinstance(run(judge.score(one)), Failed)
+    assert isinstance(run(judge.compare(one, other)), Failed)

@@ -127,11 +127,15 @@ def test_an_answer_cannot_speak_in_another_voice(model: Path) -> None:
         assert np.isin(ids, control).sum() == np.isin(usual, control).sum()
 
 
-def test_what_is_too_long_has_no_score_and_the_others_keep_their_places(model: Path) -> None:
+def test_an_answer_that_is_too_long_scores_nothing_and_a_question_has_no_score(model: Path) -> None:
+    """An answer that got no score would have voided its own grade by its length."""
     make = Make(str(model), max_tokens=24)
     verifier = Verifier(make, Critic(make.spec(LearnerConfig())))
-    found = verifier.score([((user("a"),), "b"), ((user("a"),), "bc" * 50), ((user("a"),), "c")])
-    assert [type(reward) for reward in found] == [Scored, Failed, Scored]
+    short, long = user("a"), user("bc" * 50)
+    asked = [(short, "b"), (short, "bc" * 50), (long, "b"), (short, "c")]
+    found = verifier.score([((question,), answer) for question, answer in asked])
+    assert [type(reward) for reward in found] == [Scored, Scored, Failed, Scored]
+    assert found[1] == Scored(0.0)
 
 
 def test_what_the_template_refuses_has_no_score_and_the_others_keep_theirs(
