@@ -84,7 +84,6 @@ def _draw(axes: Any, panel: Panel, styles: Any, x_label: str) -> None:
     axes.set_xlabel(x_label, fontsize=9, color=FAINT)
     axes.grid(True)
     axes.margins(x=0.01, y=0.08)
-    axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.errors import ConfigError, nearest
-from pettingllms.experiments.results import TOKENS, Curve
+from pettingllms.experiments.results import TOKENS, Curve, places_of
 from pettingllms.runs.scores import wilson
 from pettingllms.view.runs import ViewedRun
 
@@ -130,11 +130,11 @@ def _as_one(lines: list[Line]) -> list[Line]:
 
 def _curve(rows: Iterable[Mapping[str, Any]], key: str, wish: Wish) -> Curve:
     over = TOKENS if wish.x == "tokens" else "step"
-    found = [(row[over], row[key]) for row in rows if row.get(key) is not None and over in row]
-    values = [y for _, y in found]
+    rows = [row for row in rows if over in row]
+    values = [row[key] for row in rows if row.get(key) is not None]
     starts = [max(0, at + 1 - wish.smooth) for at in range(len(values))]
     smooth = [float(np.mean(values[start : at + 1])) for at, start in enumerate(starts)]
-    return Curve([float(x) for x, _ in found], smooth)
+    return Curve(places_of(rows, key, over), smooth)
 
 
 def _interval(

@@ -44,6 +44,8 @@ STYLE: Any = {
 WIDTH, DPI = 8.0, 200
 TEXT, LINE = 9.0, 0.155
 """Size of labels in points, and the height of a line of them in inches."""
+LETTER = 0.085
+"""Width of a letter of a label in inches, rather too much."""
 LINES, ROW = 3.2, 0.34
 """Heights in inches: of the lines, and of one bar."""
 NAMES, GAP = 2.35, 0.25
@@ -79,6 +81,16 @@ class Picture:
     arms: Sequence[str]
     lines: Lines | None = None
     bars: Sequence[Bars] = field(default_factory=list)
+
+
+def bars_note(bars: Sequence[Bars]) -> str:
+    """What the bars are, and their intervals as far as there are any."""
+    kinds = {found.interval for panel in bars for found in panel.means.values()} - {"none"}
+    if not kinds:
+        return "Bars: without intervals."
+    over = {"t": "over seeds", "wilson": "over test tasks"}
+    lines = f"black lines: 95% intervals {' or '.join(over[kind] for kind in sorted(kinds))}."
+    return f"Bars: mean over seeds; {lines}" if "t" in kinds else f"Bars: {lines}"
 
 
 def draw(picture: Picture, path: Path) -> None:
@@ -137,7 +149,6 @@ class Page:
             ends[arm] = float(x[-1]), float(band.mean(0)[-1])
         axes.grid(True)
         axes.margins(x=0.0, y=0.06)
-        axes.set_xlim(left=0)
         axes.set_xlabel(lines.x_label)
         axes.set_ylabel("\n".join(label))
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
@@ -174,12 +185,14 @@ class Page:
             )  # fmt: skip
 
     def draw_bars(self, picture: Picture, names: Sequence[Sequence[str]], bottom: float) -> None:
-        """A panel for each evaluation, arms from above to below."""
+        """A panel for each evaluation, arms from above to below; shares have one scale."""
+        shares = []
         for number, (panel, name) in enumerate(zip(picture.bars, names, strict=True)):
             width = _panel_width(picture)
             left = NAMES + number * (width + GAP)
             axes = self.add_axes(left, bottom, width, ROW * len(picture.arms))
-            self._draw_panel(axes, panel, picture.arms)
+            self._draw_panel(axes, panel, picture.arms, width)
+            shares += [axes] if panel.is_share else []
             axes.set_title("\n".join(name), fontsize=TEXT + 0.5, loc="left", color=INK, pad=6)
             for at, arm in enumerate(picture.arms if number == 0 else []):
                 axes.annotate(
@@ -188,9 +201,11 @@ class Page:
                     va="center", fontsize=TEXT, color=dark(self.colors[arm]), linespacing=1.05,
                     annotation_clip=False,
                 )  # fmt: skip
+        for axes in shares:
+            axes.set_xlim(right=max(one.get_xlim()[1] for one in shares))
 
-    def _draw_panel(self, axes: Any, panel: Bars, arms: Sequence[str]) -> None:
-        ends = [0.0, 1.0 if panel.is_share else 0.0]
+    def _draw_panel(self, axes: Any, panel: Bars, arms: Sequence[str], width: float) -> None:
+        ends, labels = [0.0, 1.0 if panel.is_share else 0.0], [(0.0, "")]
         for at, arm in enumerate(arms):
             if arm not in panel.means:
                 continue
@@ -202,23 +217,35 @@ class Page:
             digits = 1 if 0 < found.value < 0.095 else 0
             text = f"{found.value:.{digits}%}" if panel.is_share else f"{found.value:.2f}"
             text = text.replace("-", "\N{MINUS SIGN}")
+            labels.append((high, text))
             axes.annotate(
                 text, (max(high, 0.0), at), (4, 0), textcoords="offset points", va="center",
                 fontsize=TEXT, color=INK, annotation_clip=False,
             )  # fmt: skip
         low, high = min(ends), max(ends)
         span = high - low or 1.0
-        axes.set_xlim(low - (0.05 * span if low < 0 else 0), high + 0.3 * span)
+        left = low - (0.05 * span if low < 0 else 0)
+        ticks = [0.0, 0.5, 1.0] if width > 1.5 else [0.0, 1.0]
+        if not panel.is_share:
+            every = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(left, high)
+            high = min([tick for tick in every if high <= tick <= high + 0.15 * span], default=high)
+            ticks = [tick for tick in every if left <= tick <= high]
+        texts = ((end, 1 - (len(text) * LETTER + 0.08) / width) for end, text in labels)
+        room = max(left + (end - left) / share for end, share in texts)
+        axes.set_xlim(left, max(high, room))
+        axes.spines["bottom"].set_bounds(left, high)
         axes.set_ylim(len(arms) - 0.5, -0.5)
         axes.set_yticks([])
-        axes.grid(True, axis="x")
         axes.spines["left"].set_position(("data", 0.0))
-        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.set_xticks(ticks)
         if panel.is_share:
-            axes.set_xticks([0.0, 0.5, 1.0])
-            axes.set_xticks([0.25, 0.75], minor=True)
+            axes.set_xticks([0.25, 0.5, 0.75], minor=True)
             axes.grid(True, axis="x", which="minor")
             axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.grid(True, axis="x")
+        if width < 2:  # else the last label meets the first of the next panel
+            axes.get_xticklabels()[0].set_horizontalalignment("left")
+            axes.get_xticklabels()[-1].set_horizontalalignment("right")
 
 
 def _panel_width(picture: Picture) -> float:

@@ -105,7 +105,7 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
         raise ConfigError(str(path), [wrong]) from error
-    if curves and figure not in (None, drawn_in(order.experiment.figure)):
+    if curves and figure != drawn_in(order.experiment.figure):
         say(f"left out: curves in {path}, which are of another figure: {figure}")
         curves = {}
     plans = {seed: make_plan(order, seed) for seed in {result.seed for result in results}}
@@ -177,13 +177,15 @@ def redraw(experiment: Experiment, folder: Path) -> None:
     configurations its numbers are of."""
     data = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     found = Found([Result.of(one) for one in deepcopy(data["results"])])
-    found.curves.update(
-        {
-            arm: {int(seed): Curve(**curve) for seed, curve in of_arm.items()}
-            for arm, of_arm in data["curves"].items()
-        }
-    )
-    write_whole(folder / RESULTS, json.dumps(data | _summary(experiment, found), indent=1))
+    drawn = drawn_in(experiment.figure)
+    late = "points" not in (data.get("figure") or {}) and drawn["points"] == "start of step"
+    for arm, of_arm in data["curves"].items():
+        for curve in of_arm.values():
+            if late:  # written when a point was at the end of the step that it was played in
+                curve["x"] = [0.0, *curve["x"][:-1]]
+        found.curves[arm] = {int(seed): Curve(**curve) for seed, curve in of_arm.items()}
+    numbers = data | _summary(experiment, found) | {"figure": drawn}
+    write_whole(folder / RESULTS, json.dumps(numbers, indent=1))
     write_whole(folder / TABLE, make_table(experiment, found.results))
     _draw(experiment, found, folder)
 
@@ -229,14 +231,14 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
 
 
 def _draw(experiment: Experiment, found: Found, out: Path) -> None:
-    from pettingllms.experiments.figure import Bars, Lines, Picture, draw
+    from pettingllms.experiments.figure import Bars, Lines, Picture, bars_note, draw
     from pettingllms.experiments.slides import Deck, draw_slides
 
     figure = experiment.figure
     curves = {
-        arm: some
+        arm: [_from_start(experiment, found, arm, seed, curve) for seed, curve in some.items()]
         for arm, of_arm in found.curves.items()
-        if (some := [curve for curve in of_arm.values() if curve.x])
+        if (some := {seed: curve for seed, curve in of_arm.items() if curve.x})
     }
     lines = Lines(
         curves,
@@ -261,8 +263,9 @@ def _draw(experiment: Experiment, found: Found, out: Path) -> None:
     num_drawn = len({seed for some in found.curves.values() for seed in some if some[seed].x})
     several = f"Lines: mean over {num_drawn} seeds; bands: from the lowest to the highest."
     lined = "Lines: one seed." if num_drawn == 1 else several
-    notes = ["One seed." if num_seeds == 1 else lined] if curves else []
-    notes += ["Bars: mean; black lines: 95% intervals."] if drawn else []
+    notes = ["One seed."] if num_seeds == 1 else [lined] if curves else []
+    notes += [f"At 0: '{figure.start}' before training."] if curves and figure.start else []
+    notes += [bars_note(drawn)] if drawn else []
     arms = [arm.name for arm in experiment.arms]
     picture = Picture(experiment.title, " ".join(notes), arms, lines if curves else None, drawn)
     if curves or drawn:
@@ -272,3 +275,13 @@ def _draw(experiment: Experiment, found: Found, out: Path) -> None:
         costs = [line.removeprefix("- ").replace("`", "") for line in made_by(found.results)]
         deck = Deck(experiment.question, about, costs, experiment.limits)
         draw_slides(deck, replace(picture, bars=bars), out / SLIDES)
+
+
+def _from_start(experiment: Experiment, found: Found, arm: str, seed: int, curve: Curve) -> Curve:
+    """A curve with the value before training at 0, where an evaluation of another arm has it."""
+    column = experiment.figure.start
+    name = next((one.start for one in experiment.arms if one.name == arm), "")
+    start = found.find(name, seed) if name and column else None
+    if start is None or column not in start.evaluations or not curve.x[0]:
+        return curve
+    return Curve([0.0, *curve.x], [start.evaluations[column].measured.value, *curve.y])

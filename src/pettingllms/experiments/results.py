@@ -7,13 +7,13 @@ after each evaluation, so what is in it is done and is never done twice.
 import json
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from pettingllms.doctor import find_gpus
-from pettingllms.experiments.measure import Measured
+from pettingllms.experiments.measure import DISTANCES, Measured
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
 from pettingllms.experiments.spec import Figure
 from pettingllms.machine import GIB, memory, num_cores
@@ -151,20 +151,40 @@ def metric_of(figure: Figure, arm: PlannedArm) -> str:
 
 def drawn_in(figure: Figure) -> dict[str, Any]:
     """All that a figure's curves depend on beside their runs."""
-    return figure.model_dump(include={"y", "role", "x", "smooth"})
+    points = "end of step" if is_after_step(figure.y) else "start of step"
+    return {**figure.model_dump(include={"y", "role", "x", "smooth"}), "points": points}
+
+
+def is_after_step(metric: str) -> bool:
+    """Whether a metric is of the weights that a step gave, and not of those that played in it."""
+    name = metric.rpartition("/")[2]
+    return name.startswith(("eval_", "anchor_")) or name in (*DISTANCES, "legal_share")
+
+
+def places_of(rows: Iterable[Mapping[str, Any]], metric: str, key: str) -> list[float]:
+    """Where the rows with a metric are on an axis of steps or tokens.
+
+    Rollouts of a step are played by the weights from before it, so those of step 1 are at 0."""
+    places, before = [], 0.0
+    for row in rows:
+        here = float(row.get(key, before))
+        if row.get(metric) is not None:
+            places.append(here if is_after_step(metric) else before)
+        before = here
+    return places
 
 
 def curve_of(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Curve:
     """The points of a run that have the metric, each the mean of the last few."""
     key = TOKENS if figure.x == "tokens" else "step"
-    found = [(row[key], row[metric]) for row in rows if row.get(metric) is not None]
-    values = [y for _, y in found]
+    rows = list(rows)
+    values = [row[metric] for row in rows if row.get(metric) is not None]
     smooth = [
         sum(some) / len(some)
         for at in range(len(values))
         if (some := values[max(0, at + 1 - figure.smooth) : at + 1])
     ]
-    return Curve([float(x) for x, _ in found], smooth)
+    return Curve(places_of(rows, metric, key), smooth)
 
 
 def this_machine() -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pettingllms.experiments.figure import (
     WIDTH,
     Page,
     Picture,
+    bars_note,
     dark,
     panel_letters,
     wrapped,
@@ -102,9 +103,7 @@ def _arms(deck: Deck, colors: dict[str, str]) -> Page:
 
 def _ends(picture: Picture, colors: dict[str, str]) -> Page:
     slide = _slide("Where they ended", colors)
-    slide.write(
-        wrapped("Bars: mean; black lines: 95% intervals.", LETTERS), 0.6, 9, FAINT, "normal"
-    )
+    slide.write(wrapped(bars_note(picture.bars), LETTERS), 0.6, 9, FAINT, "normal")
     names = [wrapped(panel.name, panel_letters(picture)) for panel in picture.bars]
     top = 1.0 + LINE * max(map(len, names))
     slide.draw_bars(picture, names, HEIGHT - top - ROW * len(picture.arms))

@@ -82,6 +82,8 @@ class Arm(Section):
     """Overrides, as on the command line."""
     trained: bool = True
     """False: only evaluated, as a row to compare with."""
+    start: str = ""
+    """Row with the model that this one starts from, whose value the figure has at 0."""
     about: str = ""
     """What it is, in a sentence, for slides."""
 
@@ -130,6 +132,9 @@ class Figure(Section):
     """As the axis has it; empty: the metric."""
     x: Literal["tokens", "step"] = "tokens"
     """What the axis below counts: sampled tokens, or steps."""
+    start: str = ""
+    """Evaluation that measures what `y` does, for a value before training: it is drawn at 0 for
+    arms that have a `start`. Metrics of rollouts have a point at 0 by themselves."""
     smooth: int = Field(default=1, ge=1)
     """Steps that a point is the mean of."""
     bars: list[str] = Field(default_factory=list)
@@ -229,6 +234,8 @@ class Experiment(Section):
         yield from _unknown("quick.floors", (floor.arm for floor in floors), run)
         yield from _unknown("quick.floors", (floor.evaluation for floor in floors), measured)
         yield from _unknown("figure.bars", self.figure.bars, columns)
+        yield from _unknown("figure.start", filter(None, [self.figure.start]), columns)
+        yield from _unknown("arms.start", (arm.start for arm in self.arms if arm.start), arms)
 
     def quickened(self) -> Self:
         """The same experiment as `--quick` runs it."""

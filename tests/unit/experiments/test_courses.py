@@ -66,7 +66,7 @@ def test_smoothing_and_tokens(tmp_path: Path) -> None:
     (panel,) = panels_of(
         [run_of(tmp_path / "r", [0, 1, 2, 6], name="reward")], Wish(["reward"], "tokens", 2)
     )
-    assert panel.lines[0].x == [10, 20, 30, 40]
+    assert panel.lines[0].x == [0, 10, 20, 30], "rollouts are of the weights before a step"
     assert panel.lines[0].y == [0, 0.5, 1.5, 4]
 
 

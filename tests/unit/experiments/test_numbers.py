@@ -150,8 +150,24 @@ def test_a_curve_skips_steps_without_the_metric_and_smooths_over_the_last_points
         {"step": 4, "rollout/total_tokens": 40.0, "m": 8.0},
     ]
     curve = curve_of(rows, "m", Figure(smooth=2))
-    assert (curve.x, curve.y) == ([10, 30, 40], [1.0, 2.0, 5.5])
-    assert curve_of(rows, "m", Figure(x="step")).x == [1, 3, 4]
+    assert (curve.x, curve.y) == ([0, 20, 30], [1.0, 2.0, 5.5])
+    assert curve_of(rows, "m", Figure(x="step")).x == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("metric", "x"),
+    [
+        ("roles/a/reward", [0.0, 10.0]),
+        ("roles/a/success", [0.0, 10.0]),
+        ("roles/a/eval_success", [10.0, 20.0]),
+        ("policies/p/nash_conv", [10.0, 20.0]),
+        ("policies/p/anchor_random", [10.0, 20.0]),
+    ],
+)
+def test_a_curve_begins_with_the_weights_before_training(metric: str, x: list[float]) -> None:
+    """Rollouts of step 1 are played by them; evaluations are of the weights after a step."""
+    rows = [{"step": n, "rollout/total_tokens": 10.0 * n, metric: 0.5} for n in (1, 2)]
+    assert curve_of(rows, metric, Figure()).x == x
 
 
 def test_labels_never_overlap_and_keep_their_order() -> None:
