@@ -19,7 +19,7 @@ from pettingllms.grading.grader import UNCONFINED, VARIABLE, check_installed, is
 from pettingllms.machine import GIB, in_gib, memory, num_cores
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.ports import CannotLookError, Listener, listeners
-from pettingllms.sandbox.opening import standing
+from pettingllms.sandbox.opening import protections, standing
 from pettingllms.sandbox.tiers import TIERS
 
 Level = Literal["ok", "note", "problem"]
@@ -199,7 +199,8 @@ def check_sandbox() -> Finding:
     if not tier:
         what = "no sandbox holds here, so environments that run programs are refused"
         return Finding("note", f"{what} ({reasons})", advice)
-    return _noted(f"sandbox: {tier}" + (f" ({reasons})" if reasons else ""), advice)
+    what = "; ".join((f"sandbox: {tier}", *protections(tier)))
+    return _noted(what + (f" ({reasons})" if reasons else ""), advice)
 
 
 def check_grader() -> Finding:

@@ -36,7 +36,7 @@ from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.interrupt import stop_on_interrupt, unless
 from pettingllms.runs.ledger import Ledger
 from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
-from pettingllms.runs.summary import alarm, learner_tokens, summarize
+from pettingllms.runs.summary import alarm, learner_tokens, sandbox_alarm, summarize
 from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode
@@ -203,6 +203,9 @@ class Run:
         self._metrics["rollout"]["num_groups"] = float(len(groups))
         if self._verdicts.metrics:
             self._metrics["judge"] = self._verdicts.metrics
+        probing = sandbox_alarm(summary)
+        if probing is not None:
+            self._watcher.say(f"ALARM {probing}")
         wrong = alarm(summary, self._config)
         if wrong is not None:
             self._watcher.say(f"ALARM {wrong}")

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 from attacks.drive import NAMES, attack, control, no_control
+from attacks.hoarding import HOARDING
 from attacks.world import world
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import open_sandbox
-from pettingllms.sandbox.tiers import TIERS, UNPRIVILEGED
+from pettingllms.sandbox.stock import WarmSandbox
+from pettingllms.sandbox.tiers import TIERS
+from pettingllms.sandbox.users import UNPRIVILEGED
 
 DRIVER = Path(__file__).parent / "attacks" / "drive.py"
 
@@ -41,7 +44,7 @@ def known() -> Iterator[dict[str, Any]]:
 
 
 def test_there_are_enough_attempts_and_a_tier_to_make_them_on() -> None:
-    assert len(NAMES) == len(set(NAMES)) >= 80
+    assert len(NAMES) == len(set(NAMES)) >= 190
     assert not all(REASONS.values()), "this machine runs no tier, so nothing was shown"
 
 
@@ -56,6 +59,18 @@ def test_the_control_works_outside(name: str, known: dict[str, Any]) -> None:
 @pytest.mark.parametrize("tier", RUNNABLE)
 def test_the_sandbox_holds(tier: str, name: str, known: dict[str, Any]) -> None:
     assert not attack(name, open_sandbox(tier), known)
+
+
+@pytest.mark.parametrize("name", HOARDING)
+@pytest.mark.parametrize("tier", RUNNABLE)
+def test_the_memory_limit_holds_without_cgroups(
+    tier: str, name: str, known: dict[str, Any]
+) -> None:
+    sandbox = WarmSandbox(TIERS[tier], num_warm=0, cgroups=False)
+    try:
+        assert not attack(name, sandbox, known)
+    finally:
+        sandbox.close()
 
 
 @pytest.mark.parametrize("tier", RUNNABLE)

@@ -304,7 +304,9 @@ def test_the_sandbox_is_named_with_what_the_better_one_lacks(
     monkeypatch: pytest.MonkeyPatch, tier: str, better: dict[str, str], level: str, words: str
 ) -> None:
     monkeypatch.setattr(doctor, "standing", lambda: (tier, better))
+    monkeypatch.setattr(doctor, "protections", lambda name: [f"how {name} counts memory"])
     finding = doctor.check_sandbox()
     assert finding.level == level
     assert words in finding.what
+    assert (f"how {tier} counts memory" in finding.what) == bool(tier)
     assert ("apt install bubblewrap" in finding.advice) == ("bubblewrap" in better)

@@ -18,7 +18,7 @@ from pettingllms.envs import Split, make_env_for
 from pettingllms.envs.start_check import check_start
 from pettingllms.errors import ConfigError
 from pettingllms.runs.folder import CONFIG_FILE
-from pettingllms.runs.summary import Summary, alarm
+from pettingllms.runs.summary import Summary, alarm, sandbox_alarm
 from pettingllms.runs.trust import load_run_config, load_user_config
 from pettingllms.types import Episode, Group, read_episodes, write_episodes
 
@@ -54,7 +54,7 @@ def run_rollout(
 
         summary = collect(config, folder, player, part, advance)
     _print_summary(summary, config)
-    problem = alarm(summary, config)
+    problem = alarm(summary, config) or sandbox_alarm(summary)
     if problem:
         console.print(f"[bold red]ALARM[/] {escape(problem)}")
     console.print(f"Written to [bold]{escape(str(folder / EPISODES_FILE))}[/]")

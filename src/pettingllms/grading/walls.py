@@ -15,7 +15,8 @@ import sys
 
 from pettingllms.sandbox.enter import Settings, check, close_doors, forbid, isolate, libc
 from pettingllms.sandbox.seccomp import seccomp_filter
-from pettingllms.sandbox.tiers import NOBODY, UNPRIVILEGED
+from pettingllms.sandbox.tiers import NOBODY
+from pettingllms.sandbox.users import UNPRIVILEGED
 
 PR_SET_DUMPABLE = 4
 DISK_MB, NUM_FILES = 1, 16

@@ -10,6 +10,7 @@ from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
 from pettingllms.envs.base import successes
 from pettingllms.rollout.guard import Guard
+from pettingllms.sandbox.refusals import refused_calls, to_metrics
 from pettingllms.seats import NO_IDS, Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
@@ -229,12 +230,14 @@ class Table:
     def _step(
         self, state: Any, replies: Mapping[str, str]
     ) -> tuple[StepResult[Any], dict[str, float]]:
-        result: Any = self.env.step(state, replies)
+        with refused_calls() as refused:
+            result: Any = self.env.step(state, replies)
         if not isinstance(result, StepResult) or not isinstance(result.rewards, Rewards):
             raise TypeError(f"{result!r:.60} is not a StepResult with Rewards")
         metrics = {str(name): float(value) for name, value in result.metrics.items()}
         if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
             raise ValueError(f"metrics are not finite: {', '.join(wrong)}")
+        metrics |= to_metrics(refused)
         if unknown := [role for role in result.exhibits if role not in (TEAM, *self.seats)]:
             raise ValueError(f"exhibits of no role: {', '.join(unknown)}")
         if unknown := [role for role in result.rewards.agent if role not in self.seats]:

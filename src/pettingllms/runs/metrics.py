@@ -11,6 +11,7 @@ from pettingllms.algos.credit import mean, role_levels
 from pettingllms.config import RunConfig
 from pettingllms.runs.diversity import diversity
 from pettingllms.runs.summary import Summary
+from pettingllms.sandbox.refusals import METRIC, is_probing
 from pettingllms.types import Episode, Scored, Turn
 
 LEVELS = ("process", "agent", "team")
@@ -45,6 +46,7 @@ def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Sum
         "roles": {
             role: _role_rewards(episodes, role, summary)
             | _role_turns([turn for turn in turns if turn.role == role], role, summary)
+            | _role_refusals(role, summary)
             for role in config.roles
         },
         "policies": {
@@ -93,6 +95,15 @@ def _role_turns(turns: Sequence[Turn], role: str, summary: Summary) -> dict[str,
     found |= _mean("reply_tokens", [turn.num_tokens for turn in written])
     found |= _mean("limit_share", [bool(turn.limit) for turn in written])
     return found | _mean("cut_share", [turn.finish == "length" for turn in written])
+
+
+def _role_refusals(role: str, summary: Summary) -> dict[str, float]:
+    """Of a role whose programs ran in a sandbox."""
+    refused = summary.refused.get(role)
+    if refused is None:
+        return {}
+    probing = sum(count for name, count in refused.items() if is_probing(name))
+    return {METRIC: float(refused.total()), "probing_calls": float(probing)}
 
 
 def _policy(turns: Sequence[Turn]) -> dict[str, float]:

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 
 from pettingllms.algos.credit import role_reward, turn_reward
 from pettingllms.config import RunConfig
+from pettingllms.sandbox.refusals import from_metrics, is_probing
 from pettingllms.types import Episode, Failed, Scored
+
+NUM_NAMED = 5
+"""Calls that an alarm names."""
 
 
 @dataclass(slots=True)
@@ -34,6 +38,8 @@ class Summary:
     """Episodes in which a role reached its aim. Those that failed count as not reached."""
     rewards: dict[str, list[float]] = field(default_factory=dict)
     """What each role was paid in each episode that came to its end."""
+    refused: dict[str, Counter[str]] = field(default_factory=dict)
+    """By role whose programs ran in a sandbox: system calls that it refused, by name."""
 
     @property
     def failure_share(self) -> float:
@@ -78,6 +84,22 @@ def alarm(summary: Summary, config: RunConfig) -> str | None:
     return None
 
 
+def sandbox_alarm(summary: Summary) -> str | None:
+    """Which roles wrote programs that look for a way out of the sandbox, if any did."""
+    found = []
+    for role, refused in summary.refused.items():
+        probing = Counter({name: count for name, count in refused.items() if is_probing(name)})
+        if probing:
+            names = ", ".join(f"{name} {count}" for name, count in probing.most_common(NUM_NAMED))
+            found.append(f"'{role}' ({names})")
+    if not found:
+        return None
+    return (
+        "Programs made system calls that the sandbox refused and that puzzles do not need: "
+        f"{'; '.join(found)}. Read these programs: the policy may be probing its sandbox."
+    )
+
+
 def learner_tokens(episodes: Iterable[Episode], config: RunConfig) -> int:
     """Tokens that policies which learn have sampled, those that no turn holds too."""
     trained = config.trained_policies()
@@ -100,6 +122,11 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     if episode.limit:
         summary.num_cut_episodes += 1
         summary.cuts[episode.limit] += 1
+    for step in episode.steps:
+        refused = from_metrics(step.metrics)
+        if refused is not None:
+            for role in {episode.turns[turn].role for turn in step.turns}:
+                summary.refused.setdefault(role, Counter()).update(refused)
     for role in config.roles:
         summary.successes[role] += episode.success.get(role, False)
         reward = role_reward(episode, role, config.reward)

@@ -116,6 +116,14 @@ def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
 
 
 def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Worry]:
+    probing = sum(row.get(f"{prefix}probing_calls") or 0 for row in rows)
+    if probing:
+        yield Worry(
+            f"programs of '{role}' made {probing:g} system calls that the sandbox refused and that "
+            "puzzles do not need",
+            "read these programs: the policy may be probing its sandbox; steps of its episodes "
+            "name the calls (refused_calls/NAME)",
+        )
     cut = recent(rows, f"{prefix}cut_share")
     if cut is not None and cut > CUT:
         yield Worry(

@@ -45,6 +45,8 @@ class Settings:
             int, words[:6]
         )
         pairs = [word.partition("=")[::2] for word in words[6:]]
+        self.entrance = next((int(value) for key, value in pairs if key == "entrance"), -1)
+        self.hidden = [value for key, value in pairs if key == "hidden"]
         self.shown = [value for key, value in pairs if key == "shown"]
         self.devices = [value for key, value in pairs if key == "device"]
         self.links = dict(value.split("=", 1) for key, value in pairs if key == "link")
@@ -95,6 +97,7 @@ def build(settings: Settings) -> None:
     os.chdir("/tmp")  # noqa: S108 - where the new root is put together
     for path in settings.shown:
         place(path, 0x1 | 0x2 | 0x4)  # read-only, no set-uid programs, no devices
+    hide(settings.hidden)
     for path in settings.devices:
         place(path, 0x1 | 0x2 | 0x8)  # read-only, no set-uid programs, nothing to execute
     for path, target in settings.links.items():
@@ -120,6 +123,16 @@ def place(path: str, attributes: int) -> None:
     packed = struct.pack("<QQQQ", attributes, 0, 0, 0)
     call(f"the attributes of {path} (mount_setattr)", MOUNT_SETATTR, AT_FDCWD,
          ("." + path).encode(), AT_RECURSIVE, packed, ctypes.c_size_t(len(packed)))  # fmt: skip
+
+
+def hide(paths: list[str]) -> None:
+    """Put an empty folder over each of these, which nobody can write to."""
+    if not paths:
+        return
+    os.mkdir("empty", 0o755)
+    for path in paths:
+        mount("empty", "." + path, "", MS_BIND)
+        mount("", "." + path, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def landlock(settings: Settings) -> None:
@@ -152,6 +165,14 @@ def forbid(rules: bytes) -> None:
 
 def close_doors(settings: Settings, rules: bytes) -> None:
     """As process 1 of the sandbox: give up all but what is shown, for good."""
+    give_up(settings)
+    forbid(rules)
+    os.environ.clear()
+    os.environ.update(settings.environment)
+
+
+def give_up(settings: Settings) -> None:
+    """The same without the system call filter and the environment."""
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "to die with its parent")
     os.setsid()
     build(settings)
@@ -161,18 +182,15 @@ def close_doors(settings: Settings, rules: bytes) -> None:
             break  # the kernel knows no more
     landlock(settings)
     check(libc.capset(struct.pack("<Ii", 0x20080522, 0), bytes(24)), "to give up capabilities")
-    forbid(rules)
-    os.environ.clear()
-    os.environ.update(settings.environment)
 
 
 def enter(settings: Settings, inside: str) -> NoReturn:
-    """Close every door and start `inside`."""
-    rules = os.read(settings.rules, 1 << 16)
-    os.close(settings.rules)
+    """Close every door but the system call filter, which is left to `inside`, and start that."""
     os.close(settings.info)
-    close_doors(settings, rules)
-    sys.argv[:] = ["inside", str(settings.control)]
+    give_up(settings)
+    os.environ.clear()
+    os.environ.update(settings.environment)
+    sys.argv[:] = ["inside", *map(str, (settings.control, settings.rules, settings.entrance))]
     exec(compile(inside, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own file
     os._exit(1)
 
@@ -185,7 +203,8 @@ def main(settings: Settings, inside: str) -> NoReturn:
     if not pid:
         enter(settings, inside)
     os.write(settings.info, b'{"child-pid": %d}' % pid)
-    for descriptor in (0, 1, settings.control, settings.rules, settings.info):
+    given = (settings.control, settings.rules, settings.info, settings.entrance)
+    for descriptor in (0, 1, *(number for number in given if number >= 0)):
         os.close(descriptor)
     os.waitpid(pid, 0)
     os._exit(0)

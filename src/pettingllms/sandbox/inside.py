@@ -1,17 +1,20 @@
 """What runs inside a sandbox before the program does. Read as text, and started as `python -c`.
 
-Two processes: a supervisor, process 1 of the sandbox, and a runner that waits for a job and then
-becomes the program. Only the supervisor holds the control socket and ever sees the nonce of the
-run; it reports how the runner ended. Nothing in the sandbox can stop, signal or read it, and when
-it ends the kernel ends all other processes in there. The runner is an interpreter that has already
-started: a Python program runs right in it, any other command replaces it.
+It enters the control group of the sandbox, if it has one, and puts the system call filter in
+force. Two processes follow: a supervisor, process 1 of the sandbox, and a runner that waits for a
+job and then becomes the program. Only the supervisor holds the control socket and ever sees the
+nonce of the run; it reports how the runner ended. Nothing in the sandbox can stop, signal or read
+it, and when it ends the kernel ends all other processes in there. The runner is an interpreter that
+has already started: a Python program runs right in it, any other command replaces it.
 
 It needs nothing but the standard library of any Python from 3.9 on.
 """
 
 from __future__ import annotations
 
+import _ctypes
 import _signal as signal  # type: ignore[import-not-found]  # `signal` itself takes longer to import than all else here
+import _socket
 import atexit
 import bisect
 import collections
@@ -34,12 +37,18 @@ if TYPE_CHECKING:  # `typing` takes long to import as well
 WARM = (bisect, collections, functools, heapq, itertools, math)
 """Imported because programs will ask for them."""
 WORK = "/work"
+SECCOMP = {"x86_64": 317, "aarch64": 277}
+SET_FILTER, NEW_LISTENER = 1, 8
+SOL_SOCKET, SCM_RIGHTS = 1, 1
 
 
-def main(control: int) -> None:
+def main(control: int, rules: int, entrance: int) -> None:
     """Fork into supervisor and runner. In the runner, what follows is the program."""
     sys.path[:] = [path for path in sys.path if path]
     os.environ.pop("PWD", None)
+    if entrance >= 0:
+        os.write(entrance, b"0")
+    close_filter(control, rules)
     os.closerange(3, control)
     os.closerange(control + 1, 4096)
     pid = os.fork()
@@ -56,6 +65,52 @@ def main(control: int) -> None:
     for limit, value in limits:
         resource.setrlimit(getattr(resource, "RLIMIT_" + limit), (value, value))
     start(command)
+
+
+def close_filter(control: int, rules: int) -> None:
+    """Put the system call filter in force, for good, and give its listener away."""
+    logged, passing, plain = read_parts(rules)
+    listener = forbid(logged, NEW_LISTENER)
+    passed = []
+    if listener < 0:  # something around us listens already: refused calls are not logged
+        require(forbid(plain, 0))
+    else:
+        passed.append((SOL_SOCKET, SCM_RIGHTS, listener.to_bytes(4, sys.byteorder)))
+    sender = _socket.socket(fileno=control)
+    sender.sendmsg([b"closed\n"], passed)
+    sender.detach()
+    if listener >= 0:
+        require(forbid(passing, 0))
+        os.close(listener)
+
+
+def read_parts(rules: int) -> list[bytes]:
+    """The filters, each after its length."""
+    whole, parts = os.read(rules, 1 << 16), []
+    while whole:
+        size = 4 + int.from_bytes(whole[:4], "big")
+        parts.append(whole[4:size])
+        whole = whole[size:]
+    return parts
+
+
+def forbid(steps: bytes, flags: int) -> int:
+    """Make the kernel hold a filter. `ctypes` would take long to import, so by what it is made of.
+
+    The kernel reads the number of steps and where they are: the content of a bytes object follows
+    its head.
+    """
+    where = id(steps) + bytes.__basicsize__ - 1
+    program = (len(steps) // 8).to_bytes(8, "little") + where.to_bytes(8, "little")
+    syscall = _ctypes.dlsym(_ctypes.dlopen(None, 0), "syscall")
+    number = SECCOMP[os.uname().machine]
+    return _ctypes.call_function(syscall, (number, SET_FILTER, flags, program))
+
+
+def require(result: int) -> None:
+    """End the sandbox if a filter is not in force."""
+    if result < 0:
+        sys.exit("the kernel refused the system call filter (seccomp)")
 
 
 def supervise(control: int, runner: int) -> NoReturn:
@@ -169,4 +224,4 @@ def end(module: types.ModuleType, code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:4]))

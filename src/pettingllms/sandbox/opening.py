@@ -43,6 +43,20 @@ def standing() -> tuple[str, dict[str, str]]:
     return "", better
 
 
+def protections(tier: str) -> list[str]:
+    """How a tier that holds here keeps the memory limit, and whether it logs refused calls."""
+    sandbox = open_sandbox(tier)
+    version = sandbox.cgroup_version
+    return [
+        f"memory limit kept by cgroup v{version}"
+        if version
+        else "memory limit kept by polling /proc, as we may create no cgroup here",
+        "refused system calls are logged"
+        if sandbox.is_logged
+        else "refused system calls are not logged, as another seccomp listener is active",
+    ]
+
+
 @cache
 def _opened(name: str) -> WarmSandbox | str:
     """A sandbox that passed its probe, or why there is none."""

@@ -6,9 +6,12 @@ A handful of attempts, one for each wall, in a fraction of a second. The long li
 import json
 import os
 import tempfile
+from pathlib import Path
 
 from pettingllms.errors import SandboxError
+from pettingllms.sandbox.hidden import hidden_folders
 from pettingllms.sandbox.program import Limits, Program, Sandbox, python
+from pettingllms.sandbox.tiers import view
 
 ATTEMPTS = """
 import ctypes, json, os, sys
@@ -47,7 +50,14 @@ def filled():
                 return False
     return True
 
-secret = sys.argv[1]
+def mapped():
+    import mmap
+    return mmap.mmap(-1, 64 << 20)
+
+secret, *hidden = sys.argv[1:]
+attempt("installed packages", lambda: any(os.path.isdir(one) and os.listdir(one) for one in hidden))
+attempt("files that others watch", lambda: libc.inotify_init1(0) >= 0)
+attempt("shared memory", mapped)
 attempt("files of the machine", lambda: os.path.exists(secret) or os.path.exists("/proc/1"))
 attempt("software is read-only", lambda: open("/usr/bin/pettingllms-probe", "w"))
 attempt("network", lambda: made_socket(2))
@@ -77,7 +87,11 @@ def probe(sandbox: Sandbox) -> None:
     """Raise the list of what does not hold."""
     with tempfile.NamedTemporaryFile() as secret:
         os.chmod(secret.name, 0o644)  # noqa: PTH101 - it must be the sandbox that hides it
-        program = Program(("python", "main.py", secret.name), {"main.py": ATTEMPTS.encode()})
+        package = str(Path(__file__).parents[1])
+        hidden = (package, *hidden_folders(tuple(view()[0])))
+        program = Program(
+            ("python", "main.py", secret.name, *hidden), {"main.py": ATTEMPTS.encode()}
+        )
         outcome = sandbox.run(program, LIMITS)
     if not outcome.ok:
         raise SandboxError(f"a harmless program {outcome.end} with {outcome.stderr.strip()!r}")

@@ -1,5 +1,6 @@
 """What runs in a sandbox, under which limits, and what came of it: plain data."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -52,6 +53,8 @@ class Outcome:
     stdout: str
     stderr: str
     seconds: float
+    refused: Counter[str] = field(default_factory=Counter)
+    """System calls that the sandbox refused, by name; empty where they cannot be counted."""
 
     @property
     def ok(self) -> bool:

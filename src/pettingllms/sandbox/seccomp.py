@@ -7,10 +7,14 @@ that has been broken before. What is refused fails with an error, so that a C li
 The list names what is refused, since programs here are of any kind (compilers, simulators). It does
 not age into a hole: numbers above the last call that it was made with are refused as well, which
 also refuses every call of the x32 interface. Calls of another architecture end the process.
+
+With `logged`, the kernel hands refused calls to whoever holds the listener of the filter (see
+`refusals`), which counts them and answers with an error. A closed listener refuses them all.
 """
 
 import platform
 import struct
+from collections.abc import Iterable
 from errno import ENOSYS, EPERM
 from typing import NamedTuple
 
@@ -43,6 +47,10 @@ REFUSED = {
     # network
     "socket": Call(41, 198), "connect": Call(42, 203), "bind": Call(49, 200),
     "listen": Call(50, 201), "accept": Call(43, 202), "accept4": Call(288, 242),
+    "setsockopt": Call(54, 208),
+    # what other sandboxes and the machine do with the same files
+    "inotify_init": Call(253, None), "inotify_init1": Call(294, 26),
+    "inotify_add_watch": Call(254, 27), "flock": Call(73, 32),
     # parts of the kernel with a history
     "bpf": Call(321, 280), "perf_event_open": Call(298, 241), "userfaultfd": Call(323, 282),
     "io_uring_setup": _same(425), "io_uring_enter": _same(426), "io_uring_register": _same(427),
@@ -76,18 +84,40 @@ BEGINNINGS = {
 }  # fmt: skip
 """By which a process begins another, or a thread, or becomes another program."""
 SOCKETPAIR, IOCTL, PRLIMIT = Call(53, 199), Call(16, 29), Call(302, 261)
+FCNTL, MMAP = Call(72, 25), Call(9, 222)
+SENDTO, RECVFROM, RECVMSG, RECVMMSG = Call(44, 206), Call(45, 207), Call(47, 212), Call(299, 243)
+PASSING = {"sendmsg": Call(46, 211), "sendmmsg": Call(307, 269)}
+"""They can pass open files (SCM_RIGHTS). The listener itself leaves the sandbox this way, so a
+second filter refuses them, which is in force after that."""
+SPECIAL = {
+    "clone": CLONE, "clone3": CLONE3, "socketpair": SOCKETPAIR, "ioctl": IOCTL,
+    "prlimit64": PRLIMIT, "fcntl": FCNTL, "mmap": MMAP, "sendto": SENDTO, "recvfrom": RECVFROM,
+    "recvmsg": RECVMSG, "recvmmsg": RECVMMSG,
+}  # fmt: skip
+"""Calls whose arguments decide."""
 FIRST_UNKNOWN = 463
 """The calls of kernels up to 6.12, the last that any program can count on, have smaller numbers."""
 NAMESPACES = 0x7E020000
 """The flags of `clone` that ask for a new namespace."""
 TERMINAL = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX, which type into a terminal."""
+FILE_COMMANDS = {
+    "F_GETLK": 5, "F_OFD_GETLK": 36, "F_OFD_SETLK": 37, "F_OFD_SETLKW": 38,  # locks of others
+    "F_SETLEASE": 1024, "F_NOTIFY": 1026,  # what others do with a file
+    "F_SETPIPE_SZ": 1031,  # memory that no limit counts
+}  # fmt: skip
+"""Of `fcntl`. Plain locks (F_SETLK) remain, since SQLite needs them on its own files."""
+MAX_SHARED_BYTES = 1 << 20
+"""Of one piece of shared anonymous memory. It can outlive its mapping, so only the number of pieces
+is seen from outside; with a bound on each, their number bounds the whole."""
+SHARED_ANONYMOUS = 0x21
+OUT_OF_BAND = 1
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """As the kernel names them to a filter."""
 
-ALLOW, KILL_PROCESS, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+ALLOW, KILL_PROCESS, ERRNO, NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 LOAD, RETURN = 0x20, 0x06
-IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT, AND = 0x15, 0x35, 0x45, 0x54
+IF_EQUAL, IF_ABOVE, IF_AT_LEAST, IF_ANY_BIT, AND = 0x15, 0x25, 0x35, 0x45, 0x54
 NUMBER, MACHINE = 0, 4
 
 
@@ -100,66 +130,129 @@ def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("<HBBI", code, if_true, if_false, value)
 
 
-def _refuse(error: int = EPERM) -> bytes:
-    return _step(RETURN, ERRNO | error)
+def _number(call: Call, machine: str) -> int | None:
+    found: int | None = getattr(call, machine)
+    return found
 
 
-def seccomp_filter(machine: str = "", *, alone: bool = False) -> bytes:
-    """The filter for this machine, or for the named one; with `alone`, no new processes either."""
+def _known(machine: str) -> str:
     name = machine or platform.machine()
     if name not in MACHINES:
         known = " and ".join(MACHINES)
         raise SandboxError(f"there is no system call filter for {name}, only for {known}")
+    return name
 
-    def number(call: Call) -> int | None:
-        found: int | None = getattr(call, name)
-        return found
 
-    def when(call: Call, *then: bytes) -> bytes:
+def call_name(number: int, machine: str = "") -> str:
+    """The name of a call that the filter refuses, as logs and metrics have it."""
+    name = _known(machine)
+    for known, call in (REFUSED | PASSING | SPECIAL).items():
+        if _number(call, name) == number:
+            return known
+    return f"call_{number}"
+
+
+def error_of(number: int) -> int:
+    """The error that a refused call fails with."""
+    return ENOSYS if number >= FIRST_UNKNOWN else EPERM
+
+
+class _Writer:
+    """Writes the steps of one filter."""
+
+    def __init__(self, machine: str, logged: bool) -> None:
+        self._machine = machine
+        self._logged = logged
+
+    def refuse(self, error: int = EPERM) -> bytes:
+        return _step(RETURN, NOTIFY if self._logged else ERRNO | error)
+
+    def when(self, call: Call, *then: bytes) -> bytes:
         """Steps for one call. They end with a verdict, so the number need not be read again."""
-        steps = b"".join(then)
-        if number(call) is None:
+        number, steps = _number(call, self._machine), b"".join(then)
+        if number is None:
             return b""
-        return _step(IF_EQUAL, number(call) or 0, 0, len(steps) // 8) + steps
+        return _step(IF_EQUAL, number, 0, len(steps) // 8) + steps
 
-    allow = _step(RETURN, ALLOW)
-    return b"".join(
-        [
+    def beginning(self) -> bytes:
+        return b"".join((
             _step(LOAD, MACHINE),
-            _step(IF_EQUAL, MACHINES[name], 1, 0),
+            _step(IF_EQUAL, MACHINES[self._machine], 1, 0),
             _step(RETURN, KILL_PROCESS),
             _step(LOAD, NUMBER),
-            _step(IF_AT_LEAST, FIRST_UNKNOWN, 0, 1) + _refuse(ENOSYS),
-            *(when(call, _refuse()) for call in REFUSED.values()),
-            *(when(call, _refuse()) for call in (BEGINNINGS.values() if alone else ())),
-            when(CLONE3, _refuse(ENOSYS)),  # its flags are out of reach; C libraries use `clone`
-            when(
-                CLONE,
-                _step(LOAD, _argument(0)),
-                _step(IF_ANY_BIT, NAMESPACES, 0, 1) + _refuse(),
-                allow,
-            ),
-            when(
+        ))  # fmt: skip
+
+    def unless_any(self, argument: int, bits: int) -> tuple[bytes, ...]:
+        """Refuse a call if an argument has any of these bits."""
+        return (
+            _step(LOAD, _argument(argument)),
+            _step(IF_ANY_BIT, bits, 0, 1) + self.refuse(),
+            _step(RETURN, ALLOW),
+        )
+
+    def unless_one_of(self, argument: int, values: Iterable[int]) -> tuple[bytes, ...]:
+        """Refuse a call if an argument is one of these values."""
+        return (
+            _step(LOAD, _argument(argument)),
+            *(_step(IF_EQUAL, value, 0, 1) + self.refuse() for value in values),
+            _step(RETURN, ALLOW),
+        )
+
+
+def seccomp_filter(machine: str = "", *, alone: bool = False, logged: bool = False) -> bytes:
+    """The filter for this machine, or for the named one; with `alone`, no new processes either."""
+    write = _Writer(_known(machine), logged)
+    allow = _step(RETURN, ALLOW)
+    refused = [*REFUSED.values(), *(BEGINNINGS.values() if alone else ())]
+    if not logged:
+        refused += PASSING.values()
+    return b"".join(
+        [
+            write.beginning(),
+            _step(IF_AT_LEAST, FIRST_UNKNOWN, 0, 1) + write.refuse(ENOSYS),
+            *(write.when(call, write.refuse()) for call in refused),
+            # its flags are out of reach; C libraries try it and then use `clone`, so it is no news
+            write.when(CLONE3, _step(RETURN, ERRNO | ENOSYS)),
+            write.when(CLONE, *write.unless_any(0, NAMESPACES)),
+            write.when(
                 SOCKETPAIR,  # two connected ends of a Unix stream, which asyncio needs
                 _step(LOAD, _argument(0)),
-                _step(IF_EQUAL, 1, 1, 0) + _refuse(),
+                _step(IF_EQUAL, 1, 1, 0) + write.refuse(),
                 _step(LOAD, _argument(1)),
                 _step(AND, 0xF),
-                _step(IF_EQUAL, 1, 1, 0) + _refuse(),
+                _step(IF_EQUAL, 1, 1, 0) + write.refuse(),
                 allow,
             ),
-            when(
-                IOCTL,
-                _step(LOAD, _argument(1)),
-                *(_step(IF_EQUAL, request, 0, 1) + _refuse() for request in TERMINAL),
-                allow,
-            ),
-            when(
+            write.when(SENDTO, *write.unless_any(3, OUT_OF_BAND)),
+            write.when(RECVFROM, *write.unless_any(3, OUT_OF_BAND)),
+            write.when(RECVMSG, *write.unless_any(2, OUT_OF_BAND)),
+            write.when(RECVMMSG, *write.unless_any(3, OUT_OF_BAND)),
+            write.when(IOCTL, *write.unless_one_of(1, TERMINAL)),
+            write.when(FCNTL, *write.unless_one_of(1, FILE_COMMANDS.values())),
+            write.when(
                 PRLIMIT,  # of itself alone
                 _step(LOAD, _argument(0)),
-                _step(IF_EQUAL, 0, 1, 0) + _refuse(),
+                _step(IF_EQUAL, 0, 1, 0) + write.refuse(),
+                allow,
+            ),
+            write.when(
+                MMAP,  # shared anonymous memory in small pieces alone
+                _step(LOAD, _argument(3)),
+                _step(AND, SHARED_ANONYMOUS),
+                _step(IF_EQUAL, SHARED_ANONYMOUS, 1, 0) + allow,
+                _step(LOAD, _argument(1) + 4),
+                _step(IF_EQUAL, 0, 1, 0) + write.refuse(),
+                _step(LOAD, _argument(1)),
+                _step(IF_ABOVE, MAX_SHARED_BYTES, 0, 1) + write.refuse(),
                 allow,
             ),
             allow,
         ]
     )
+
+
+def passing_filter(machine: str = "") -> bytes:
+    """Refuses what a logged filter leaves open."""
+    write = _Writer(_known(machine), logged=False)
+    refused = (write.when(call, write.refuse()) for call in PASSING.values())
+    return b"".join((write.beginning(), *refused, _step(RETURN, ALLOW)))

@@ -16,6 +16,7 @@ from pettingllms.call_clock import uncounted
 from pettingllms.errors import SandboxError
 from pettingllms.machine import num_cores
 from pettingllms.sandbox.box import Box
+from pettingllms.sandbox.cgroup import find_place
 from pettingllms.sandbox.program import Limits, Outcome, Program
 from pettingllms.sandbox.tiers import Tier
 
@@ -28,8 +29,12 @@ NUM_RUNNING = max(16, 8 * NUM_CORES)
 class WarmSandbox:
     """Runs programs in sandboxes of one tier; for any number of threads."""
 
-    def __init__(self, tier: Tier, num_warm: int = NUM_WARM) -> None:
+    def __init__(self, tier: Tier, num_warm: int = NUM_WARM, *, cgroups: bool = True) -> None:
+        """With `cgroups`, the kernel keeps the memory limit where it can on this machine."""
         self.tier = tier
+        self.is_logged = False
+        """Whether refused system calls are counted; known once a program has run."""
+        self._place = find_place() if cgroups else None
         self._num_warm = num_warm
         self._begin()
         atexit.register(self.close)
@@ -49,6 +54,11 @@ class WarmSandbox:
 
         return open_sandbox, (self.tier.name,)
 
+    @property
+    def cgroup_version(self) -> int | None:
+        """Of the control groups that keep the memory limit; None if we look at processes."""
+        return self._place.version if self._place else None
+
     @uncounted()
     def run(self, program: Program, limits: Limits = Limits()) -> Outcome:  # noqa: B008 - immutable
         """Run to the end, or to a limit."""
@@ -58,6 +68,7 @@ class WarmSandbox:
         given_mb = sum(map(len, program.files.values())) >> 20
         with self._places:
             box = self._take(limits.disk_mb + given_mb)
+            self.is_logged = box.is_logged
             try:
                 return box.run(program, limits)
             finally:
@@ -107,4 +118,4 @@ class WarmSandbox:
         raise SandboxError("this sandbox was closed while a program waited for it")
 
     def _order(self, disk_mb: int) -> tuple[int, "Future[Box]"]:
-        return disk_mb, self._starter.submit(Box, self.tier, disk_mb)
+        return disk_mb, self._starter.submit(Box, self.tier, disk_mb, self._place)

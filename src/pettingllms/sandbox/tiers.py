@@ -1,7 +1,6 @@
 """The ways to make a sandbox, best first. Each only says how it is started: whether it holds on
 this machine is tried, never assumed (see `probe`)."""
 
-import os
 import shutil
 from collections.abc import Iterable
 from functools import cache
@@ -9,11 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pettingllms.errors import SandboxError
+from pettingllms.sandbox.hidden import hidden_folders
 
 NOBODY = 65534
 """Who a program is in its sandbox."""
-UNPRIVILEGED = 65533
-"""Who a program is outside, where we are root: a number that nobody else uses."""
 NUM_FILES = 4096
 """How many files a program may make."""
 WORK = "/work"
@@ -26,7 +24,7 @@ ENVIRONMENT = {
     "TMPDIR": WORK,
 }
 """All that a program finds in its environment."""
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 SHOWN = (
     "/usr",
     "/bin",
@@ -38,8 +36,9 @@ SHOWN = (
     "/etc/ld.so.cache",
 )
 """What a program sees of the machine, where it is there: installed software, read-only."""
-OWN_LINKS = {"/tmp": "work", "/dev/shm": "../work"}  # noqa: S108
-"""Everywhere that a program may write is the one small disk."""
+OWN_LINKS = {"/tmp": "work", "/dev/shm": "../work", "/dev/zero": "full"}  # noqa: S108
+"""Everywhere that a program may write is the one small disk. Zeros are read from /dev/full, which
+gives the same and cannot be mapped: a mapping of /dev/zero is memory that no limit counts."""
 
 
 class Descriptors(NamedTuple):
@@ -47,9 +46,20 @@ class Descriptors(NamedTuple):
 
     control: int
     rules: int
-    """The system call filter, to be read."""
+    """The system call filters, to be read."""
     info: int
     """Where the number of process 1 is written, as JSON."""
+    entrance: int = -1
+    """Of the control group, if there is one."""
+
+
+class Setup(NamedTuple):
+    """What one sandbox is made with."""
+
+    disk_mb: int
+    given: Descriptors
+    user: int | None = None
+    """Who the program is outside; None where we cannot choose."""
 
 
 class Tier(Protocol):
@@ -63,7 +73,7 @@ class Tier(Protocol):
         """What to install or set where it does not hold."""
         ...
 
-    def command(self, disk_mb: int, given: Descriptors) -> list[str]:
+    def command(self, setup: Setup) -> list[str]:
         """What to start; it ends when every process in the sandbox has."""
         ...
 
@@ -78,21 +88,23 @@ class Bubblewrap:
         "docker --security-opt seccomp=unconfined)"
     )
 
-    def command(self, disk_mb: int, given: Descriptors) -> list[str]:
+    def command(self, setup: Setup) -> list[str]:
         shown, links = view()
+        given = setup.given
         return [
-            *_as_nobody(), _program("bwrap"),
+            *_as_nobody(setup.user), _program("bwrap"),
             "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1",
             "--die-with-parent", "--new-session", "--cap-drop", "ALL",
             "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
             "--clearenv", *_each("--setenv", ENVIRONMENT.items()),
             *_each("--ro-bind", zip(shown, shown, strict=True)),
+            *_masks(hidden_folders(tuple(shown))),
             *_each("--dev-bind", zip(DEVICES, DEVICES, strict=True)),
             *_each("--symlink", ((target, path) for path, target in links.items())),
-            "--size", str(disk_mb << 20), "--perms", "0700", "--tmpfs", WORK,
+            "--size", str(setup.disk_mb << 20), "--perms", "0700", "--tmpfs", WORK,
             "--remount-ro", "/", "--chdir", "/",
-            "--seccomp", str(given.rules), "--info-fd", str(given.info),
-            *_script("inside.py"), str(given.control),
+            "--info-fd", str(given.info),
+            *_script("inside.py"), *map(str, (given.control, given.rules, given.entrance)),
         ]  # fmt: skip
 
 
@@ -107,15 +119,18 @@ class Namespaces:
         "seccomp=unconfined)"
     )
 
-    def command(self, disk_mb: int, given: Descriptors) -> list[str]:
+    def command(self, setup: Setup) -> list[str]:
         shown, links = view()
-        numbers = (*given, NOBODY, disk_mb, NUM_FILES)
+        given = setup.given
+        numbers = (given.control, given.rules, given.info, NOBODY, setup.disk_mb, NUM_FILES)
         return [
-            *_as_nobody(),
+            *_as_nobody(setup.user),
             *_script("enter.py"),
             _source("inside.py"),
             *map(str, numbers),
+            f"entrance={given.entrance}",
             *(f"shown={path}" for path in shown),
+            *(f"hidden={path}" for path in hidden_folders(tuple(shown))),
             *(f"device={path}" for path in DEVICES),
             *(f"link={path}={target}" for path, target in links.items()),
             *(f"set={name}={value}" for name, value in ENVIRONMENT.items()),
@@ -142,12 +157,20 @@ def _source(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _as_nobody() -> list[str]:
+def _as_nobody(user: int | None) -> list[str]:
     """Before all else root becomes somebody who may do nothing."""
-    if os.geteuid():
+    if user is None:
         return []
-    ids = (f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups")
+    ids = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
     return [_program("setpriv"), *ids]
+
+
+def _masks(paths: Iterable[str]) -> list[str]:
+    """An empty folder over each of these, which nobody can write to."""
+    parts: list[str] = []
+    for path in paths:
+        parts += ["--size", "4096", "--perms", "0555", "--tmpfs", path, "--remount-ro", path]
+    return parts
 
 
 @cache

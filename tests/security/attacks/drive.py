@@ -15,11 +15,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from attacks import cases
-from attacks.enduring import ENDURING
-from attacks.reaching import FOREIGN, REACHING, ROOT_ONLY
+from attacks.enduring import ENDURING as EXHAUSTING
+from attacks.hoarding import HOARDING
+from attacks.reaching import FOREIGN, ROOT_ONLY
+from attacks.reaching import REACHING as OUTSIDE
+from attacks.sharing import SHARING
 from attacks.world import outside, source_of, world
 from pettingllms.sandbox import Limits, Sandbox, open_sandbox, python
 
+REACHING = {**OUTSIDE, **SHARING}
+ENDURING = {**EXHAUSTING, **HOARDING}
 NAMES = [
     name for name in (*REACHING, *ENDURING) if name not in FOREIGN or platform.machine() == "x86_64"
 ]

@@ -230,7 +230,7 @@ FOREIGN = {
     "call by the old 32-bit gate": """
         import mmap
         # mov eax, 20 (getpid); int 0x80; ret
-        page = mmap.mmap(-1, 4096, prot=7)
+        page = mmap.mmap(-1, 4096, flags=0x22, prot=7)
         page.write(bytes.fromhex('b814000000cd80c3'))
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         return ctypes.CFUNCTYPE(ctypes.c_int)(address)() != 0""",

@@ -1,5 +1,6 @@
 """What is put outside the sandbox for attempts to find: secrets, servers, processes."""
 
+import fcntl
 import os
 import platform
 import secrets
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pettingllms
+from attacks.sharing import SHARED
 from pettingllms.sandbox import seccomp
-from pettingllms.sandbox.tiers import UNPRIVILEGED
+from pettingllms.sandbox.users import UNPRIVILEGED
 
 CALLS = {
     **seccomp.REFUSED,
@@ -25,6 +27,9 @@ CALLS = {
     "pidfd_open": seccomp.Call(434, 434),
     "capget": seccomp.Call(125, 90),
     "newest": seccomp.Call(468, 468),
+    "inotify_init1": seccomp.Call(294, 26),
+    "inotify_add_watch": seccomp.Call(254, 27),
+    "sendmmsg": seccomp.Call(307, 269),
 }
 PRELUDE = Path(__file__).with_name("prelude.py").read_text()
 
@@ -46,6 +51,8 @@ def world() -> Iterator[dict[str, Any]]:
         abstract.listen(8)
         datagrams = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         datagrams.bind(f"\0{token}-datagrams")
+        shared = stack.enter_context(Path(SHARED).open())
+        fcntl.lockf(shared, fcntl.LOCK_SH)
         held = stack.enter_context(Path(folder, "secret").open())
         os.set_inheritable(held.fileno(), True)
         victim, spare = (stack.enter_context(_sleeper(UNPRIVILEGED)) for _ in range(2))

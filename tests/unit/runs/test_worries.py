@@ -44,6 +44,7 @@ def test_a_sound_run_is_not_accused() -> None:
     ("metric", "value", "said"),
     [
         ("roles__planner__failed_share", 0.5, "50% of the replies of 'planner' failed"),
+        ("roles__planner__probing_calls", 2, "'planner' made 40 system calls that the sandbox"),
         ("roles__planner__cut_share", 0.4, "cut at rollout.max_reply_tokens"),
         ("policies__planner__zero_share", 0.95, "95% of the advantages of 'planner' are 0"),
         ("policies__planner__gap", 0.9, "differ by 0.9 a token"),

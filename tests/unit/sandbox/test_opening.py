@@ -16,7 +16,7 @@ from pettingllms.sandbox import Limits, open_sandbox, opening, python
 from pettingllms.sandbox.box import Box
 from pettingllms.sandbox.probe import probe
 from pettingllms.sandbox.stock import WarmSandbox
-from pettingllms.sandbox.tiers import TIERS, Bubblewrap, Descriptors, Namespaces, Tier
+from pettingllms.sandbox.tiers import TIERS, Bubblewrap, Namespaces, Setup, Tier
 
 
 def tier_here() -> str:
@@ -26,30 +26,56 @@ def tier_here() -> str:
         pytest.skip(str(error))
 
 
+NO_FILTER = (
+    ("listener = forbid(logged, NEW_LISTENER)", "listener = -1"),
+    ("require(forbid(plain, 0))", "pass"),
+)
+
+
 class Changed(Bubblewrap):
     """bubblewrap, told less or more."""
 
-    def __init__(self, *, less: str = "", more: tuple[str, ...] = ()) -> None:
-        self.less, self.more = less, more
+    def __init__(
+        self,
+        *,
+        less: str = "",
+        more: tuple[str, ...] = (),
+        script: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.less, self.more, self.script = less, more, script
 
-    def command(self, disk_mb: int, given: Descriptors) -> list[str]:
-        parts = super().command(disk_mb, given)
+    def command(self, setup: Setup) -> list[str]:
+        parts = super().command(setup)
+        for before, after in self.script:
+            assert any(before in part for part in parts)
+            parts = [part.replace(before, after) for part in parts]
         if self.less:
-            at = parts.index(self.less)
+            at = len(parts) - 1 - parts[::-1].index(self.less)
             del parts[at : at + 2]
-        at = parts.index("--tmpfs") + 2
+        at = parts.index("/work", parts.index("--remount-ro")) + 1
         return [*parts[:at], *self.more, *parts[at:]]
+
+
+class Shows(Bubblewrap):
+    """bubblewrap that masks no folder."""
+
+    def command(self, setup: Setup) -> list[str]:
+        parts = super().command(setup)
+        first = parts.index("--size")
+        last = parts.index("--dev-bind")
+        return [*parts[:first], *parts[last:]]
 
 
 @pytest.mark.parametrize(
     ("tier", "wall"),
     [
-        (Changed(less="--seccomp"), "network, local sockets, system call filter"),
+        (Changed(script=NO_FILTER), "shared memory, network, local sockets, system call filter"),
+        (Shows(), "installed packages"),
         (Changed(less="--size"), "disk limit"),
         (Changed(more=("--proc", "/proc")), "files of the machine"),
         (Changed(less="--uid", more=("--uid", "0")), "not root"),
     ],
-    ids=["filter", "disk", "files", "user"],
+    ids=["filter", "packages", "disk", "files", "user"],
 )
 def test_a_wall_that_is_missing_is_found(tier: Tier, wall: str) -> None:
     if tier_here() != "bubblewrap":
@@ -65,14 +91,14 @@ def test_a_wall_that_is_missing_is_found(tier: Tier, wall: str) -> None:
 class Missing(Namespaces):
     """A tier whose program is not there."""
 
-    def command(self, disk_mb: int, given: Descriptors) -> list[str]:
+    def command(self, setup: Setup) -> list[str]:
         raise SandboxError("there is no magic in /usr/bin")
 
 
 class Broken(Namespaces):
     """A tier that the kernel refuses."""
 
-    def command(self, disk_mb: int, given: Descriptors) -> list[str]:
+    def command(self, setup: Setup) -> list[str]:
         return ["/usr/bin/sh", "-c", "echo the kernel refused >&2; exit 1"]
 
 
