@@ -102,9 +102,10 @@ def forbid(steps: bytes, flags: int) -> int:
     """
     where = id(steps) + bytes.__basicsize__ - 1
     program = (len(steps) // 8).to_bytes(8, "little") + where.to_bytes(8, "little")
-    syscall = _ctypes.dlsym(_ctypes.dlopen(None, 0), "syscall")
+    syscall = _ctypes.dlsym(_ctypes.dlopen(None, 0), "syscall")  # type: ignore[arg-type]
     number = SECCOMP[os.uname().machine]
-    return _ctypes.call_function(syscall, (number, SET_FILTER, flags, program))
+    result: int = _ctypes.call_function(syscall, (number, SET_FILTER, flags, program))
+    return result
 
 
 def require(result: int) -> None:

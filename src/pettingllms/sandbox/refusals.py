@@ -7,6 +7,7 @@ counted gets the same errors from the kernel itself, since the listener is close
 
 import fcntl
 import os
+import select
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,13 @@ class Listener:
         self.counts: Counter[str] = Counter()
 
     def answer(self) -> bool:
-        """Refuse the call that waits; whether there can be more."""
+        """Refuse the call that waits; whether there can be more.
+
+        To receive where no call waits would block: whoever made it may have been killed since.
+        """
+        events = self._events()
+        if not events & select.POLLIN:
+            return not events  # otherwise all processes have ended
         request = bytearray(REQUEST.size)
         with suppress(FileNotFoundError):  # whoever made the call is gone
             fcntl.ioctl(self.descriptor, RECEIVE, request)
@@ -63,6 +70,11 @@ class Listener:
             self.counts[call_name(found[3])] += 1
             fcntl.ioctl(self.descriptor, SEND, ANSWER.pack(found[0], 0, -error_of(found[3]), 0))
         return self.counts.total() < MAX_COUNTED
+
+    def _events(self) -> int:
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        return next((events for _, events in poll.poll(0)), 0)
 
     def close(self) -> None:
         """Leave the rest to the kernel, which refuses it."""

@@ -26,7 +26,8 @@ def take_user() -> int | None:
         return UNPRIVILEGED
     start = FIRST + os.getpid() % NUM_PROCESSES * NUM_EACH
     with _lock:
-        user = next(one for one in range(start, start + NUM_EACH) if one not in _taken)
+        free = (one for one in range(start, start + NUM_EACH) if one not in _taken)
+        user = next(free, UNPRIVILEGED)
         _taken.add(user)
     return user
 

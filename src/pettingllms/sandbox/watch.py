@@ -15,7 +15,8 @@ from pettingllms.sandbox.seccomp import MAX_SHARED_BYTES
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PIPE_BYTES = 1 << 16
 """What a pipe holds; the filter refuses to make it larger."""
-SOCKET_BYTES = 212_992
+BUFFER = Path("/proc/sys/net/core/wmem_default")
+SOCKET_BYTES = int(BUFFER.read_text()) if BUFFER.exists() else 212_992
 """What waits in a socket at most; the filter refuses to make it more."""
 SHARED_ANONYMOUS = b"/dev/zero (deleted)"
 """What the kernel calls shared memory without a file."""

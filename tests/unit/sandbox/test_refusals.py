@@ -29,6 +29,12 @@ print(libc.ptrace(0, 0, 0, 0), "done")
 INNOCENT = [
     "import asyncio\nasync def f(): await asyncio.sleep(0)\nasyncio.run(f())",
     "import subprocess\nsubprocess.run(['echo', 'fine'])",
+    (
+        "import asyncio\nfrom asyncio.subprocess import PIPE\nasync def f():\n"
+        "    one = await asyncio.create_subprocess_exec('cat', stdin=PIPE, stdout=PIPE)\n"
+        "    print(await one.communicate(b'fine'))\nasyncio.run(f())"
+    ),
+    "print(len(open('/dev/zero', 'rb', buffering=0).read(1000)))",
     "import multiprocessing as m\nm.get_context('fork').Pool(2).map(str, [1, 2])",
     "import sqlite3\nc = sqlite3.connect('a.db'); c.execute('create table t(a)'); c.commit()",
     "import threading\nt = threading.Thread(target=print); t.start(); t.join()",
@@ -89,6 +95,23 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     )
     assert sandbox.run(python(source), Limits(seconds=20)).end == "killed"
+
+
+def test_children_killed_in_refused_calls_do_not_end_the_count(sandbox: Sandbox) -> None:
+    source = (
+        START
+        + """
+import os, time
+for _ in range(8):
+    child = os.fork()
+    if not child:
+        while True: libc.unshare(0x10000000)
+    time.sleep(0.01); os.kill(child, 9); os.wait()
+libc.ptrace(0, 0, 0, 0)
+"""
+    )
+    refused = sandbox.run(python(source), Limits(seconds=20)).refused
+    assert refused["ptrace"] == 1 or refused.total() == MAX_COUNTED
 
 
 def test_a_call_of_another_architecture_is_seen(sandbox: Sandbox) -> None:
