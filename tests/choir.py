@@ -78,13 +78,14 @@ class Choir(Environment[Song, EnvConfig]):
         return True
 
 
-def contribution(episode: Episode, at: int, pay: Pay, resampled: bool = False) -> float:
-    """What the trunk's turn number `at` really added: R less its mean over what the role may say.
+LATER = {0: (2, 3, 4), 1: (2, 3, 4), 2: (4,), 3: (4,), 4: ()}
+"""For each turn those of later steps: who sings at the same time cannot react."""
 
-    With `resampled` the later words of the role are averaged over too.
-    """
+
+def contribution(episode: Episode, at: int, pay: Pay) -> float:
+    """The trunk's R, less its mean over what the role of turn `at` may say and what may follow."""
     said = [turn.text for turn in episode.turns[:5]]
-    free = [at, 4] if resampled and at == 0 else [at]
+    free = [at, *LATER[at]]
     mean = 0.0
     for words in itertools.product(WORDS, repeat=len(free)):
         other = said[:]

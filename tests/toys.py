@@ -147,7 +147,7 @@ def play_with(
     reward: RewardConfig | None = None,
     **options: Any,
 ) -> list[Episode]:
-    config = RolloutConfig(**{"type": "linear", "num_samples": 3, "replay": "kept", **options})
+    config = RolloutConfig(**{"type": "linear", "num_samples": 3, "replay": "resampled", **options})
     episodes: list[Episode] = []
     worker = Worker(env, seats, config, reward or RewardConfig())
     asyncio.run(worker.run(env.tasks("train")[:num_tasks], seed, episodes.append))

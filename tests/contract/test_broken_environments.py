@@ -15,7 +15,14 @@ from pettingllms.envs.start_check import check_start
 from pettingllms.errors import EnvContractError
 from pettingllms.types import Image, Rewards, Scored, Task, user
 from pictures import plain
-from toys import Relay, Talk
+from toys import Relay as Toy
+from toys import Talk
+
+
+class Relay(Toy):
+    """Sound, unless a subclass breaks it: the team is rewarded at the end, and that is declared."""
+
+    late_rewards = True
 
 
 class MutatesItsState(Relay):
@@ -241,11 +248,19 @@ class CrashesOnNonsense(Relay):
 
 
 class PaysLateUnsaid(Relay):
-    """A step pays nothing, and the environment does not say so."""
+    """A step pays nothing, and the environment does not declare it."""
+
+    late_rewards = False
 
     def step(self, state, replies):
         result = super().step(state, replies)
         return replace(result, rewards=Rewards(team=result.rewards.team))
+
+
+class RewardsTheTeamLateUnsaid(Relay):
+    """Every step has process rewards, the last one a team reward, and that is not declared."""
+
+    late_rewards = False
 
 
 class NeverPays(Relay):
@@ -359,6 +374,7 @@ BROKEN = {
     CannotBePickled: "not-picklable",
     CrashesOnNonsense: "raises",
     PaysLateUnsaid: "late-rewards",
+    RewardsTheTeamLateUnsaid: "late-rewards",
     NeverPays: "never-paid",
     ShowsNothing: "bad-observation",
     ShowsAnImageUnsaid: "undeclared-image",

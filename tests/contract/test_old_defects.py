@@ -93,20 +93,20 @@ def check_rewards_vary() -> None:
 
 def reward_only_the_first_fork(patch: pytest.MonkeyPatch) -> None:
     """All siblings get what one branch got, as when it is copied before they are stepped."""
-    real = tree._fork
+    real = tree.make_fork
 
-    async def once(table, episode, at, joint):
+    async def once(table, episode, at, joint, *choice):
         first = (joint[0] - (episode.turns[joint[0]].branch or 0),)
-        return await real(table, episode, at, first)
+        return await real(table, episode, at, first, "0")
 
-    patch.setattr(tree, "_fork", once)
+    patch.setattr(tree, "make_fork", once)
 
 
 def never_play_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(table, episode, forks, num_steps):
         return None
 
-    patch.setattr(tree, "_play_forks_on", nothing)
+    patch.setattr(tree, "play_forks_on", nothing)
 
 
 # --- a role that acts second sees what the first said --------------------------------------------
@@ -159,9 +159,9 @@ class Notebook(Relay):
 
 def check_forks_do_not_touch() -> None:
     env = Notebook()
-    tree = {"type": "tree", "continuation": "episode", "keep_continuations": True}
-    grown = roll(env, by_chance, num_tasks=2, **tree)
-    for episode in grown + roll(env, by_chance, num_tasks=2, type="replay", replay="resampled"):
+    kept = {"num_tasks": 2, "keep_continuations": True}
+    grown = roll(env, by_chance, type="tree", continuation="episode", **kept)
+    for episode in grown + roll(env, by_chance, type="replay", **kept):
         for turn in episode.turns:
             state = env.reset(episode.task, episode.seed)
             for at in list(episode.path(turn.last))[::-1]:

@@ -122,13 +122,21 @@ def test_tokens_of_continuations_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_tokens_of_replays_are_counted_once(tmp_path: Path) -> None:
-    config = mixed_team(algo={"type": "counterfactual"}, rollout={"num_tasks": 2})
+    rollout = {"num_tasks": 2, "keep_continuations": True}
+    config = mixed_team(algo={"type": "counterfactual"}, rollout=rollout)
     summary = collect(config, tmp_path)
     episodes = list(read_episodes(tmp_path / EPISODES_FILE))
+    learns = config.trained_policies()
     held = sum(turn.num_tokens for episode in episodes for turn in episode.turns)
-    played = sum(turn.num_tokens for episode in episodes for turn in episode.trunk_turns())
     assert summary.num_tokens == held
-    assert summary.num_extra_tokens == held - played > 0
+    sampled, played = (
+        sum(turn.num_tokens for turn in turns if turn.policy in learns)
+        for turns in (
+            [turn for episode in episodes for turn in episode.turns],
+            [turn for episode in episodes for turn in episode.trunk_turns()],
+        )
+    )
+    assert summary.num_extra_tokens == sampled - played > 0
 
 
 def test_policies_that_rotate_change_seats_from_task_to_task(tmp_path: Path) -> None:

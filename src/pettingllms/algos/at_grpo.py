@@ -5,36 +5,50 @@ plays of one task have gone different ways. AT-GRPO samples K replies of the act
 and the same state, steps each in a fork of its own, and compares those alone: same task, same
 state, same role, same turn. What differs between siblings is the reply, so the advantage is the
 reply's own.
+
+Division by the deviation gives every decision the same weight, whether much or little depends on
+it. Without it, and with `select = "sampled"`, the expected gradient is the exact policy gradient.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from pettingllms.algos.base import Algorithm, Need, problem, reward_list
-from pettingllms.algos.credit import sibling_rewards, standardized
-from pettingllms.types import Episode, Group, Member, Scored, Turn
+from pettingllms.algos.credit import centered, decisions, sibling_rewards, standardized
+from pettingllms.config import AlgoConfig
+from pettingllms.types import Episode, Group, Member, Scored
 
 
-class AtGrpo(Algorithm):
-    """A = (r - mean) / deviation over the siblings of one decision of one role."""
-
-    needs: ClassVar[frozenset[Need]] = frozenset({"forks"})
+class Siblings(Algorithm):
+    """Compares replies of one role to one and the same state."""
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
         return self.grouped(part for episode in episodes for part in self._siblings(episode))
 
-    def advantages(self, group: Group) -> list[float]:
-        return standardized(reward_list(group))
-
     def _siblings(self, episode: Episode) -> Iterator[tuple[tuple[object, ...], Member]]:
-        decisions: dict[tuple[int | None, str], list[Turn]] = {}
-        for turn in episode.turns:
-            if turn.branch is not None and turn.step is not None and self.learns(turn):
-                parent = episode.steps[turn.step].parent
-                decisions.setdefault((parent, turn.role), []).append(turn)
-        for decision, turns in decisions.items():
+        for decision, siblings in decisions(episode).items():
+            turns = [turn for turn in siblings if self.learns(turn)]
             rewards = sibling_rewards(episode, turns, self.reward)
             for turn, reward in zip(turns, rewards, strict=True):
                 if isinstance(reward, Scored):
                     key = (*problem(episode), episode.id, *decision)
                     yield key, Member([turn], reward.value)
+
+
+class AtGrpoConfig(AlgoConfig):
+    """Options of AT-GRPO."""
+
+    standardize: bool = True
+    """Whether advantages are divided by the deviation of their siblings."""
+
+
+class AtGrpo(Siblings):
+    """A = (r - mean) / deviation over the siblings of one decision of one role."""
+
+    Config = AtGrpoConfig
+    config: AtGrpoConfig
+    needs: ClassVar[frozenset[Need]] = frozenset({"forks"})
+
+    def advantages(self, group: Group) -> list[float]:
+        scaled = standardized if self.config.standardize else centered
+        return scaled(reward_list(group))

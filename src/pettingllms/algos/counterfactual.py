@@ -1,14 +1,15 @@
-"""Counterfactual: a reply is compared with others of its role while all else stays as it was.
+"""Counterfactual: a reply is compared with other replies of its role in the same place.
 
-In a team one reward answers for many replies. Compared between plays, a reply is praised or blamed
-for what its teammates happened to say in that play. The counterfactual baseline (Foerster et al.,
-2018, COMA) is what the same play would have paid on average had this role said something else here,
-with every other reply fixed. There it is the guess of a critic. Environments here are pure, so it
-is measured: the episode is replayed with other replies of the role from the very same state.
+In a team one reward answers for many replies. Compared between episodes, a reply is credited with
+what its teammates happened to say before it. The counterfactual baseline (Foerster et al., 2018,
+COMA) is the expected return had this role replied otherwise in the same state. There a critic
+estimates it. Environments here are pure, so it is measured: the episode is taken up again in that
+very state with other replies of the role.
 
-The difference is the reply's own. A role whose replies do not matter gets exactly 0, and what
-teammates added by luck is on both sides. Replies of others stay fixed even where they would have
-reacted: what is measured is the reply in this play, not the policy's worth in all plays.
+Every later turn, of teammates too, is sampled again, because it answers the reply. The episode is
+itself one sample of its reply and what follows, so it is compared with the others on equal terms,
+and the expected gradient is the exact policy gradient. Only replies of the same step are the same
+on both sides: who acts at the same time cannot react.
 
 The other replies are samples of the same policy to the same prompt, so each can be compared with
 the rest in its turn, and trained on, at no further cost.
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from pettingllms.algos.at_grpo import AtGrpo
+from pettingllms.algos.at_grpo import Siblings
 from pettingllms.algos.base import Need, reward_list
 from pettingllms.algos.credit import leave_one_out
 from pettingllms.config import AlgoConfig
@@ -33,8 +34,8 @@ class CounterfactualConfig(AlgoConfig):
     are the baseline of the reply that was given."""
 
 
-class Counterfactual(AtGrpo):
-    """A = R_t - mean of R_t over the other replies of the role in this state, the rest replayed."""
+class Counterfactual(Siblings):
+    """A = R_t - mean of R_t over the other replies of the role in this state."""
 
     Config = CounterfactualConfig
     config: CounterfactualConfig

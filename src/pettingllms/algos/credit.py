@@ -10,6 +10,12 @@ EPSILON = 1e-6
 """Added to a standard deviation before dividing by it."""
 
 
+UNLIKE_ENDS = Failed(
+    "siblings differ in whether they end the episode, and were not played on "
+    "(rollout.continuation)",
+    "environment",
+)
+"""Why such siblings are not compared."""
 Levels = tuple[Reward | None, Reward | None, Reward | None]
 """What was paid at the levels of process, agent and team."""
 
@@ -32,23 +38,50 @@ def shaped_reward(
     return _mixed((process, agent, team), mix)
 
 
+def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
+    """Replies of one role to one state, by the step before them and the role."""
+    found: dict[tuple[int | None, str], list[Turn]] = {}
+    for turn in episode.turns:
+        if turn.branch is not None and turn.step is not None:
+            found.setdefault((episode.steps[turn.step].parent, turn.role), []).append(turn)
+    return found
+
+
 def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[Reward]:
     """What replies to one and the same state are compared by.
 
-    A reply's own pay is known at once, so where one was paid or fined, others had nothing, which is
-    zero. An outcome is known at the end. If plays were not played on, a reply may have ended its
-    play and another not: only the first has been paid, "not yet" is not zero, and agent or team
-    count only if all were paid.
+    A process reward is known at once: siblings without one got 0. Outcomes are known at the end of
+    an episode. If all siblings reached it, a reward that one of them did not get is 0 too. If none
+    did, "not yet" is not 0, and agent or team count only if all siblings have them. If only some
+    did, nothing can be compared: their outcome is known, and that of the others is not.
     """
     good = [turn for turn in turns if turn.failure is None]
+    if differ_in_end(episode, good):
+        return [turn.failure or UNLIKE_ENDS for turn in turns]
     levels = {id(turn): turn_levels(episode, turn) for turn in good}
-    is_over = any(turn.last != turn.step for turn in good)
+    is_over = _were_played_on(good) or all(_is_final(episode, turn) for turn in good)
     each = zip(*levels.values(), strict=True)
     counts = [
         any(paid) if known else all(paid)
         for known, paid in zip((True, is_over, is_over), each, strict=False)
     ]
     return [turn.failure or _mixed(_only(counts, levels[id(turn)]), mix) for turn in turns]
+
+
+def differ_in_end(episode: Episode, siblings: Sequence[Turn]) -> bool:
+    """Whether some siblings ended the episode and others did not, and were not played on."""
+    good = [turn for turn in siblings if turn.failure is None]
+    ended = {_is_final(episode, turn) for turn in good}
+    return len(ended) > 1 and not _were_played_on(good)
+
+
+def _were_played_on(siblings: Sequence[Turn]) -> bool:
+    """Whether siblings were played to the end: then each of them has reached it."""
+    return any(turn.last != turn.step for turn in siblings)
+
+
+def _is_final(episode: Episode, turn: Turn) -> bool:
+    return turn.step is not None and episode.steps[turn.step].final
 
 
 def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
@@ -65,11 +98,10 @@ def role_levels(episode: Episode, role: str) -> Levels:
 
 
 def reward_without(episode: Episode, role: str, mix: RewardConfig) -> Reward:
-    """What a role would have been paid had it said nothing, where that was replayed.
+    """A role's return in the replay in which it was silent.
 
-    A role that says nothing is paid 0 for its replies: that the environment refuses silence, and
-    fines it, is no merit of those who speak. A replay comes to its end, so what it was not paid is
-    0 as well.
+    Its process reward counts as 0: if the environment penalizes silence, that is no merit of a role
+    that speaks. A replay reaches its end, so an outcome that it did not get is 0 as well.
     """
     last = episode.without[role]
     if isinstance(last, Failed):

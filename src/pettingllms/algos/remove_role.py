@@ -1,15 +1,15 @@
-"""Remove role: what the play was paid, less what it would have been paid had the role been silent.
+"""Remove role: the episode's return, less the return of an episode in which the role is silent.
 
 A difference reward (Wolpert & Tumer, 2002) is the team's reward less the reward with one member's
-part put to a fixed value. Whatever raises the difference raises the team's reward, as the second
-term does not depend on what the member did; and all that the others earned without it cancels, so a
-member that does nothing for the team gets exactly 0, and one that hurts gets less. The fixed value
-here is silence, which the environment defines (`Environment.silence`). One replay a role is enough,
-and it samples nothing unless the play goes on for longer than the record.
+part put to a fixed value. The fixed value here is silence, which the environment defines
+(`Environment.silence`). From the role's first turn on all other roles are sampled again, since they
+react to the silence. So the replay is independent of what the role said in the episode, and
+subtracting its return leaves the expected gradient exact, whatever silence is.
 
-All turns of the role share the difference: it says what the role was good for in this play, not
-which of its replies was. `counterfactual` tells those apart and costs replays for every turn. The
-difference is not centered: where a team needs the role at all, most replies are pushed up.
+What it buys is less noise where much of the reward does not depend on the role. The difference is
+not centered: if a team needs the role at all, most of its replies are pushed up, good ones more.
+All turns of the role share one number: what the role was good for, not which of its replies was.
+`counterfactual` tells those apart, and costs replays for every turn.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from pettingllms.types import Episode, Group, Member, Scored
 
 
 class RemoveRole(Algorithm):
-    """A = R - R without the role, the rest replayed."""
+    """A = R - R of a replay without the role."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"replays", "silence"})
     min_samples: ClassVar[int] = 1

@@ -131,15 +131,14 @@ def _progress() -> Progress:
 
 
 def _print_summary(summary: Summary, config: RunConfig) -> None:
-    best = config.rollout.type == "tree" and config.rollout.select == "best"
-    title = "By role, best branches" if best else "By role"
-    table = Table("role", "policy", "success", "mean reward", title=title)
+    best = f"best of {config.rollout.num_samples}: " if summary.num_best else ""
+    table = Table("role", "policy", "success", f"{best}mean reward", title="By role")
     for role, policy in config.roles.items():
-        rewards = summary.rewards[role]
+        successes, rewards = summary.successes[role], summary.rewards[role]
         table.add_row(
             role,
             policy,
-            f"{summary.successes[role] / max(1, summary.num_episodes):.1%}",
+            f"{statistics.mean(successes):.1%}" if successes else "-",
             f"{statistics.mean(rewards):+.3f}" if rewards else "-",
         )
     console.print(table)

@@ -53,6 +53,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_judge(sections, env)
     problems += _check_company(sections, env)
     problems += _check_best(sections)
+    problems += _check_success(sections, env)
     problems += _check_reference(sections)
     problems += _check_loss(sections)
     if env is None:
@@ -79,7 +80,7 @@ def resolve(config: RunConfig, env: Any) -> RunConfig:
     only = next(iter(config.policies))
     played = {"type": algorithm.rollout_type()}
     if played["type"] == "replay" and config.rollout.replay == "auto":
-        played["replay"] = "silent" if "silence" in algorithm.needs else "kept"
+        played["replay"] = "silent" if "silence" in algorithm.needs else "resampled"
     critic = None
     if "values" in algorithm.needs:
         critic = config.critic or CriticConfig()
@@ -203,10 +204,10 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
         )
     if needed == "tree" and env.can_fork and env.late_rewards and rollout.continuation == "none":
         yield (
-            f"rollout.continuation: '{env.id}' pays late, so a sibling's own step says nothing "
-            'about it; set rollout.continuation = "episode"'
+            f"rollout.continuation: '{env.id}' has late rewards, so a sibling's own step does not "
+            'tell what it was worth; set rollout.continuation = "auto"'
         )
-    replays = ("auto", "silent") if "silence" in algorithm.needs else ("auto", "kept", "resampled")
+    replays = ("auto", "silent" if "silence" in algorithm.needs else "resampled")
     if needed == "replay" and rollout.replay not in replays:
         yield (
             f"rollout.replay: '{algo_type}' cannot read replays that are \"{rollout.replay}\"; "
@@ -310,6 +311,24 @@ def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"rollout.select: {'a league' if league.is_on else 'company.phases.until_reward'} "
             'would rate the best of several replies, not how a policy plays; set "sampled"'
+        )
+
+
+def _check_success(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
+    """A curriculum follows the policies' own success, which best branches do not tell."""
+    needed = ("curriculum", "rollout", "algo")
+    if env is None or not sections.keys() >= set(needed):
+        return
+    curriculum, rollout, algo = (sections[name] for name in needed)
+    is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
+    known = rollout.continuation == "episode" or (
+        rollout.continuation == "auto" and env.late_rewards
+    )
+    if curriculum.key and is_tree and rollout.select == "best" and not known:
+        yield (
+            'rollout.select: with "best" and siblings that are not played to the end, nothing '
+            "tells the success that a curriculum follows; set rollout.select = "
+            '"sampled" or rollout.continuation = "episode"'
         )
 
 

@@ -17,7 +17,8 @@ class CurriculumConfig(Section):
     levels: list[Level] = Field(default_factory=list)
     """Its values, the easiest first. Training begins with the first; evaluation plays the last."""
     raise_at: float = Field(default=0.8, gt=0, le=1)
-    """Share of episodes that succeed, over the window, at which the next level is entered."""
+    """Share of episodes that succeed, over the window, at which the next level is entered. Trees
+    count ordinary samples of the policy, never the best of several siblings."""
     lower_at: float | None = Field(default=None, gt=0, lt=1)
     """Share below which the run goes back a level. Left out: never."""
     window: int = Field(default=4, ge=1)

@@ -23,7 +23,7 @@ class GuardConfig(Section):
     """Different prompts in a step without which its replies are not counted."""
     enough_success: float = Field(default=0.9, ge=0, le=1)
     """A policy whose roles all reach their aim in this share of episodes may repeat itself, and be
-    sure of it."""
+    sure of it. Success is that of ordinary samples, never of the best of several siblings."""
     min_entropy: float = Field(default=0.001, ge=0)
     """Mean of -log p of what a policy samples. A policy that is sure of its play is well above."""
     max_repetition: float = Field(default=0.8, ge=0, le=1)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from pettingllms.config.company import CompanyConfig
 from pettingllms.config.critic import CriticConfig
@@ -54,23 +54,26 @@ class RolloutConfig(Section):
     num_samples: int = Field(default=4, ge=1)
     """Linear and replay: episodes of one task. Tree: sibling replies at one decision."""
     select: Literal["best", "sampled"] = "best"
-    """Tree: which sibling's branch goes on."""
-    continuation: Literal["none", "episode"] = "none"
-    """Tree: `episode` plays every sibling on to its end and compares the returns, for games that
-    pay late."""
+    """Tree: which sibling's branch continues. `best` also shifts the states that are trained on
+    towards better ones; success is then measured on the first decision's siblings."""
+    continuation: Literal["auto", "none", "episode"] = "auto"
+    """Tree: which siblings are played to the end of the episode, to compare their returns. `auto`:
+    all siblings if the environment declares late_rewards, else those of decisions whose siblings
+    differ in whether they end the episode. `episode`: all siblings. `none`: no siblings; decisions
+    whose siblings differ in that are then excluded from training."""
     max_extra_tokens: int = Field(default=100_000, ge=1)
-    """Tree: tokens that an episode's continuations may use before the episode is cut. Replay:
-    tokens that an episode's replays may use, other replies included; once they are used up, the
-    turns that are left get no replays and are not trained on."""
+    """Tokens that an episode's continuations or replays may use. If they do not suffice for all
+    decisions, chance picks those that are trained on, whether early or late; with select = "best"
+    the whole episode is excluded."""
     keep_continuations: bool = False
-    """Tree: keep what was said in continuations, for a look. Their rewards are always kept."""
+    """Tree and replay: keep the turns of continuations for the viewer. Their rewards are always
+    kept."""
     num_replays: int = Field(default=3, ge=1)
     """Replay: other replies of its role that a turn is compared with."""
-    replay: Literal["auto", "kept", "resampled", "silent"] = "auto"
-    """Replay: what a role says after another reply of its own. `kept`: what it said in the episode.
-    `resampled`: it is asked again. `silent`: no reply is exchanged, the role says nothing in the
-    whole replay. `auto`: `kept`, or `silent` for an algorithm that needs it. All other roles say
-    what they said."""
+    replay: Literal["auto", "resampled", "silent"] = "auto"
+    """Replay: what is changed. `resampled`: one reply; every later turn, of all roles, is sampled
+    again. `silent`: one role says nothing, and all others are sampled again from its first turn on.
+    `auto`: what the algorithm needs."""
     rotate: bool = False
     """Policies move on by one seat from task to task while training, so that each is in every seat
     equally often: for symmetric games with an opponent. A league does so by itself."""
@@ -99,6 +102,16 @@ class RolloutConfig(Section):
     the requests that wait for it fail too."""
     max_failure_share: float = Field(default=0.1, ge=0, le=1)
     """Share of failed turns, or of failed episodes, above which the alarm is raised."""
+
+    @field_validator("replay", mode="before")
+    @classmethod
+    def _no_frozen_replies(cls, value: Any) -> Any:
+        if value == "kept":
+            raise ValueError(
+                "'kept' froze later replies, although they answer the reply that was changed; "
+                "leave the key out, and later turns are sampled again"
+            )
+        return value
 
     @property
     def num_episodes(self) -> int:

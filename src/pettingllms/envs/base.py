@@ -77,8 +77,8 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     players: Mapping[str, Player] = {}
     """Scripted players by name; one is called `random`."""
     late_rewards: bool = False
-    """True if what a reply is worth may show only later, as in a game that pays at its end. Tree
-    rollouts then play siblings on; without it, every step pays each role that acted in it."""
+    """True if rewards for a reply may come in a later step, such as a team reward at the end. Tree
+    rollouts then play every sibling to the end; without it, a reply's own step tells its worth."""
     limit_reward: float = 0.0
     """Reward for an episode that a limit cuts (rollout.on_limit), unless env.limit_reward sets
     another. Declare one that no regular outcome falls below, or running into a limit would beat

@@ -9,7 +9,7 @@ import json
 import pickle
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -145,6 +145,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
             raise Broken("bad-answer", f"answer of '{role}' is {answer!r:.60}; give text or None")
     if unpaid := sorted(acted - paid):
         raise Broken("never-paid", f"a whole play paid {unpaid} nothing at any level")
+    _check_late(env, [(set(replies), result.rewards) for replies, result in script])
     plays.append(_Play(task, seed, script))
 
 
@@ -250,6 +251,24 @@ def _check_rewards(env: Env, acting: tuple[str, ...], rewards: object) -> set[st
             "late_rewards = True",
         )
     return paid
+
+
+def _check_late(env: Env, steps: Sequence[tuple[set[str], Rewards]]) -> None:
+    """A role that acts without a reward of a level, and gets one of it later, is rewarded late."""
+    if env.late_rewards:
+        return
+    waiting: set[tuple[str, str]] = set()
+    for acting, rewards in steps:
+        team = set(env.roles) if rewards.team is not None else set()
+        given = {"agent": set(rewards.agent), "team": team}
+        for level, roles in given.items():
+            if late := sorted(role for role in roles if (role, level) in waiting):
+                raise Broken(
+                    "late-rewards",
+                    f"{late} acted in a step without {level} reward and got one in a later step; "
+                    "give it in every step, or set late_rewards = True",
+                )
+            waiting |= {(role, level) for role in acting - roles}
 
 
 def _check_exhibits(env: Env, result: StepResult[Any]) -> set[str]:

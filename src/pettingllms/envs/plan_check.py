@@ -89,6 +89,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     """
 
     limit_level = "team"
+    late_rewards = True  # a plan may still be corrected, and the team is rewarded at the end
     plan_hint: ClassVar[str]
     """What a person may type as a plan."""
 

@@ -83,6 +83,8 @@ def _any_cut(replies: list[list[Turn]], num_tokens: int) -> bool:
 
 def judge_turns(episode: Episode) -> None:
     """Let every turn answer for the rest of the play: if it failed, none of them was judged."""
+    if episode.failure is None and episode.last is not None:
+        episode.steps[episode.last].final = True
     for turn in episode.turns:
         turn.last = episode.last
         turn.failure = turn.failure or episode.failure

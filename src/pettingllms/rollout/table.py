@@ -56,6 +56,8 @@ class Table:
     config: RolloutConfig
     reward: RewardConfig
     guard: Guard
+    silent: str | None = None
+    """A role that is not asked: it says what the environment defines as its silence."""
 
     async def start(self, task: Task, seed: int, path: int | str) -> Position:
         """The position that an episode of this task begins with."""
@@ -72,6 +74,11 @@ class Table:
         self, at: Position, task: Task, num_samples: Mapping[str, int], max_tokens: int
     ) -> list[list[Turn]]:
         """Ask several roles at the same time; the turns of each, in the order of the roles."""
+        if self.silent is not None and self.silent in num_samples:
+            quiet = await self.silence(at, self.silent)
+            others = {role: number for role, number in num_samples.items() if role != self.silent}
+            asked = dict(zip(others, await self.ask_all(at, task, others, max_tokens), strict=True))
+            return [asked.get(role, [quiet]) for role in num_samples]
         questions = []
         for role, number in num_samples.items():
             messages = await self.guard.call("observe", self._observe, at.state, role)
@@ -139,7 +146,7 @@ class Table:
     ) -> tuple[Any, int]:
         bootstrap = self.config.on_limit == "bootstrap"
         rewards = NO_REWARDS if bootstrap else self.env.limit_rewards(roles)
-        episode.steps.append(Step(at.step, tuple(turns), rewards, limit=reason))
+        episode.steps.append(Step(at.step, tuple(turns), rewards, limit=reason, final=True))
         return CUT, len(episode.steps) - 1
 
     async def success(self, at: Position) -> dict[str, bool]:

@@ -65,7 +65,7 @@ class Worker:
             raise ValueError(f"a workflow cannot be played as '{self.config.type}'")
         if self.config.type == "replay" and self.config.replay == "auto":
             raise ValueError(
-                "rollout.replay is 'auto'; resolve it to 'kept', 'resampled' or 'silent' first"
+                "rollout.replay is 'auto'; resolve it to 'resampled' or 'silent' first"
             )
 
     async def run(

@@ -45,6 +45,7 @@ class Curriculum:
 
 
 def success_share(episodes: Sequence[Episode], roles: Iterable[str]) -> float:
-    """Share of episodes in which a role reached its aim, as a mean over roles; one that failed did
-    not reach it."""
-    return mean([float(e.success.get(role, False)) for role in roles for e in episodes])
+    """How often the policies reach a role's aim, as a mean over roles and episodes; an episode that
+    failed did not reach it. `config.checks` rejects rollouts that cannot tell."""
+    found = [episode.sampled_success(role) for role in roles for episode in episodes]
+    return mean([0.0 if share is None else share for share in found])

@@ -60,6 +60,7 @@ def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Sum
             "cut_episodes": float(summary.num_cut_episodes),
             "tokens": float(summary.num_tokens),
             "extra_tokens": float(summary.num_extra_tokens),
+            "uncompared_decisions": float(summary.num_uncompared),
         },
     }
 
@@ -82,9 +83,9 @@ def _role_rewards(episodes: Sequence[Episode], role: str, summary: Summary) -> d
     levels = [role_levels(episode, role) for episode in episodes if episode.failure is None]
     for level, paid in zip(LEVELS, zip(*levels, strict=True), strict=False):
         found |= _mean(f"reward_{level}", [r.value for r in paid if isinstance(r, Scored)])
-    if episodes:
-        found["success"] = summary.successes[role] / len(episodes)
-    return found
+    if summary.num_best:
+        found["best_of_k_success"] = summary.best_successes[role] / summary.num_best
+    return found | _mean("success", summary.successes[role])
 
 
 def _role_turns(turns: Sequence[Turn], role: str, summary: Summary) -> dict[str, float]:

@@ -135,6 +135,11 @@ def _role_score(
 
 def _reached(episode: Episode, role: str) -> bool | None:
     """Whether the role reached its aim; None if the play has no outcome."""
+    if episode.best_of > 1:
+        raise ValueError(
+            f"episode '{episode.id}' is the best of {episode.best_of} siblings, which does not "
+            "tell the policy's success; give episodes of linear rollouts"
+        )
     if episode.failure is not None or not episode.success:
         return None
     if role not in episode.success:

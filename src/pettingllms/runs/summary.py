@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pettingllms.algos.credit import role_reward, turn_reward
+from pettingllms.algos.credit import decisions, differ_in_end, role_reward, turn_reward
 from pettingllms.config import RunConfig
 from pettingllms.sandbox.refusals import from_metrics, is_probing
 from pettingllms.types import Episode, Failed, Scored
@@ -34,8 +34,15 @@ class Summary:
     """Cut episodes by the limit."""
     failed_turns: Counter[str] = field(default_factory=Counter)
     """Failed turns by role."""
-    successes: Counter[str] = field(default_factory=Counter)
-    """Episodes in which a role reached its aim. Those that failed count as not reached."""
+    successes: dict[str, list[float]] = field(default_factory=dict)
+    """By role, how often ordinary samples reached its aim in each episode; 0 if the episode failed.
+    An episode that only knows the best of several siblings is left out."""
+    best_successes: Counter[str] = field(default_factory=Counter)
+    """Episodes of trees in which the best of several siblings reached a role's aim."""
+    num_best: int = 0
+    """Episodes of such trees."""
+    num_uncompared: int = 0
+    """Decisions whose siblings differ in whether they end the episode, and were not played on."""
     rewards: dict[str, list[float]] = field(default_factory=dict)
     """What each role was paid in each episode that came to its end."""
     refused: dict[str, Counter[str]] = field(default_factory=dict)
@@ -50,7 +57,9 @@ class Summary:
 
 def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
     """Count and add up."""
-    summary = Summary(rewards={role: [] for role in config.roles})
+    summary = Summary(
+        successes={role: [] for role in config.roles}, rewards={role: [] for role in config.roles}
+    )
     for episode in episodes:
         _add_episode(summary, episode, config)
         for turn in episode.turns:
@@ -80,7 +89,7 @@ def alarm(summary: Summary, config: RunConfig) -> str | None:
             f"({count} times): {reason}"
         )
     if not summary.num_trained_turns and config.trained_policies():
-        return "No turn could be compared, so nothing would be learnt."
+        return f"No turn could be compared, so nothing would be learnt.{_uncompared(summary)}"
     return None
 
 
@@ -97,6 +106,15 @@ def sandbox_alarm(summary: Summary) -> str | None:
     return (
         "Programs made system calls that the sandbox refused and that puzzles do not need: "
         f"{'; '.join(found)}. Read these programs: the policy may be probing its sandbox."
+    )
+
+
+def _uncompared(summary: Summary) -> str:
+    if not summary.num_uncompared:
+        return ""
+    return (
+        f" Siblings of {summary.num_uncompared} decisions differ in whether they end the episode; "
+        'set rollout.continuation = "auto".'
     )
 
 
@@ -127,8 +145,16 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
         if refused is not None:
             for role in {episode.turns[turn].role for turn in step.turns}:
                 summary.refused.setdefault(role, Counter()).update(refused)
+    summary.num_best += episode.best_of > 1
+    summary.num_uncompared += sum(
+        differ_in_end(episode, siblings) for siblings in decisions(episode).values()
+    )
     for role in config.roles:
-        summary.successes[role] += episode.success.get(role, False)
+        success = episode.sampled_success(role)
+        if success is not None:
+            summary.successes[role].append(success)
+        if episode.best_of > 1:
+            summary.best_successes[role] += episode.success.get(role, False)
         reward = role_reward(episode, role, config.reward)
         if isinstance(reward, Scored):
             summary.rewards[role].append(reward.value)

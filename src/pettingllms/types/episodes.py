@@ -2,9 +2,8 @@
 
 An episode is a tree of steps. A linear rollout gives a tree with one branch; a tree rollout gives a
 trunk (the play that went on) with siblings, and with continuations that were played only to find
-out what a sibling was worth. A replay rollout gives a trunk as linear rollouts do, and replays of
-it behind the place where they went another way; their steps name the trunk's own turns wherever a
-role said what it had said.
+out what a sibling was worth. A replay rollout gives a trunk as linear rollouts do, and for each of
+its turns other replies to the same prompt, each with a continuation.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -134,6 +133,8 @@ class Step:
     limit: str = ""
     """The limit that cut the episode here. The environment made no such step; its rewards are those
     of rollout.on_limit."""
+    final: bool = False
+    """Whether the episode ended with this step: no role acts after it, or a limit cut it here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -150,8 +151,14 @@ class Episode:
     last: int | None = None
     """Index of the last step of the trunk."""
     success: Mapping[str, bool] = field(default_factory=dict)
-    """For each role, whether its aim was reached; empty if the play did not come to an end.
-    Evaluation reports it, and a curriculum may be moved by it; no advantage is made of it."""
+    """For each role, whether its aim was reached on the trunk; empty if it did not end. If
+    `best_of` is above 1, this is not the policy's success: read `sampled_success`."""
+    best_of: int = 1
+    """Siblings among which the trunk's replies were chosen by their rewards; 1: the trunk is an
+    ordinary sample of the policies."""
+    first_success: Mapping[str, float] = field(default_factory=dict)
+    """For each role, the share of the first decision's siblings that reached its aim, each played
+    to its end by ordinary sampling; only where the trunk is the best of several."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """For each role that came to one, the answer by which plays are compared; linear rollouts."""
     failure: Failed | None = None
@@ -161,8 +168,8 @@ class Episode:
     dropped_tokens: dict[str, int] = field(default_factory=dict)
     """Those of them whose turns were not kept, by policy."""
     without: dict[str, int | Failed] = field(default_factory=dict)
-    """For each role that the play was replayed without: index of the replay's last step, or why it
-    did not come to an end."""
+    """For each role that the episode was replayed without: index of the replay's last step, or why
+    it did not end."""
 
     def path(self, last: int | None, first: int | None = None) -> Iterator[int]:
         """Step indices from `last` back to `first` (or to the start), newest first."""
@@ -186,6 +193,13 @@ class Episode:
         if turn.step is None:
             return []
         return [self.steps[at] for at in self.path(turn.last, turn.step)][::-1]
+
+    def sampled_success(self, role: str) -> float | None:
+        """How often ordinary samples of the policies reached the role's aim; 0 if the episode
+        failed, None if only the best of several siblings is known."""
+        if self.best_of > 1:
+            return self.first_success.get(role)
+        return float(self.success.get(role, False))
 
     @property
     def limit(self) -> str:

@@ -39,6 +39,8 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         },
         "seed": episode.seed,
         "success": dict(episode.success),
+        **({"best_of": episode.best_of} if episode.best_of > 1 else {}),
+        **({"first_success": dict(episode.first_success)} if episode.first_success else {}),
         **({"answers": dict(episode.answers)} if episode.answers else {}),
         "failure": reward_to_json(episode.failure),
         "last": episode.last,
@@ -73,6 +75,8 @@ def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episod
         steps=[_step_from_json(step) for step in data["steps"]],
         last=data["last"],
         success=data["success"],
+        best_of=data.get("best_of", 1),
+        first_success=data.get("first_success", {}),
         answers=data.get("answers", {}),
         failure=_failure_from_json(data["failure"]),
         num_extra_tokens=data["num_extra_tokens"],
@@ -246,6 +250,7 @@ def _step_to_json(step: Step) -> dict[str, Any]:
         "metrics": dict(step.metrics),
         **({"exhibits": _exhibits_to_json(step)} if step.exhibits else {}),
         **({"limit": step.limit} if step.limit else {}),
+        **({"final": True} if step.final else {}),
     }
 
 
@@ -274,6 +279,7 @@ def _step_from_json(data: dict[str, Any]) -> Step:
         metrics=data["metrics"],
         exhibits={role: Exhibit(**shown) for role, shown in data.get("exhibits", {}).items()},
         limit=data.get("limit", ""),
+        final=data.get("final", False),
     )
 
 

@@ -6,45 +6,42 @@ from typing import Any
 
 import pytest
 
-from choir import Choir, Pay, by_table, contribution, sing
+from choir import Choir, by_table, contribution, sing
 from pettingllms.algos import make_algorithm
 from pettingllms.types import Episode, Failed, episode_line, read_episodes, write_episodes
 from toys import Relay, roll
 
 
-def replay(env: Any, kind: str = "kept", answer: Any = sing, **options: Any) -> list[Episode]:
+def replay(env: Any, kind: str = "resampled", answer: Any = sing, **options: Any) -> list[Episode]:
     options = {"num_tasks": 5, "num_samples": 4, **options}
     return roll(env, answer, type="replay", replay=kind, **options)
 
 
-def errors(num_replays: int, kind: str) -> list[float]:
+def errors(num_replays: int) -> list[float]:
     """Estimate less truth, for every turn of a trunk."""
-    episodes = replay(Choir(), kind, num_replays=num_replays)
+    episodes = replay(Choir(), num_replays=num_replays)
     make_algorithm("counterfactual").assign(episodes)
     found = []
     for episode in episodes:
         for at, turn in enumerate(episode.trunk_turns()):
             assert turn.advantage is not None
-            truth = contribution(episode, at, by_table, resampled=kind == "resampled")
-            if turn.role != "idler":
-                found.append(turn.advantage - truth)
+            found.append(turn.advantage - contribution(episode, at, by_table))
     return found
 
 
-@pytest.mark.parametrize("kind", ["kept", "resampled"])
-def test_the_estimate_converges_to_what_the_reply_contributed(kind: str) -> None:
+def test_the_estimate_converges_to_what_the_reply_contributed() -> None:
     mean_abs = {}
     for number in (1, 4, 16, 64):
-        found = errors(number, kind)
+        found = errors(number)
         mean_abs[number] = math.fsum(map(abs, found)) / len(found)
         bias = math.fsum(found) / len(found)
         spread = math.sqrt(math.fsum(error**2 for error in found) / len(found))
         assert abs(bias) < 4 * spread / math.sqrt(len(found))
     shown = ", ".join(f"{number}: {error:.3f}" for number, error in mean_abs.items())
-    print(f"mean absolute error by number of replays ({kind}) of rewards from 0 to 10: {shown}")
+    print(f"mean absolute error by number of replays of rewards from 0 to 10: {shown}")
     for number in (1, 4, 16):
         assert 1.5 < mean_abs[number] / mean_abs[4 * number] < 2.7, "it falls as 1 / sqrt(n)"
-    assert mean_abs[64] < 0.3
+    assert mean_abs[64] < 0.4
 
 
 def test_what_teammates_added_by_luck_is_in_no_reply() -> None:
@@ -65,7 +62,12 @@ def test_what_teammates_added_by_luck_is_in_no_reply() -> None:
 
 @pytest.mark.parametrize("name", ["counterfactual", "remove_role"])
 def test_a_role_whose_reply_never_matters_gets_exactly_nothing(name: str) -> None:
-    episodes = replay(Choir(), "silent" if name == "remove_role" else "kept")
+    """Who sings at the same time stays the same, and here nothing else matters."""
+
+    def first_two_rounds(a: str, b: str, c: str, encore: str) -> float:
+        return by_table(a, b, c, "")
+
+    episodes = replay(Choir(first_two_rounds), "silent" if name == "remove_role" else "resampled")
     make_algorithm(name).assign(episodes)
     for episode in episodes:
         trunk = episode.trunk_turns()
@@ -73,23 +75,14 @@ def test_a_role_whose_reply_never_matters_gets_exactly_nothing(name: str) -> Non
         assert any(t.advantage for t in trunk if t.role != "idler")
 
 
-def difference(episode: Episode, role: str, pay: Pay) -> float:
-    a, b, c, _, encore = (turn.text for turn in episode.trunk_turns())
-    quiet = {
-        "a": ("", b, c, ""),
-        "b": (a, "", c, encore),
-        "c": (a, b, "", encore),
-        "idler": (a, b, c, encore),
-    }[role]
-    return pay(a, b, c, encore) - pay(*quiet)
-
-
 def test_removing_a_role_is_worth_the_difference_and_all_its_turns_share_it() -> None:
     episodes = replay(Choir(), "silent")
     make_algorithm("remove_role").assign(episodes)
     for episode in episodes:
+        team = episode.steps[episode.last].rewards.team.value
         for turn in episode.trunk_turns():
-            assert turn.advantage == pytest.approx(difference(episode, turn.role, by_table))
+            without = episode.steps[episode.without[turn.role]].rewards.team.value
+            assert turn.advantage == pytest.approx(team - without)
         assert episode.turns[0].advantage == episode.turns[4].advantage
 
 
@@ -116,11 +109,11 @@ def test_alternatives_are_trained_on_or_only_compared_with() -> None:
 
 
 def test_turns_beyond_the_cap_are_not_trained_on() -> None:
-    episodes = replay(Choir(), max_extra_tokens=7)
+    episodes = replay(Choir(), max_extra_tokens=31)
     make_algorithm("counterfactual").assign(episodes)
-    for episode in episodes:
-        trained = [turn.advantage is not None for turn in episode.trunk_turns()]
-        assert trained == [True, True, False, False, False]
+    trained = [[t.advantage is not None for t in e.trunk_turns()] for e in episodes]
+    assert all(0 < sum(one) < 5 for one in trained)
+    assert all(any(column) for column in zip(*trained, strict=True)), "late turns too"
 
 
 class Fragile(Relay):
@@ -140,7 +133,7 @@ def test_a_failed_replay_is_trained_on_by_nobody_and_stands_in_no_baseline() -> 
     make_algorithm("counterfactual").assign([episode])
     assert [turn.failure is not None for turn in episode.turns[4:]] == [False, True, False] * 4
     for turn in episode.turns:
-        # the digit is paid to the reply and, in the sum of all, to the team
+        # later turns say 1 again; the digit counts for the reply and, in the sum, for the team
         given, two, five = (2.0 * digit for digit in (1, 2, 5))
         expected = {
             "1": given - (two + five) / 2,

@@ -21,10 +21,10 @@ def problems(**sections) -> list[str]:
 
 
 def test_a_section_with_a_bad_key_is_still_checked_against_the_others() -> None:
-    found = problems(algo={"type": "at_grpo"}, rollout={"num_sample": 8})
+    found = problems(algo={"type": "at_grpo"}, rollout={"num_sample": 8, "type": "linear"})
     assert len(found) == 2
     assert "rollout.num_sample: unknown key" in found[0]
-    assert 'set rollout.continuation = "episode"' in found[1]
+    assert "'at_grpo' needs rollout.type" in found[1]
 
 
 def test_a_section_that_has_two_kinds_of_problems_shows_those_it_can() -> None:
@@ -81,8 +81,9 @@ def test_levels_are_nothing_but_the_map_from_roles_to_policies() -> None:
 
 def test_the_rollout_follows_from_the_algorithm() -> None:
     assert run().rollout.type == "linear"
-    tree = run(algo={"type": "at_grpo"}, rollout={"continuation": "episode"})
-    assert tree.rollout.type == "tree"
+    for continuation in ("auto", "episode"):
+        tree = run(algo={"type": "at_grpo"}, rollout={"continuation": continuation})
+        assert tree.rollout.type == "tree"
 
 
 def test_every_problem_of_a_file_is_shown_at_once() -> None:
@@ -139,13 +140,20 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ),
         (
             {"algo": {"type": "counterfactual"}, "rollout": {"replay": "silent"}},
-            "'counterfactual' cannot read replays that are \"silent\"; set one of auto, kept",
+            "'counterfactual' cannot read replays that are \"silent\"; set one of auto, resampled",
         ),
         (
-            {"algo": {"type": "remove_role"}, "rollout": {"replay": "kept"}},
-            "'remove_role' cannot read replays that are \"kept\"; set one of auto, silent",
+            {"algo": {"type": "remove_role"}, "rollout": {"replay": "resampled"}},
+            "'remove_role' cannot read replays that are \"resampled\"; set one of auto, silent",
         ),
-        ({"algo": {"type": "at_grpo"}}, 'pays late.* set rollout.continuation = "episode"'),
+        (
+            {"algo": {"type": "counterfactual"}, "rollout": {"replay": "kept"}},
+            "rollout.replay: .*froze later replies.* leave the key out",
+        ),
+        (
+            {"algo": {"type": "at_grpo"}, "rollout": {"continuation": "none"}},
+            'has late rewards.* set rollout.continuation = "auto"',
+        ),
         ({"rollout": {"num_samples": 1}}, "'grpo' compares at least 2 samples"),
         ({"env": {"id": "tic_tac_toe-v1", "opponent": "me"}}, "env.opponent: "),
         ({"env": 3}, 'env: not a table with id = "NAME"'),
@@ -196,12 +204,36 @@ def test_an_algorithm_that_replays_refuses_an_environment_that_cannot_fork(monke
 
 
 def test_auto_becomes_the_replays_that_the_algorithm_needs() -> None:
-    for name, kind in (("counterfactual", "kept"), ("remove_role", "silent")):
+    for name, kind in (("counterfactual", "resampled"), ("remove_role", "silent")):
         rollout = run(algo={"type": name}, rollout={"num_samples": 1}).rollout
         assert (rollout.type, rollout.replay) == ("replay", kind)
     rollout = run(algo={"type": "counterfactual"}, rollout={"replay": "resampled"}).rollout
     assert rollout.replay == "resampled"
     assert run().rollout.replay == "auto"
+
+
+@pytest.mark.parametrize("name", ["plan_path-v1", "sokoban-v1", "sudoku-v1", "code-v1", "math-v1"])
+def test_puzzles_and_tasks_that_reward_the_team_at_the_end_have_late_rewards(name: str) -> None:
+    (found,) = problems(
+        env={"id": name}, algo={"type": "at_grpo"}, rollout={"continuation": "none"}
+    )
+    assert f"'{name}' has late rewards" in found
+
+
+def test_a_curriculum_refuses_the_success_of_best_branches(monkeypatch) -> None:
+    sections = {
+        "env": {"id": "plan_path-v1"},
+        "algo": {"type": "at_grpo"},
+        "curriculum": {"key": "min_distance", "levels": [2, 3]},
+    }
+    assert run(**sections).rollout.select == "best"
+    monkeypatch.setattr(ENVIRONMENTS.load("plan_path-v1"), "late_rewards", False)
+    (found,) = problems(**sections)
+    assert "the success that a curriculum follows" in found
+    assert 'set rollout.select = "sampled" or rollout.continuation = "episode"' in found
+    run(**sections, rollout={"select": "sampled"})
+    run(**sections, rollout={"continuation": "episode"})
+    run(**sections | {"algo": {"type": "grpo"}})
 
 
 def test_overrides_reach_every_depth_and_are_read_as_toml(tmp_path: Path) -> None:

@@ -277,6 +277,8 @@ def test_a_bootstrapped_cut_has_no_reward() -> None:
 class Sore(Relay):
     """Ends with a loss that is worse than being cut."""
 
+    late_rewards = True
+
     def step(self, state, replies):
         result = super().step(state, replies)
         if self.acting(result.state):

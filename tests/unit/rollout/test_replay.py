@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from choir import WORDS, Choir, by_table, play_line, sing
+from choir import WORDS, Choir, play_line, sing
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import check_env, make_env
 from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
@@ -11,13 +11,13 @@ from pettingllms.rollout import Seat, Worker
 from pettingllms.types import Episode, Failed, Turn, episode_line, episode_to_json
 from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
-KINDS = ["kept", "resampled", "silent"]
+KINDS = ["resampled", "silent"]
 
 
 def replay(
-    env: Any = None, answer: Any = sing, kind: str = "kept", **options: Any
+    env: Any = None, answer: Any = sing, kind: str = "resampled", **options: Any
 ) -> list[Episode]:
-    options = {"num_tasks": 4, "num_samples": 2, **options}
+    options = {"num_tasks": 4, "num_samples": 2, "keep_continuations": True, **options}
     return roll(env or Choir(), answer, type="replay", replay=kind, **options)
 
 
@@ -25,6 +25,11 @@ def added(episode: Episode) -> list[Turn]:
     """The turns that replays added."""
     trunk = {id(turn) for turn in episode.trunk_turns()}
     return [turn for turn in episode.turns if id(turn) not in trunk]
+
+
+def alternatives(episode: Episode) -> list[Turn]:
+    """The other replies that turns of the trunk were exchanged for."""
+    return [turn for turn in added(episode) if turn.branch is not None]
 
 
 def replayed(episode: Episode, turn: Turn) -> list[tuple[int, ...]]:
@@ -64,11 +69,11 @@ def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
     for episode in replay(num_replays=6):
         trunk = episode.trunk_turns()
         assert [turn.branch for turn in trunk] == [0] * 5
-        assert len(added(episode)) == 6 * 5
+        assert len(alternatives(episode)) == 6 * 5
         for turn in trunk:
             others = [
                 other
-                for other in added(episode)
+                for other in alternatives(episode)
                 if other.role == turn.role and other.messages == turn.messages
             ]
             assert [other.branch for other in others] == [1, 2, 3, 4, 5, 6]
@@ -81,16 +86,16 @@ def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
     assert texts == set(WORDS)
 
 
-def test_all_else_is_the_very_same_turns_and_nobody_else_is_asked() -> None:
+def test_earlier_and_simultaneous_replies_stay_and_every_later_turn_is_sampled_again() -> None:
     sampler = AnsweringSampler(sing)
     seats = {role: Seat(role, sampler, ByteRenderer()) for role in Choir().roles}
-    (episode,) = play_with(
-        Choir(), seats, num_tasks=1, num_samples=1, type="replay", replay="kept", num_replays=3
-    )
-    assert [request.num_samples for request in sampler.requests] == [1] * 5 + [3] * 5
-    assert len({request.seed for request in sampler.requests}) == 10
+    options = {"type": "replay", "num_replays": 3, "keep_continuations": True}
+    (episode,) = play_with(Choir(), seats, num_tasks=1, num_samples=1, **options)
+    # a and b: three replies, and three times c, idler and a again; c and idler: a again
+    assert len(sampler.requests) == 5 + 2 * (1 + 3 * 3) + 2 * (1 + 3) + 1
+    assert len({request.seed for request in sampler.requests}) == len(sampler.requests)
     trunk = [episode.steps[at].turns for at in episode.trunk()]
-    for other in added(episode):
+    for other in alternatives(episode):
         index = episode.turns.index(other)
         (original,) = [
             turn
@@ -98,26 +103,32 @@ def test_all_else_is_the_very_same_turns_and_nobody_else_is_asked() -> None:
             if turn.role == other.role and turn.messages == other.messages
         ]
         place = episode.turns.index(original)
-        expected = [tuple(index if i == place else i for i in joint) for joint in trunk]
-        assert replayed(episode, other) == expected
+        changed = next(at for at, joint in enumerate(trunk) if place in joint)
+        line = replayed(episode, other)
+        assert len(line) == len(trunk)
+        assert line[:changed] == trunk[:changed]
+        assert line[changed] == tuple(index if i == place else i for i in trunk[changed])
+        later = [i for joint in line[changed + 1 :] for i in joint]
+        assert all(i >= 5 for i in later), "no recorded reply may answer a changed one"
+        assert all(episode.turns[i].branch is None for i in later)
 
 
-def test_later_replies_of_the_role_are_kept_or_sampled_again() -> None:
-    for kind in ("kept", "resampled"):
-        (episode,) = replay(kind=kind, num_tasks=1, num_samples=1, num_replays=20)
-        encore = episode.turns.index(episode.trunk_turns()[-1])
-        opening = episode.trunk_turns()[0].messages
-        firsts = [t for t in added(episode) if t.role == "a" and t.messages == opening]
-        assert len(firsts) == 20
-        ends = [replayed(episode, turn)[-1][0] for turn in firsts]
-        if kind == "kept":
-            assert set(ends) == {encore}
-        else:
-            assert encore not in ends
-            assert {episode.turns[end].text for end in ends} == set(WORDS)
-            assert all(episode.turns[end].branch is None for end in ends)
-            heard = {episode.turns[end].messages for end in ends}
-            assert len(heard) > 1, "the role must be asked about what it heard in the replay"
+def test_teammates_hear_the_changed_reply() -> None:
+    (episode,) = replay(num_tasks=1, num_samples=1, num_replays=20)
+    for other in alternatives(episode):
+        heard = [t for t in added(episode) if t.role == "c" and t.branch is None]
+        if other.role == "b":
+            assert any(f"'{other.text}'" in turn.messages[0].text for turn in heard)
+
+
+def test_turns_of_continuations_are_dropped_unless_asked_for() -> None:
+    for kind in KINDS:
+        (full,) = replay(kind=kind, num_tasks=1, num_samples=1)
+        (lean,) = replay(kind=kind, num_tasks=1, num_samples=1, keep_continuations=False)
+        assert len(lean.turns) < len(full.turns)
+        assert len(lean.steps) == len(full.steps)
+        assert lean.num_extra_tokens == full.num_extra_tokens
+        assert [s.rewards for s in lean.steps] == [s.rewards for s in full.steps]
 
 
 class Encore(Relay):
@@ -135,31 +146,13 @@ def nine_for_another(request, number):
     return "19"[number == 1] if request.num_samples > 1 else "1"
 
 
-def test_whoever_has_no_recorded_reply_left_is_asked() -> None:
-    (episode,) = replay(Encore(), nine_for_another, num_tasks=1, num_samples=1)
-    assert len(episode.trunk()) == 4
-    for other in added(episode):
-        if other.branch is None:
-            continue
-        line = [index for joint in replayed(episode, other) for index in joint]
-        if other.text == "1":
-            assert [index for index in line if index >= 4] == [episode.turns.index(other)]
-        else:
-            assert len(line) == 6
-            assert [episode.turns[index].role for index in line[4:]] == ["a", "b"]
-            fresh = [episode.turns[index] for index in line if index >= 4]
-            assert [turn.branch for turn in fresh] == [2, None, None]
-            assert all(turn.policy_version == 7 for turn in fresh)
-    assert episode.num_extra_tokens == sum(turn.num_tokens for turn in added(episode))
-
-
 def test_a_role_that_does_not_learn_is_not_asked_for_others_and_not_removed() -> None:
     sampler = AnsweringSampler(sing)
     env = Choir()
-    for kind in ("kept", "silent"):
+    for kind in KINDS:
         seats = {r: Seat(r, sampler, ByteRenderer(), trained=r == "c") for r in env.roles}
         (episode,) = play_with(env, seats, 1, num_samples=1, type="replay", replay=kind)
-        assert {turn.role for turn in added(episode)} == {"c"}
+        assert {turn.role for turn in added(episode)} == {"c"}, "continuations are not kept"
         assert list(episode.without) == (["c"] if kind == "silent" else [])
 
 
@@ -176,26 +169,21 @@ def test_replays_do_not_touch_each_other(kind: str) -> None:
 # --- silence -------------------------------------------------------------------------------------
 
 
-def test_a_removed_role_is_silent_at_each_of_its_turns_and_the_rest_is_the_record() -> None:
+def test_a_removed_role_is_silent_and_all_others_are_sampled_again() -> None:
+    first = {"a": 0, "b": 0, "c": 1, "idler": 1}
     for episode in replay(kind="silent"):
-        assert list(episode.without) == ["a", "b", "c", "idler"]
-        assert episode.num_extra_tokens == 0
+        assert set(episode.without) == set(first)
         trunk = [episode.steps[at].turns for at in episode.trunk()]
         for role, last in episode.without.items():
             line = [episode.steps[at].turns for at in episode.path(last)][::-1]
-            for joint, recorded in zip(line, trunk, strict=True):
+            for at, (joint, recorded) in enumerate(zip(line, trunk, strict=True)):
                 for index, old in zip(joint, recorded, strict=True):
                     said = episode.turns[index]
-                    if episode.turns[old].role != role:
-                        assert index == old
-                    else:
+                    if episode.turns[old].role == role:
                         assert (said.role, said.text, said.num_tokens) == (role, "", 0)
                         assert said.policy_version is None
-            texts = [turn.text for turn in episode.trunk_turns()]
-            heard = ["" if r == role else t for r, t in zip("abcia", texts, strict=True)]
-            if role != "idler":
-                paid = episode.steps[last].rewards.team.value
-                assert paid == by_table(heard[0], heard[1], heard[2], heard[4])
+                    else:
+                        assert (index == old) == (at <= first[role])
 
 
 def test_the_environment_says_what_silence_is() -> None:
@@ -204,8 +192,8 @@ def test_the_environment_says_what_silence_is() -> None:
             return f"hum {role} {len(state.heard)}"
 
     (episode,) = replay(Hummer(), kind="silent", num_tasks=1, num_samples=1)
-    texts = [turn.text for turn in added(episode)]
-    assert texts == ["hum a 0", "hum a 2", "hum b 0", "hum c 1", "hum idler 1"]
+    texts = [turn.text for turn in added(episode) if turn.policy_version is None]
+    assert sorted(texts) == ["hum a 0", "hum a 2", "hum b 0", "hum c 1", "hum idler 1"]
 
 
 @pytest.mark.parametrize("solo", [False, True])
@@ -244,84 +232,66 @@ def test_a_silent_checker_accepts_and_a_silent_planner_changes_nothing() -> None
 # --- limits and failures -------------------------------------------------------------------------
 
 
-def test_the_token_cap_holds_exactly() -> None:
-    def long(request, number):
-        return sing(request, number) * (1 + request.seed % 7)
-
-    for kind in ("kept", "resampled"):
-        free = replay(answer=long, kind=kind, num_tasks=1, num_samples=1)[0]
-        for cap in range(1, free.num_extra_tokens + 10, 3):
-            sampler = AnsweringSampler(long)
-            given = 0
-            sample = sampler.sample
-
-            async def count(request, sample=sample):
-                nonlocal given
-                results = await sample(request)
-                given += sum(len(result.ids) for result in results)
-                return results
-
-            sampler.sample = count
-            seats = {
-                role: Seat(f"policy_{role}", sampler, ByteRenderer()) for role in Choir().roles
-            }
-            (episode,) = play_with(
-                Choir(), seats, 1, num_samples=1, type="replay", replay=kind, max_extra_tokens=cap
-            )
-            trunk = sum(turn.num_tokens for turn in episode.trunk_turns())
-            assert given == episode.num_tokens == trunk + episode.num_extra_tokens
-            assert episode.num_extra_tokens <= cap
-            assert episode.failure is None
-            assert all(turn.failure is None for turn in episode.trunk_turns())
+def long(request, number):
+    return sing(request, number) * (1 + request.seed % 7)
 
 
-def test_what_fits_the_cap_is_replayed_and_the_rest_of_the_turns_is_left_alone() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_token_cap_holds_exactly(kind: str) -> None:
+    free = replay(answer=long, kind=kind, num_tasks=1, num_samples=1)[0]
+    for cap in range(1, free.num_extra_tokens + 10, 7):
+        sampler = AnsweringSampler(long)
+        given = 0
+        sample = sampler.sample
+
+        async def count(request, sample=sample):
+            nonlocal given
+            results = await sample(request)
+            given += sum(len(result.ids) for result in results)
+            return results
+
+        sampler.sample = count
+        seats = {role: Seat(f"policy_{role}", sampler, ByteRenderer()) for role in Choir().roles}
+        options = {"type": "replay", "replay": kind, "max_extra_tokens": cap}
+        (episode,) = play_with(Choir(), seats, 1, num_samples=1, keep_continuations=True, **options)
+        trunk = sum(turn.num_tokens for turn in episode.trunk_turns())
+        assert given == episode.num_tokens == trunk + episode.num_extra_tokens
+        assert episode.num_extra_tokens <= cap
+        assert episode.failure is None
+        assert all(turn.failure is None for turn in episode.trunk_turns())
+
+
+def test_a_cap_that_suffices_changes_nothing() -> None:
     (free,) = replay(num_tasks=1, num_samples=1)
-    assert free.num_extra_tokens == 15, "five turns, three others of one token each"
-    (same,) = replay(num_tasks=1, num_samples=1, max_extra_tokens=15)
+    (same,) = replay(num_tasks=1, num_samples=1, max_extra_tokens=5 * 15)
     assert episode_line(same) == episode_line(free)
-    for cap, complete in ((14, 4), (12, 4), (11, 3), (3, 1), (2, 0)):
-        (episode,) = replay(num_tasks=1, num_samples=1, max_extra_tokens=cap)
-        trunk = episode.trunk_turns()
-        assert [turn.branch for turn in trunk] == [0] * complete + [None] * (5 - complete)
-        assert len(added(episode)) == 3 * complete
-        assert all(turn.failure is None for turn in episode.turns)
 
 
-def test_replies_that_the_cap_cut_void_their_decision_and_end_the_replays() -> None:
+def test_early_and_late_turns_lose_alike_when_extra_tokens_run_out() -> None:
+    """Used in the order of play, they would leave the last turns without a replay, always."""
+    replays = replay(num_tasks=100, num_samples=8, max_extra_tokens=34)
+    assert all(episode.num_extra_tokens for episode in replays)
+    counts = [0] * 5
+    for episode in replays:
+        for at, turn in enumerate(episode.trunk_turns()):
+            counts[at] += turn.branch == 0
+    shares = [count / len(replays) for count in counts]
+    assert all(abs(share - 2 / 5) < 0.07 for share in shares), shares
+
+
+def test_replies_that_the_cap_cut_void_their_decision() -> None:
     (episode,) = replay(
-        answer=lambda r, n: "x" if r.num_samples == 1 else "yyyy",
+        answer=lambda r, n: "x" if r.num_samples == 1 else "y" * 40,
         num_tasks=1,
         num_samples=1,
-        max_extra_tokens=12 + 11,
+        max_extra_tokens=15 + 11,
     )
-    assert episode.num_extra_tokens == 12 + 9
-    first, second = added(episode)[:3], added(episode)[3:]
-    assert len(second) == 3
-    assert all(turn.failure is None for turn in first)
-    for turn in second:
+    assert episode.num_extra_tokens <= 26
+    for turn in alternatives(episode):
         assert turn.failure is not None
         assert turn.failure.owner == "limit"
         assert "max_extra_tokens" in turn.failure.reason
         assert turn.step is None
-    assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
-
-
-def test_the_first_cut_ends_the_replays_though_tokens_are_left() -> None:
-    """Or a last handful of tokens would be spent on replies that nobody can judge."""
-
-    def uneven(request, number):
-        return "x" * (9 if number == 2 else 1)
-
-    (episode,) = replay(answer=uneven, num_tasks=1, num_samples=1, max_extra_tokens=11 + 16)
-    assert episode.num_extra_tokens == 11 + 7
-    assert [turn.branch for turn in episode.trunk_turns()] == [0, 0, None, None, None]
-    (episode,) = replay(
-        Encore(), nine_for_another, num_tasks=1, num_samples=1, max_extra_tokens=3 + 5
-    )
-    assert episode.num_extra_tokens == 3 + 1, "one of five tokens was this replay's share"
-    assert [turn.branch for turn in episode.trunk_turns()] == [0, None, None, None]
-    assert [turn.failure is None for turn in added(episode)] == [False] * 4
 
 
 def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
@@ -333,9 +303,9 @@ def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
         Endless(), lambda r, n: "1", "silent", num_tasks=1, num_samples=1, max_extra_tokens=5
     )
     assert episode.num_extra_tokens == 5
-    assert list(episode.without) == ["a"]
-    assert episode.without["a"].owner == "limit"
-    assert "max_extra_tokens" in episode.without["a"].reason
+    (end,) = episode.without.values()
+    assert end.owner == "limit"
+    assert "max_extra_tokens" in end.reason
     assert all(turn.failure is None for turn in episode.trunk_turns())
 
 
@@ -343,7 +313,7 @@ def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
     (episode,) = replay(
         Encore(), nine_for_another, num_tasks=1, num_samples=1, max_steps=5, on_limit="exclude"
     )
-    others = [turn for turn in added(episode) if turn.branch is not None]
+    others = alternatives(episode)
     assert len(others) == 4 * 3
     assert all(
         turn.failure == Failed("cut after 5 steps (rollout.max_steps)", "limit") for turn in others
@@ -363,8 +333,8 @@ class Fragile(Relay):
 def test_a_replay_that_breaks_fails_alone() -> None:
     (episode,) = replay(Fragile(), nine_for_another, num_tasks=1, num_samples=1)
     assert episode.failure is None
-    assert len(added(episode)) == 4 * 3
-    for turn in added(episode):
+    assert len(alternatives(episode)) == 4 * 3
+    for turn in alternatives(episode):
         assert (turn.failure is not None) == (turn.text == "9")
         if turn.failure is not None:
             assert turn.failure.owner == "environment"
@@ -401,15 +371,21 @@ def test_a_sampler_that_fails_in_a_replay_fails_that_sibling_alone() -> None:
         return Failed("engine restarted", "sampler") if number == 1 else "1"
 
     (episode,) = replay(Relay(), sometimes, num_tasks=1, num_samples=1)
-    assert [turn.failure is not None for turn in added(episode)] == [False, True, False] * 4
+    lost = [turn.failure is not None for turn in alternatives(episode)]
+    assert lost == [False, True, False] * 4
 
 
 def test_an_episode_that_failed_is_not_replayed() -> None:
     for kind in KINDS:
         (episode,) = replay(
-            Relay(), lambda r, n: "9" * 4, kind, num_tasks=1, num_samples=1, max_steps=3,
+            Relay(),
+            lambda r, n: "9" * 4,
+            kind,
+            num_tasks=1,
+            num_samples=1,
+            max_steps=3,
             on_limit="exclude",
-        )  # fmt: skip
+        )
         assert episode.failure is not None
         assert len(episode.turns) == 3
         assert episode.num_extra_tokens == 0
@@ -420,7 +396,8 @@ def test_scripted_players_can_be_replayed() -> None:
     env = make_env("tic_tac_toe-v1")
     seat = Seat("p", ScriptedSampler(env, "random"), ByteRenderer(), sees_state=True)
     for kind in KINDS:
-        for episode in play_with(env, dict.fromkeys(env.roles, seat), type="replay", replay=kind):
+        options = {"type": "replay", "replay": kind, "keep_continuations": True}
+        for episode in play_with(env, dict.fromkeys(env.roles, seat), **options):
             assert all(turn.failure is None for turn in episode.turns)
             for turn in episode.turns:
                 play_line(env, episode, turn.last)

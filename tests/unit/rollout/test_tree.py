@@ -238,9 +238,8 @@ def test_the_cap_on_extra_tokens_holds_however_long_replies_are() -> None:
         episode = grow(answer=lambda r, n: "7" * 500, continuation="episode", max_extra_tokens=cap)
         assert episode.num_extra_tokens <= cap
     duel = grow(Duel(), continuation="episode", max_extra_tokens=5)
-    assert duel.failure is not None
-    assert "max_extra_tokens" in duel.failure.reason
-    assert all(turn.failure for turn in duel.turns)
+    assert duel.num_extra_tokens == 0, "its forks are over at once"
+    assert all(turn.failure is None for turn in duel.turns)
 
 
 def test_a_cut_sibling_voids_its_decision_and_does_not_choose_the_branch() -> None:
@@ -345,3 +344,142 @@ def test_eight_roles_over_four_policies(continuation: str) -> None:
         heard = [float(turn.text) for turn in episode.turns if turn.role == role]
         (chosen,) = [turn for turn in episode.trunk_turns() if turn.role == role]
         assert float(chosen.text) == max(heard)
+
+
+# --- the cap on extra tokens ---------------------------------------------------------------------
+
+
+def test_early_and_late_decisions_lose_alike_when_extra_tokens_run_out() -> None:
+    """Spent in the order of play, they would leave the last decisions out, always."""
+    options = {"type": "tree", "continuation": "episode", "select": "sampled", "num_samples": 2}
+    episodes = [
+        episode
+        for seed in range(40)
+        for episode in roll(
+            Relay(), num_tasks=20, seed=seed, reward=MIX, max_extra_tokens=16, **options
+        )
+    ]
+    counts = [0] * 4
+    for episode in episodes:
+        assert episode.failure is None
+        assert episode.num_extra_tokens <= 16
+        for at, turn in enumerate(episode.trunk_turns()):
+            counts[at] += turn.failure is None
+    shares = [count / len(episodes) for count in counts]
+    assert all(abs(share - 2 / 4) < 0.07 for share in shares), shares
+
+
+def test_a_best_branch_whose_continuations_exceed_the_cap_is_excluded_as_a_whole() -> None:
+    """Its late decisions depend on its early ones, so none of them is trained on."""
+    episode = grow(continuation="episode", select="best", max_extra_tokens=22)
+    assert episode.failure is not None
+    assert "max_extra_tokens" in episode.failure.reason
+    assert len(decisions(episode)) > 1
+    assert make_algorithm("at_grpo").assign([episode]) == []
+
+
+# --- siblings that differ in whether they end the episode ----------------------------------------
+
+
+class Exit(Relay):
+    """Relay that a 0 ends at once, with no reward for the team."""
+
+    def acting(self, state):
+        return () if any(what == "0" for _, what in state.said) else super().acting(state)
+
+
+def zero_or_one(request, number):
+    """Siblings are 0 and 1; whoever is asked alone says 1."""
+    return "01"[number % 2] if request.num_samples > 1 else "1"
+
+
+def test_siblings_that_differ_in_ending_are_played_on_in_any_environment() -> None:
+    episode = grow(Exit(), zero_or_one, select="sampled", num_samples=2)
+    assert not Exit.late_rewards
+    (siblings, *_) = decisions(episode).values()
+    zero, one = siblings
+    assert episode.steps[zero.step].final
+    assert not episode.steps[one.step].final
+    assert zero.last == zero.step
+    assert episode.steps[one.last].final
+    (group, *_) = make_algorithm("at_grpo").assign([episode])
+    assert [member.reward for member in group.members] == [0.0, 1.0 + 4.0]
+
+
+def test_siblings_that_all_go_on_are_compared_by_their_own_steps() -> None:
+    episode = grow(Exit(), lambda r, n: "123"[n % 3], select="sampled")
+    assert episode.num_extra_tokens == 0
+    for group in make_algorithm("at_grpo").assign([episode])[:3]:
+        assert [member.reward for member in group.members] == [1.0, 2.0, 3.0, 1.0]
+
+
+def test_without_continuations_siblings_that_differ_in_ending_are_not_compared() -> None:
+    episode = grow(Exit(), zero_or_one, select="sampled", num_samples=2, continuation="none")
+    assert episode.num_extra_tokens == 0
+    (siblings, *_) = decisions(episode).values()
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert not groups
+    assert all(turn.advantage is None for turn in siblings)
+    assert all(turn.failure is None for turn in siblings)
+
+
+class Winner(Relay):
+    """One round; the one who says 9 wins an agent reward, and nobody else gets any."""
+
+    num_rounds = 1
+
+    def step(self, state, replies):
+        result = super().step(state, replies)
+        won = {role: Scored(1.0) for role, reply in replies.items() if reply == "9"}
+        return StepResult(result.state, Rewards(agent=won))
+
+
+def test_a_sibling_without_reward_counts_as_0_at_the_final_decision_as_at_earlier_ones() -> None:
+    def nine_or_one(request, number):
+        return "91"[number % 2] if request.num_samples > 1 else "1"
+
+    episode = grow(Winner(), nine_or_one, num_samples=2, continuation="episode", select="sampled")
+    groups = make_algorithm("at_grpo").assign([episode])
+    assert [[m.reward for m in g.members] for g in groups] == [[1.0, 0.0], [1.0, 0.0]]
+
+
+# --- the policy's own success --------------------------------------------------------------------
+
+
+class Guess(Relay):
+    """Two rounds, late rewards; a 9 in the first reply decides whether the roles succeed."""
+
+    late_rewards = True
+
+    def success(self, state, role):
+        return state.said[0][1] == "9"
+
+
+def test_success_under_best_of_k_is_measured_on_the_first_siblings() -> None:
+    """At four siblings a success of 0.4 looked like 0.87."""
+
+    def two_in_five(request, number):
+        return "9" if random.Random(request.seed + number).random() < 0.4 else "1"
+
+    trees = [
+        tree
+        for seed in range(20)
+        for tree in roll(
+            Guess(), two_in_five, num_tasks=20, seed=seed, type="tree", num_samples=4, select="best"
+        )
+    ]
+    best = sum(tree.success["a"] for tree in trees) / len(trees)
+    assert best > 0.7
+    shares = [tree.sampled_success("a") for tree in trees]
+    assert all(share is not None for share in shares)
+    assert abs(sum(shares) / len(shares) - 0.4) < 0.05
+    assert {tree.best_of for tree in trees} == {4}
+
+
+def test_success_under_best_of_k_without_continuations_is_unknown() -> None:
+    for options in ({"continuation": "none"}, {}):
+        (tree,) = roll(Relay(), num_tasks=1, type="tree", num_samples=4, select="best", **options)
+        assert tree.success == {"a": True, "b": True}
+        assert tree.sampled_success("a") is None
+    (tree,) = roll(Relay(), num_tasks=1, type="tree", num_samples=4, select="sampled")
+    assert tree.sampled_success("a") == 1.0

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from pettingllms.config import RunConfig, parse_config
+from pettingllms.runs.curriculum import success_share
 from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
 from pettingllms.runs.summary import alarm, learner_tokens, summarize
 from pettingllms.types import Episode, SampleRequest
-from plays import LOST, linear, rewards, turn
+from plays import LOST, linear, rewards, siblings, turn
 from toys import Relay, by_chance, roll
 
 
@@ -116,6 +117,7 @@ def test_the_rollout_as_a_whole() -> None:
         "cut_episodes": 0,
         "tokens": 2 + 5,
         "extra_tokens": 5,
+        "uncompared_decisions": 0,
     }
 
 
@@ -194,14 +196,36 @@ def test_tokens_of_learners_are_theirs_alone_in_continuations_too(keep: bool) ->
 
 
 @pytest.mark.parametrize("algo", ["counterfactual", "remove_role"])
-def test_tokens_of_replays_count_once_as_their_turns_are_kept(algo: str) -> None:
+def test_tokens_of_replays_count_once_whether_their_turns_are_kept_or_not(algo: str) -> None:
     config = team(algo={"type": algo})
-    episodes = roll(Relay(), type="replay", replay=config.rollout.replay)
-    turns = [turn for episode in episodes for turn in episode.turns]
+    options = {"type": "replay", "replay": config.rollout.replay}
+    episodes = roll(Relay(), **options)
+    kept = roll(Relay(), keep_continuations=True, **options)
+    assert all(episode.num_extra_tokens for episode in episodes)
+    turns = [turn for episode in kept for turn in episode.turns]
     own = sum(turn.num_tokens for turn in turns if turn.policy == "policy_a")
-    assert learner_tokens(episodes, config) == own
-    assert summarize(episodes, config).num_tokens == sum(turn.num_tokens for turn in turns)
+    for played in (episodes, kept):
+        assert learner_tokens(played, config) == own
+        assert summarize(played, config).num_tokens == sum(turn.num_tokens for turn in turns)
 
 
-def test_the_replays_of_that_test_have_tokens() -> None:
-    assert all(episode.num_extra_tokens for episode in roll(Relay(), type="replay", replay="kept"))
+def test_success_of_best_branches_is_not_reported_as_the_policys() -> None:
+    """At four siblings a success of 0.4 was reported as 0.87."""
+    tree = linear("t", 0, ("a", rewards(team=1.0)))
+    tree.success, tree.best_of = {"a": True, "b": True}, 4
+    found = measured([tree], team())["roles"]["a"]
+    assert "success" not in found
+    assert found["best_of_k_success"] == 1.0
+    tree.first_success = {"a": 0.25, "b": 0.5}
+    roles = measured([tree], team())["roles"]
+    assert [roles[role]["success"] for role in ("a", "b")] == [0.25, 0.5]
+    assert success_share([tree], ["a"]) == 0.25
+    assert success_share([tree], ["a", "b"]) == 0.375
+
+
+def test_decisions_that_were_not_compared_are_counted() -> None:
+    tree = siblings("t", "a", [0.0, 0.5])
+    tree.steps[0].final = True
+    assert measured([tree], team())["rollout"]["uncompared_decisions"] == 1
+    tree.steps[1].final = True
+    assert measured([tree], team())["rollout"]["uncompared_decisions"] == 0

@@ -50,7 +50,7 @@ def test_a_row_says_what_its_episode_holds(tmp_path: Path, episodes: list[Episod
         episode = by_id[row["id"]]
         assert row["outcomes"] == episode.success
         assert row["replies"] == len(episode.turns)
-        assert row["tokens"] == episode.num_tokens
+        assert row["tokens"] == episode.num_tokens + sum(episode.dropped_tokens.values())
         assert row["steps"] == len(episode.trunk())
         assert row["kind"] == "tree"
         full = index.row(row["n"])

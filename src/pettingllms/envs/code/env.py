@@ -82,6 +82,7 @@ class Code(Environment[Work, CodeConfig]):
     Config = CodeConfig
     players = players.PLAYERS
     limit_level = "team"
+    late_rewards = True  # the team is rewarded at the end
     blocking = True
     runs_programs = True
 

@@ -83,6 +83,7 @@ class Debate(Environment[Floor, DebateConfig]):
     Config = DebateConfig
     players = players.PLAYERS
     limit_level = "team"
+    late_rewards = True  # the team is rewarded at the end
     blocking = True
 
     def __init__(self, config: DebateConfig | None = None) -> None:

@@ -89,6 +89,7 @@ class Math(Environment[Work, MathConfig]):
     Config = MathConfig
     players = players.PLAYERS
     limit_level = "team"
+    late_rewards = True  # the team is rewarded at the end
     blocking = True
     runs_programs = True
 

@@ -74,6 +74,7 @@ class Verilog(Environment[Work, VerilogConfig]):
     Config = VerilogConfig
     players = players.PLAYERS
     limit_level = "team"
+    late_rewards = True  # the team is rewarded at the end
     blocking = True
     runs_programs = True
 
