@@ -140,11 +140,7 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     if episode.limit:
         summary.num_cut_episodes += 1
         summary.cuts[episode.limit] += 1
-    for step in episode.steps:
-        refused = from_metrics(step.metrics)
-        if refused is not None:
-            for role in {episode.turns[turn].role for turn in step.turns}:
-                summary.refused.setdefault(role, Counter()).update(refused)
+    _add_refused_calls(summary, episode)
     summary.num_best += episode.best_of > 1
     summary.num_uncompared += sum(
         differ_in_end(episode, siblings) for siblings in decisions(episode).values()
@@ -158,3 +154,11 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
         reward = role_reward(episode, role, config.reward)
         if isinstance(reward, Scored):
             summary.rewards[role].append(reward.value)
+
+
+def _add_refused_calls(summary: Summary, episode: Episode) -> None:
+    for step in episode.steps:
+        refused = from_metrics(step.metrics)
+        if refused is not None:
+            for role in {episode.turns[turn].role for turn in step.turns}:
+                summary.refused.setdefault(role, Counter()).update(refused)
