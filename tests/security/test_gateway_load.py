@@ -172,6 +172,7 @@ class Decoded(ByteRenderer):
     def __init__(self, real: Any) -> None:
         self.end, self.num_ids = real.end, real.num_ids
         self.chat_text, self.text_ids = real.chat_text, real.text_ids  # type: ignore[method-assign]
+        self.prompt_ids = real.prompt_ids  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("kind", ["chat", "prompt", "responses", "messages"])
@@ -301,10 +302,10 @@ class Slow(ByteRenderer):
     def __init__(self) -> None:
         self.free = threading.Event()
 
-    def text_ids(self, text: str, alone: bool = False) -> Any:
+    def text_ids(self, text: str) -> Any:
         if len(text) > 200_000:
             self.free.wait(60)
-        return super().text_ids(text, alone)
+        return super().text_ids(text)
 
 
 def test_small_calls_do_not_wait_behind_large_ones() -> None:
