@@ -78,9 +78,10 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         self._roles = tuple(f"player_{seat}" for seat in range(self.game.num_players()))
         self._own_chance = SEED in self.kind.parameter_specification
         self._shared = self.kind.utility == pyspiel.GameType.Utility.IDENTICAL
-        self.limit_reward = self.game.min_utility()
         self.limit_level = "team" if self._shared else "agent"
         self._each_step = self.kind.reward_model == pyspiel.GameType.RewardModel.REWARDS
+        kept = self.game.max_utility() if self._each_step else 0.0  # a last step may take it all
+        self.limit_reward = self.game.min_utility() - kept
         self._open = kind.information != pyspiel.GameType.Information.IMPERFECT_INFORMATION
         self._once = kind.information == pyspiel.GameType.Information.ONE_SHOT
 

@@ -18,6 +18,9 @@ from pettingllms.envs.libraries.moves import list_moves, name_moves, plain, read
 from pettingllms.envs.libraries.pettingzoo_texts import TEXTS
 from pettingllms.types import Message, system, user
 
+STAKES = {"leduc_holdem": 13.0, "texas_holdem": 50.0, "texas_holdem_no_limit": 100.0}
+"""Chips that a player can lose in a hand."""
+
 
 class PettingZooConfig(BoardConfig):
     """Options of a classic game of PettingZoo."""
@@ -42,6 +45,11 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         self.least = self._texts.least * getattr(made, "max_cycles", 1)
         self.best = self._texts.best(made)
         self.together, self.gives_up = self._texts.together, self._texts.gives_up
+        # What was won before the last step can be lost in it.
+        won = -self.least if hasattr(made, "max_cycles") else 0.0
+        won = (self.best or 0.0) if self.together else won
+        stake = STAKES.get(self.name.rpartition("-v")[0], 0.0)
+        self.limit_reward = min(-stake, self.least - won)
 
     @classmethod
     def games(cls) -> list[str]:
