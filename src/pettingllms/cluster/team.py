@@ -397,7 +397,7 @@ class Team:
                 self._publishers[group.name] = Publisher(
                     self._learners[group.name],
                     engines,
-                    make_canary(self.env, renderer),
+                    make_canary(self.env, renderer, self.config.inference.max_model_tokens),
                     self.config.gap_bound(),
                     group.publish_method,
                     tuple(group.frozen),

@@ -10,7 +10,8 @@ Dtype = Literal["float32", "bfloat16"]
 CLIPS = {"clip": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
 LAST_RATE = 0.1
 """Share of the learning rate that is left once it has fallen."""
-GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-3, "bfloat16": 0.2}
+GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
+"""About ten times and twice what correct weights of SmolLM2 give; see docs/training.md."""
 
 
 class InferenceConfig(Section):
@@ -37,7 +38,7 @@ class InferenceConfig(Section):
     """GPU: share of a device's memory that one engine takes."""
     max_gap: float | None = Field(default=None, gt=0)
     """Mean difference of log-probs between sampler and learner past which the run stops. Left out:
-    0.001 if both compute in float32, else 0.2."""
+    0.0001 if both compute in float32, else 0.1."""
     start_seconds: float = Field(default=600.0, gt=0)
     """How long an engine may take to start."""
     guided: bool = False

@@ -9,9 +9,12 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
+from pettingllms.cluster.canary import NUM_TOKENS, make_canary
 from pettingllms.cluster.publishing import Publisher
 from pettingllms.cluster.refusals import refuse_gap
+from pettingllms.envs import make_env
 from pettingllms.errors import StaleWeightsError
+from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.learners.batches import Item
 
 IDS = np.array([1, 2], dtype=np.int32)
@@ -116,3 +119,12 @@ def test_so_does_a_gap_on_what_was_sampled(gap: float) -> None:
     refuse_gap("p", 0.1, 0.2)
     with pytest.raises(StaleWeightsError, match="what 'p' just sampled"):
         refuse_gap("p", gap, 0.2)
+
+
+@pytest.mark.parametrize(("room", "num_tokens"), [(500, NUM_TOKENS), (11, 10), (0, 1)])
+def test_a_canary_fits_into_the_model(room: int, num_tokens: int) -> None:
+    env, renderer = make_env("tic_tac_toe-v1"), ByteRenderer()
+    prompt = len(make_canary(env, renderer, 10_000).prompt_ids)
+    canary = make_canary(env, renderer, prompt + room)
+    assert len(canary.prompt_ids) == prompt
+    assert len(canary.response_ids) == len(canary.logprobs) == num_tokens
