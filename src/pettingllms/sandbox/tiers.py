@@ -36,6 +36,8 @@ SHOWN = (
     "/etc/ld.so.cache",
 )
 """What a program sees of the machine, where it is there: installed software, read-only."""
+EMPTY = Path("/proc/tty/ldisc")
+"""A folder that Linux keeps for old programs, and in which there is nothing."""
 OWN_LINKS = {"/tmp": "work", "/dev/shm": "../work", "/dev/zero": "full"}  # noqa: S108
 """Everywhere that a program may write is the one small disk. Zeros are read from /dev/full, which
 gives the same and cannot be mapped: a mapping of /dev/zero is memory that no limit counts."""
@@ -166,7 +168,12 @@ def _as_nobody(user: int | None) -> list[str]:
 
 
 def _masks(paths: Iterable[str]) -> list[str]:
-    """An empty folder over each of these, which nobody can write to."""
+    """An empty folder over each of these, which nobody can write to.
+
+    One of the kernel's, where it has it: each new file system makes the end of a sandbox slower.
+    """
+    if EMPTY.is_dir() and not any(EMPTY.iterdir()):
+        return _each("--ro-bind", ((str(EMPTY), path) for path in paths))
     parts: list[str] = []
     for path in paths:
         parts += ["--size", "4096", "--perms", "0555", "--tmpfs", path, "--remount-ro", path]

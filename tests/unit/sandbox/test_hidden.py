@@ -75,6 +75,20 @@ def test_a_program_sees_software_and_no_answers(software: Path, tier: str) -> No
         sandbox.close()
 
 
+def test_packages_are_hidden_where_the_kernel_has_no_empty_folder(
+    software: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "EMPTY", software / "bin")
+    sandbox = WarmSandbox(TIERS["bubblewrap"], num_warm=0)
+    try:
+        source = LOOK.format(top=str(software), hidden=str(software / ANSWERS[0]))
+        assert sandbox.run(python(source), Limits(seconds=20)).stdout == "tool\n"
+    except SandboxError as error:
+        pytest.skip(str(error))
+    finally:
+        sandbox.close()
+
+
 def test_the_probe_finds_answers_that_are_shown(
     software: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

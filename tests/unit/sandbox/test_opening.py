@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError, UnknownNameError
-from pettingllms.sandbox import Limits, open_sandbox, opening, python
+from pettingllms.sandbox import Limits, open_sandbox, opening, python, tiers
 from pettingllms.sandbox.box import Box
+from pettingllms.sandbox.hidden import hidden_folders
 from pettingllms.sandbox.probe import probe
 from pettingllms.sandbox.stock import WarmSandbox
-from pettingllms.sandbox.tiers import TIERS, Bubblewrap, Namespaces, Setup, Tier
+from pettingllms.sandbox.tiers import TIERS, Bubblewrap, Namespaces, Setup, Tier, view
 
 
 def tier_here() -> str:
@@ -52,7 +53,7 @@ class Changed(Bubblewrap):
         if self.less:
             at = len(parts) - 1 - parts[::-1].index(self.less)
             del parts[at : at + 2]
-        at = parts.index("/work", parts.index("--remount-ro")) + 1
+        at = parts.index("--remount-ro", parts.index("/work"))
         return [*parts[:at], *self.more, *parts[at:]]
 
 
@@ -61,9 +62,9 @@ class Shows(Bubblewrap):
 
     def command(self, setup: Setup) -> list[str]:
         parts = super().command(setup)
-        first = parts.index("--size")
-        last = parts.index("--dev-bind")
-        return [*parts[:first], *parts[last:]]
+        masks = tiers._masks(hidden_folders(tuple(view()[0])))
+        first = next(at for at in range(len(parts)) if parts[at : at + len(masks)] == masks)
+        return [*parts[:first], *parts[first + len(masks) :]]
 
 
 @pytest.mark.parametrize(
