@@ -71,17 +71,16 @@ def close_filter(control: int, rules: int) -> None:
     """Put the system call filter in force, for good, and give its listener away."""
     logged, passing, plain = read_parts(rules)
     listener = forbid(logged, NEW_LISTENER)
-    passed = []
     if listener < 0:  # something around us listens already: refused calls are not logged
         require(forbid(plain, 0))
-    else:
-        passed.append((SOL_SOCKET, SCM_RIGHTS, listener.to_bytes(4, sys.byteorder)))
+        os.write(control, b"closed\n")
+        return
+    right = (SOL_SOCKET, SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))
     sender = _socket.socket(fileno=control)
-    sender.sendmsg([b"closed\n"], passed)
+    sender.sendmsg([b"closed\n"], [right])
     sender.detach()
-    if listener >= 0:
-        require(forbid(passing, 0))
-        os.close(listener)
+    require(forbid(passing, 0))
+    os.close(listener)
 
 
 def read_parts(rules: int) -> list[bytes]:

@@ -89,6 +89,21 @@ def test_a_wall_that_is_missing_is_found(tier: Tier, wall: str) -> None:
         sandbox.close()
 
 
+def test_where_another_listens_calls_are_refused_without_a_count() -> None:
+    if tier_here() != "bubblewrap":
+        pytest.skip("bubblewrap does not hold here")
+    unheard = Changed(script=(("forbid(logged, NEW_LISTENER)", "-1"),))
+    sandbox = WarmSandbox(unheard, num_warm=0)
+    try:
+        probe(sandbox)
+        knock = "import ctypes; print(ctypes.CDLL(None).unshare(0x10000000))"
+        outcome = sandbox.run(python(knock))
+    finally:
+        sandbox.close()
+    assert (outcome.stdout, outcome.refused) == ("-1\n", {})
+    assert not sandbox.is_logged
+
+
 class Missing(Namespaces):
     """A tier whose program is not there."""
 
