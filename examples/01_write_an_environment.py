@@ -25,6 +25,7 @@ class RockPaperScissors(pl.Environment):
 
     id = "rock_paper_scissors-v1"
     roles = ("left", "right")
+    limit_reward = -3.0  # an episode that a limit cuts earns no more than three lost rounds
     players = {"random": throw_any}
 
     def tasks(self, split):

@@ -18,6 +18,7 @@ class Gallery(Relay):
     """Shows a an image that a test chooses; b sees none."""
 
     id = "gallery-v1"
+    late_rewards = True
     seeing: tuple[str, ...] = ()
 
     def __init__(self, image: Image, *seeing: str) -> None:

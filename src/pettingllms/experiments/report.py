@@ -10,7 +10,7 @@ from typing import Any
 
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.difference import differences
-from pettingllms.experiments.plan import Order, PlannedArm, make_plan, planned_seeds
+from pettingllms.experiments.plan import Order, Plan, PlannedArm, make_plan, planned_seeds
 from pettingllms.experiments.results import (
     Curve,
     Result,
@@ -116,7 +116,7 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
         if arm is None or found.has(result.arm, seed):
             continue
         basis = plan.basis(order.experiment.model)
-        if not is_same_basis(plan, made_of, basis) or plan.read(config) != arm.config:
+        if not _is_made_alike(plan, (made_of, config), basis, arm):
             say(f"left out: {at} was made with another configuration")
             continue
         if problem := result.problem(arm):
@@ -125,6 +125,16 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
         _keep_asked(result, arm)
         curve = curves.get(result.arm, {}).get(str(seed))
         found.add(result, Curve(**curve) if curve else None)
+
+
+def _is_made_alike(plan: Plan, stored: tuple[str, Any], basis: str, arm: PlannedArm) -> bool:
+    """Whether a stored basis and configuration are those of an arm; if they are refused today, they
+    are not."""
+    made_of, config = stored
+    try:
+        return is_same_basis(plan, made_of, basis) and bool(plan.read(config) == arm.config)
+    except ConfigError:
+        return False
 
 
 def _keep_asked(result: Result, arm: PlannedArm) -> None:
