@@ -393,9 +393,8 @@ class Learner:
         return float(whole(norm))
 
     def _update(self, policy: str, step: int, num_tokens: int) -> None:
-        done = self._num_updates[policy]
-        share = self._spec.config.rate(done, step, num_tokens)
+        share = self._spec.config.rate(self._num_updates[policy], step, num_tokens)
         for group in self._optimizers[policy].param_groups:
             group["lr"] = group["base"] * share
         self._optimizers[policy].step()
-        self._num_updates[policy] = done + 1
+        self._num_updates[policy] += 1
