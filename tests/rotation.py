@@ -27,12 +27,13 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def shuffle(items: list[pytest.Item], seed: str | None) -> None:
-    """Order tests by a hash of the seed and their id; a file's tests share its fixtures and stay
-    together."""
+    """Order tests by a hash of the seed and their id. A file's tests share its fixtures and stay
+    together, except smoke runs, which share none and take minutes each."""
 
     def key(item: pytest.Item) -> tuple[bytes, bytes]:
-        file, _, _ = item.nodeid.partition("::")
-        return _digest(f"{seed} {file}"), _digest(f"{seed} {item.nodeid}")
+        is_alone = item.get_closest_marker("smoke") is not None
+        unit = item.nodeid if is_alone else item.nodeid.partition("::")[0]
+        return _digest(f"{seed} {unit}"), _digest(f"{seed} {item.nodeid}")
 
     if seed is not None:
         items.sort(key=key)

@@ -36,6 +36,13 @@ def test_rotation_keeps_files_together(project: pytest.Pytester) -> None:
     assert len(list(itertools.groupby(files))) == 3
 
 
+def test_rotation_spreads_smoke_runs(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\nmarkers =\n  smoke: minutes")
+    project.makepyfile(test_some=TESTS.replace("def", "@pytest.mark.smoke\ndef"))
+    files = [name.partition("::")[0] for name in order(project, "commit")]
+    assert len(list(itertools.groupby(files))) > 3
+
+
 def test_late_tests_are_skipped_and_listed(project: pytest.Pytester) -> None:
     listed = project.path / "skipped.txt"
     late = ("--start-before", str(time.time() - 1), "--skipped-to", str(listed))
