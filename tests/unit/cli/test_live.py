@@ -24,7 +24,7 @@ METRICS = {
     "policies": {
         "first": {
             "version": 3,
-            "gap": 0.0004,
+            "gap": 0.00004,
             "clip_share": 0.012,
             "entropy": 1.5,
             "grad_norm": 0.87,
@@ -133,7 +133,7 @@ def test_numbers_stand_in_the_row_of_their_role_and_policy() -> None:
     text = drawn(display, console)
     assert words(text, "player_x") == "player_x first +0.420 ▄ 31% 1,204 20.0%"
     assert words(text, "player_o") == "player_o second +0.400 ▄ - - -"
-    assert words(text, "first") == "first 3 0.0004 1.2% 1.500 0.87 12,345"
+    assert words(text, "first") == "first 3 4e-05 1.2% 1.500 0.87 12,345"
     assert words(text, "second") == "second - 0.5 - - - -"
     assert "sample 8.1 s, step 12.3 s" in text
 
