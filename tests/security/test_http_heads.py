@@ -92,12 +92,20 @@ def head(server: Server, *lines: str, path: str = "") -> bytes:
 
 def answered(connection: socket.socket) -> int:
     """The status of the next answer; 0 if the connection was closed without one."""
+    found = b""
     try:
-        line = connection.recv(4096).split(b"\r\n")[0].split()
+        while b"\r\n\r\n" not in found and (part := connection.recv(4096)):
+            found += part
+        answer, _, body = found.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", answer, re.IGNORECASE)
+        left = int(length[1]) - len(body) if length else 0
+        while left > 0 and (part := connection.recv(left)):  # else the next answer begins with it
+            left -= len(part)
     except ConnectionError:
-        return 0
+        pass
     except TimeoutError:
         return -1
+    line = found.split(b"\r\n")[0].split()
     return int(line[1]) if len(line) > 1 else 0
 
 
