@@ -15,12 +15,12 @@ from pettingllms.cli.doctor import MARKS
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.doctor import Finding
 from pettingllms.preflight import inspect
-from pettingllms.runs.trust import load_user_config
+from pettingllms.runs.trust import load_inspected_config
 
 
 def check_config(path: Path, overrides: Sequence[str], out: Path, as_json: bool) -> None:
     """Read a configuration, look at what it needs here, and say all that would stop it."""
-    config = load_user_config(path, overrides)
+    config = load_inspected_config(path, overrides)
     findings = inspect(config, out)
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:
@@ -57,7 +57,7 @@ def _print_check(
 
 def print_config(path: Path, overrides: Sequence[str]) -> None:
     """Print the resolved configuration; plain TOML where nobody looks."""
-    text = to_toml(load_user_config(path, overrides))
+    text = to_toml(load_inspected_config(path, overrides))
     if console.is_terminal:
         console.print(Syntax(text, "toml", background_color="default"))
     else:

@@ -30,10 +30,18 @@ FOLDERS = ("checkpoints", "episodes")
 
 
 def load_user_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """A configuration that a user names: their own, or that of a run, which must be trusted."""
+    """A configuration that a user runs: their own, or that of a run, which must be trusted."""
     if is_of_run(path):
         require_trusted(path, overrides)
     return load_config(path, overrides)
+
+
+def load_inspected_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """A configuration that a user only looks at. One called `config.toml` in another folder may be
+    all that was received of a run, and nobody has asked to run it."""
+    if path.name == CONFIG_FILE and path.parent.resolve() != Path.cwd():
+        require_trusted(path, overrides)
+    return load_user_config(path, overrides)
 
 
 def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -43,13 +51,11 @@ def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def is_of_run(path: Path) -> bool:
-    """Whether a configuration is a run's. One called `config.toml` in the current folder is the
-    user's own, unless a run is there too."""
+    """Whether a configuration lies in a run's folder. One that lies alone is the user's own, also
+    if it is called `config.toml`."""
     if _holds(path.parent, BESIDE):
         return True
-    if path.name != CONFIG_FILE:
-        return False
-    return path.parent.resolve() != Path.cwd() or _holds(path.parent, FOLDERS)
+    return path.name == CONFIG_FILE and _holds(path.parent, FOLDERS)
 
 
 def _holds(folder: Path, names: Sequence[str]) -> bool:
