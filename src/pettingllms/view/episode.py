@@ -104,7 +104,8 @@ def branches(episode: Episode) -> list[dict[str, Any]]:
         path = [one for one in episode.path(at) if one not in trunk][::-1]
         said = [index for one in path for index in episode.steps[one].turns]
         if len(path) > 1 or any(index not in shown for index in said):
-            found.append({"turns": said, "steps": len(path), "role": _without(episode, at)})
+            kept = [index for index in said if index not in shown]
+            found.append({"turns": kept, "steps": len(path), "role": _without(episode, at)})
     return found
 
 

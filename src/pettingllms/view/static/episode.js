@@ -143,7 +143,7 @@
   }
 
   function Beside({ episode, view, most }) {
-    if (!episode.branches.length) return null;
+    if (view.trunk || !episode.branches.length) return null;
     return html`<details class="more"><summary>${episode.branches.length} plays beside the trunk</summary>
       ${episode.branches.map((branch) => html`<p class="note">${branch.role ? `without ${branch.role}, ` : ""}${branch.steps} steps${branch.turns.length ? "" : "; what was said in it was not kept"}</p>
         ${branch.turns.map((number) => html`<${Reply} episode=${episode} number=${number} view=${view} most=${most} />`)}`)}</details>`;
