@@ -1,6 +1,7 @@
 """Writes the table and the figure of docs/algorithms.md that check every algorithm's credit.
 
-The expected gradient of each algorithm is enumerated, not sampled: see tests/credit_gradients.py.
+The expected gradient of each algorithm is enumerated, not sampled: see credit_gradients.py in
+tests/helpers.
 """
 
 import sys
@@ -8,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent / "tests"))
+sys.path.insert(0, str(DOCS.parent / "tests" / "helpers"))
 
 import matplotlib.pyplot as plt  # noqa: E402 - the enumeration lives with the tests
-
 from credit_cases import CASES, checked  # noqa: E402
 from credit_table import with_table  # noqa: E402
 

@@ -19,6 +19,11 @@ import pettingllms
 
 HIDDEN = ("__main__", "cli")
 """Run, not imported."""
+INNER = (
+    "runs.callbacks",
+    *(f"training.{name}" for name in ("train", "sft", "dpo", "evaluate", "collect", "export")),
+)
+"""Modules inside packages that have public names."""
 INTRODUCTION = """\
 Made by `python docs/make_reference.py`. What stands here may be relied on; any other name may
 change. What `pettingllms` itself has is there after `import pettingllms as pl`, as `pl.NAME`."""
@@ -37,8 +42,9 @@ def names_page() -> str:
 
 def public_modules() -> list[ModuleType]:
     """Packages and modules that say what is public in them."""
-    found = pkgutil.iter_modules(pettingllms.__path__, "pettingllms.")
-    names = [info.name for info in found if info.name.rpartition(".")[2] not in HIDDEN]
+    top = pkgutil.iter_modules(pettingllms.__path__, "pettingllms.")
+    names = [info.name for info in top if info.name.rpartition(".")[2] not in HIDDEN]
+    names += [f"pettingllms.{name}" for name in INNER]
     return [module for module in map(import_module, names) if hasattr(module, "__all__")]
 
 

@@ -12,9 +12,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pettingllms.config import PolicyConfig, RunConfig
-from pettingllms.config.company import PhaseConfig
+from pettingllms.config.co_players import PhaseConfig
 from pettingllms.envs.workflow import Workflow
-from pettingllms.experiments.spec import Experiment, Floor
+from pettingllms.experiments.experiment import Experiment, Floor
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}

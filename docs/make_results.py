@@ -8,8 +8,8 @@ Nothing is trained or evaluated. An experiment without results.json is passed ov
 import sys
 from pathlib import Path
 
+from pettingllms.experiments.experiment import load_experiment
 from pettingllms.experiments.report import RESULTS, redraw
-from pettingllms.experiments.spec import load_experiment
 
 ROOT = Path(__file__).parents[1]
 

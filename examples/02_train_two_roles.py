@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
-from pettingllms.sft import sft
-from pettingllms.train import train
-from pettingllms.watching import Watcher
+from pettingllms.runs.callbacks import Watcher
+from pettingllms.training.sft import sft
+from pettingllms.training.train import train
 
 CODE = {"red": "a", "blue": "b"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.algos import problem, reward_list, role_reward
-from pettingllms.collect import collect
+from pettingllms.training.collect import collect
 
 
 class RankGrpo(pl.Algorithm):

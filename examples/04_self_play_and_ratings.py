@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 import pettingllms as pl
+from pettingllms.evaluation.tournament import Tournament, hold, read_contestants
 from pettingllms.models import make_tiny
-from pettingllms.tournament import Tournament, hold, read_contestants
-from pettingllms.train import train
-from pettingllms.watching import Watcher
+from pettingllms.runs.callbacks import Watcher
+from pettingllms.training.train import train
 
 GAME = {"id": "kuhn_poker-v1", "terse": True}
 WORDS = ["check bet fold call", "J Q K player_1 player_2", "0123456789 :,./-|"]

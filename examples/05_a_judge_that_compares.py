@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pettingllms as pl
-from pettingllms.collect import collect
+from pettingllms.training.collect import collect
 
 
 class FreshWords(pl.Judge):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
-from pettingllms.train import train
-from pettingllms.watching import Watcher
+from pettingllms.runs.callbacks import Watcher
+from pettingllms.training.train import train
 
 KINDS = {"digit": tuple("01234"), "letter": tuple("abcde")}
 

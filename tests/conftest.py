@@ -6,9 +6,8 @@ import tempfile
 from importlib.util import find_spec
 
 import pytest
-from hypothesis import settings
-
 import rotation
+from hypothesis import settings
 
 settings.register_profile("default", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("default")

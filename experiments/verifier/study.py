@@ -27,17 +27,17 @@ from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.learners.batches import Item
 from pettingllms.learners.critic import Critic
 from pettingllms.learners.files import MODEL_FILE
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Sample, SampleRequest, Scored, user
-from pettingllms.verifier.answers import Answer, balanced
-from pettingllms.verifier.measure import Report, measure
-from pettingllms.verifier.model import Make, Verifier
+from pettingllms.verifier.classifier import Make, Verifier
+from pettingllms.verifier.evaluate import Report, measure
+from pettingllms.verifier.labeled_answers import Answer, balanced
 from pettingllms.verifier.train import fit, readable
 
 LENGTHS = (4, 5, 8, 9)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         make_env,
     )
     from pettingllms.errors import PettingError
-    from pettingllms.judge import Judge
+    from pettingllms.judges import Judge
     from pettingllms.runs import RunFolder
     from pettingllms.types import (
         Episode,
@@ -58,7 +58,7 @@ _HOMES = {
         "make_env",
     ),
     "pettingllms.errors": ("PettingError",),
-    "pettingllms.judge": ("Judge",),
+    "pettingllms.judges": ("Judge",),
     "pettingllms.runs": ("RunFolder",),
     "pettingllms.types": (
         "Episode",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from pettingllms.view.index import Index
-from pettingllms.view.runs import open_run
-from pettingllms.view.server import ViewServer
+from pettingllms.viewer.index import Index
+from pettingllms.viewer.server import ViewServer
+from pettingllms.viewer.sources import open_run
 
 SHOTS = os.environ.get("PETTINGLLMS_SHOTS")
 WAIT = 60_000

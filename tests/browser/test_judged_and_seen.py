@@ -10,12 +10,12 @@ from driving import SHOTS, WAIT, grave_faults, opened, served
 from hostile import HOSTILE
 from playwright.sync_api import Browser, Page, expect
 
-from pettingllms.collect import collect
 from pettingllms.config import parse_config
+from pettingllms.training.collect import collect
 from pettingllms.types import Failed, Rewards, read_episodes, write_episodes
-from pettingllms.view.export import export_page
-from pettingllms.view.index import Index
-from pettingllms.view.runs import open_run
+from pettingllms.viewer.export import export_page
+from pettingllms.viewer.index import Index
+from pettingllms.viewer.sources import open_run
 
 pytestmark = pytest.mark.browser
 SIZE = {"width": 1280, "height": 900}

@@ -15,15 +15,15 @@ import pytest
 pytest.importorskip("playwright")
 from driving import SHOTS, WAIT, grave_faults, opened, served
 from hostile import HOSTILE, MARK
+from plays import LOST, siblings
 from playwright.sync_api import Browser, Page, expect
+from viewed import rolled, with_tokens, write_run
 
 from pettingllms.cli import pages
 from pettingllms.types import write_episodes
-from pettingllms.view.export import export_page
-from pettingllms.view.index import Index
-from pettingllms.view.runs import open_run
-from plays import LOST, siblings
-from viewed import rolled, with_tokens, write_run
+from pettingllms.viewer.export import export_page
+from pettingllms.viewer.index import Index
+from pettingllms.viewer.sources import open_run
 
 pytestmark = pytest.mark.browser
 NUM_EPISODES = 2000

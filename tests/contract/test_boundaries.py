@@ -8,20 +8,20 @@ SOURCE = Path(__file__).parents[2] / "src" / "pettingllms"
 BOUNDARIES = {
     "cluster/start.py",  # Ray raises a bare Exception where it does not come up
     "config/checks.py",  # an author's constructor
-    "envs/check.py",  # an author's environment, whose faults are to be named
-    "envs/faults.py",  # the same
-    "envs/start_check.py",  # the same
-    "envs/libraries/library.py",  # somebody else's library, whose modules may not even parse
-    "envs/code/grade.py",  # the result of a program that cannot be compared is a wrong answer
-    "envs/code/inside/checker.py",  # a data set's check says no by raising
-    "envs/code/inside/driver.py",  # a model's program, in its sandbox
+    "envs/contract.py",  # an author's environment, whose faults are to be named
+    "envs/contract_faults.py",  # the same
+    "envs/check_start.py",  # the same
+    "envs/adapters/library.py",  # somebody else's library, whose modules may not even parse
+    "envs/tasks/code/grade.py",  # the result of a program that cannot be compared is a wrong answer
+    "envs/tasks/code/inside/checker.py",  # a data set's check says no by raising
+    "envs/tasks/code/inside/driver.py",  # a model's program, in its sandbox
     "errors.py",  # the words of an author's exception
-    "gateway/stage.py",  # somebody else's program
+    "gateway/programs.py",  # somebody else's program
     "grading/worker.py",  # whatever an answer makes the algebra raise
-    "judge/asking.py",  # calls into a judge's voice
+    "judges/requests.py",  # calls into a judge's voice
     "registry.py",  # an author's module
-    "rollout/guard.py",  # calls into an environment
-    "seats.py",  # calls into a sampler
+    "rollout/env_calls.py",  # calls into an environment
+    "rollout/player.py",  # calls into a sampler
     "runs/trackers.py",  # calls into somebody else's service
     "sandbox/inside.py",  # whatever the program in the sandbox raises
 }

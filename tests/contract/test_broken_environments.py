@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-
-from pettingllms.envs import Environment, StepResult, check_env, find_faults
-from pettingllms.envs.base import successes
-from pettingllms.envs.start_check import check_start
-from pettingllms.errors import EnvContractError
-from pettingllms.types import Image, Rewards, Scored, Task, user
 from pictures import plain
 from toys import Relay as Toy
 from toys import Talk
+
+from pettingllms.envs import Environment, StepResult, check_env, find_faults
+from pettingllms.envs.base import successes
+from pettingllms.envs.check_start import check_start
+from pettingllms.errors import EnvContractError
+from pettingllms.types import Image, Rewards, Scored, Task, user
 
 
 class Relay(Toy):

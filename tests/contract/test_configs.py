@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.collect import EPISODES_FILE, collect
 from pettingllms.config import load_config, parse_config
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 from pettingllms.runs.folder import CONFIG_FILE
+from pettingllms.training.collect import EPISODES_FILE, collect
 from pettingllms.types import read_episodes
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))

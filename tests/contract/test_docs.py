@@ -239,7 +239,8 @@ def test_the_configuration_in_the_readme_is_the_file_it_names() -> None:
 
 def test_every_fault_is_explained() -> None:
     files = [
-        ROOT / f"src/pettingllms/envs/{name}.py" for name in ("check", "start_check", "faults")
+        ROOT / f"src/pettingllms/envs/{name}.py"
+        for name in ("contract", "check_start", "contract_faults")
     ]
     code = "".join(file.read_text() for file in files)
     named = set(re.findall(r'(?:Broken|Fault)\(\s*"([a-z-]+)"', code))

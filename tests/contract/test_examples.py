@@ -11,13 +11,13 @@ import pytest
 
 from pettingllms.config import OneJudgeConfig
 from pettingllms.envs import check_env, make_env
-from pettingllms.judge import Hall, Voice
+from pettingllms.judges import Hall, Voice
 from pettingllms.registry import ALGORITHMS, JUDGES
 from pettingllms.types import Exhibit, Failed, Group, Member, Scored
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
-WITH_ENGINES = ("pettingllms.train", "pettingllms.models")
+WITH_ENGINES = ("pettingllms.training.train", "pettingllms.models")
 
 
 def _imported(path: Path) -> list[tuple[str, str]]:

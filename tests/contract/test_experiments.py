@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.collect import collect
 from pettingllms.experiments import plan
+from pettingllms.experiments.experiment import Experiment, load_experiment
 from pettingllms.experiments.plan import Order, Plan, make_plan
 from pettingllms.experiments.report import collect as gather
 from pettingllms.experiments.report import read_joined
 from pettingllms.experiments.results import Result
-from pettingllms.experiments.spec import Experiment, load_experiment
 from pettingllms.experiments.table import make_table
+from pettingllms.training.collect import collect
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/experiment.toml"))

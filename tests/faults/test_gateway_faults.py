@@ -10,6 +10,7 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
 from gateways import Served, say_hello, served
+
 from pettingllms.errors import ClusterError
 from pettingllms.gateway.session import LEFT, Limits
 from pettingllms.types import Failed

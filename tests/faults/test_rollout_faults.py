@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.errors import SamplerError
-from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat
+from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Rewards, Sample, Scored, Task, episode_line, user
-from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 
 class Faulty(Relay):
@@ -166,7 +166,7 @@ def test_a_bug_of_ours_is_not_swallowed(monkeypatch) -> None:
     def broken(*_):
         raise AssertionError("ours")
 
-    monkeypatch.setattr("pettingllms.rollout.table.derive_seed", broken)
+    monkeypatch.setattr("pettingllms.rollout.context.derive_seed", broken)
     with pytest.raises(ExceptionGroup) as caught:
         roll(Relay(), num_tasks=1)
     assert "ours" in str(caught.value.exceptions[0])

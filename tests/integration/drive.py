@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from pettingllms import train as loop
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.canary import first_prompt
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import load_config
 from pettingllms.errors import StaleWeightsError
+from pettingllms.runs.callbacks import Watcher
 from pettingllms.runs.folder import RunFolder
+from pettingllms.training import train as loop
 from pettingllms.types import Given
-from pettingllms.watching import Watcher
 
 
 class Quiet(Watcher):
@@ -149,7 +149,7 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
 async def memory_of(team: Any, name: str) -> dict[str, int]:
     """Resident bytes of the learner's process and of all of the engine's, and the bytes of the
     tensors that the learner holds: what is resident is also what the allocator keeps for later."""
-    from pettingllms.sandbox.watch import descendants
+    from pettingllms.sandbox.process_usage import descendants
 
     def resident(pid: int) -> int:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -216,7 +216,7 @@ def killed(config: Any, result: Path, options: dict[str, Any]) -> Any:
     """Engines killed in the middle of rollouts: the owner, then vLLM's own processes."""
 
     async def go() -> Any:
-        from pettingllms.sandbox.watch import descendants
+        from pettingllms.sandbox.process_usage import descendants
 
         team = await started(config)
         (group,) = team._groups

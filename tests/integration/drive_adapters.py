@@ -15,11 +15,11 @@ import numpy as np
 from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import PettingError
-from pettingllms.inference import engine as engine_module
-from pettingllms.inference.engine import UNBOUND, Engine, EngineSpec
+from pettingllms.inference.engines import vllm as engine_module
+from pettingllms.inference.engines.vllm import UNBOUND, Engine, EngineSpec
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.types import SampleRequest
 
 ADAPTERS = ("a", "b")

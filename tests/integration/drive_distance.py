@@ -7,9 +7,9 @@ from pathlib import Path
 from drive import Quiet
 
 from pettingllms.config import load_config
-from pettingllms.evaluate import evaluate
 from pettingllms.runs.folder import RunFolder
-from pettingllms.train import train
+from pettingllms.training.evaluate import evaluate
+from pettingllms.training.train import train
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])

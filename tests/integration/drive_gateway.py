@@ -14,12 +14,12 @@ import httpx
 import numpy as np
 
 from pettingllms.config import InferenceConfig
-from pettingllms.gateway.bounds import Bounds
 from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.engine import Engine, EngineSpec
-from pettingllms.seats import Seat
+from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.rollout.player import Seat
 from pettingllms.types import Episode, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -22,11 +22,11 @@ import torch
 from pettingllms.cluster.canary import NUM_TOKENS as CANARY_TOKENS
 from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.inference.engine import UNBOUND, Engine, EngineSpec
-from pettingllms.inference.vision import renderer_of
+from pettingllms.inference.engines.vllm import UNBOUND, Engine, EngineSpec
+from pettingllms.inference.multimodal_chat import renderer_of
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.weights import from_bytes, to_bytes
 from pettingllms.types import user
 

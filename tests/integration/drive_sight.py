@@ -6,15 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sights import SIGHTS, asked, gaps, items_of, learner_of
+
 from pettingllms.config import InferenceConfig
-from pettingllms.config.eyes import FAMILIES
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.inference.engine import Engine, EngineSpec
-from pettingllms.inference.vision import VisionRenderer
+from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
 from pettingllms.types import Given
-from sights import SIGHTS, asked, gaps, items_of, learner_of
+from pettingllms.vision.support import FAMILIES
 
 PARTS: list[Any] = ["language", "projector", "vision"]
 

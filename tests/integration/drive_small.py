@@ -10,11 +10,11 @@ from typing import Any
 
 from drive import Quiet, add_prompt, fingerprints
 
-from pettingllms import train as loop
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import ClusterConfig, RunConfig, load_config
 from pettingllms.errors import StaleWeightsError
 from pettingllms.runs.folder import RunFolder
+from pettingllms.training import train as loop
 
 
 class Stopping(Quiet):
@@ -31,7 +31,7 @@ class Stopping(Quiet):
 
 def taught(config: RunConfig, folder: RunFolder) -> None:
     """Supervised training."""
-    from pettingllms.sft import _sft, _supervised, items_by_policy, source_episodes
+    from pettingllms.training.sft import _sft, _supervised, items_by_policy, source_episodes
 
     folder.create(config, supervised=True)
     items = items_by_policy(config, source_episodes(config))

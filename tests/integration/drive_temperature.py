@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.config import InferenceConfig
-from pettingllms.inference.engine import Engine, EngineSpec
+from pettingllms.inference.engines.vllm import Engine, EngineSpec
 from pettingllms.types import Given
 
 TEMPERATURES = (1.0, 0.5, 0.0)

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-
 from fakes import Ref
+
 from pettingllms.cluster.engines import Queue
 from pettingllms.cluster.placement import engine_specs, learner_spec
-from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.learners.learner import Learner
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from pettingllms.sandbox.watch import descendants
+from pettingllms.sandbox.process_usage import descendants
 
 HERE = Path(__file__).parent
 ENV = f"{HERE / 'digits.py'}:Digits"
@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
     return kept | {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "PETTINGLLMS_TRACEBACK": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), *_given_path()]),
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "helpers"), *_given_path()]),
     }
 
 

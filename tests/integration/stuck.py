@@ -1,6 +1,6 @@
 """Tic-tac-toe with a player that says one thing whatever the board is: a collapse to be taught."""
 
-from pettingllms.envs.tic_tac_toe import TicTacToe
+from pettingllms.envs.games.tic_tac_toe import TicTacToe
 
 
 class Stuck(TicTacToe):

@@ -21,12 +21,12 @@ from in_process import in_process
 from running import HERE
 from typer.testing import CliRunner
 
-from pettingllms import train as loop
 from pettingllms.cli.main import app
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import PausedError
 from pettingllms.runs.folder import RunFolder
-from pettingllms.sft import _sft, _supervised, items_by_policy, source_episodes
+from pettingllms.training import train as loop
+from pettingllms.training.sft import _sft, _supervised, items_by_policy, source_episodes
 
 STEPS = 10
 ENV = f"{HERE / 'stuck.py'}:Stuck"
@@ -94,7 +94,9 @@ def test_a_sound_run_is_not_paused_and_can_be_played_against(
         rows = rows_of(run.path)
         assert len(rows) == STEPS
         assert all(row["policies/p/distinct_replies"] > 2 for row in rows)
-        monkeypatch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
+        monkeypatch.setattr(
+            "pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext()
+        )
         seats: list[Any] = ["--seat", "x=random", "--seat", f"o={run.path}", "--delay", "0"]
         played = CliRunner().invoke(app, ["play", ENV, "terse=true", *seats])
     assert played.exit_code == 0, played.output

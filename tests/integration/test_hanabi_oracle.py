@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import answer_in, as_reply
+from pettingllms.envs.toolkit.answers import answer_in, as_reply
 from pettingllms.types import Task
 
 pyspiel = pytest.importorskip("pyspiel", reason="needs the games extra")

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from judges import QUESTION, attacks, count, fruits, labelled_pairs
+
 from pettingllms.config import InferenceConfig
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.readout import reply_logprobs
-from pettingllms.inference.torch_engine import TorchEngine
-from pettingllms.judge import Hall, Voice
-from pettingllms.judge.llm import LlmConfig, LlmJudge
+from pettingllms.inference.choice_logprobs import reply_logprobs
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.judges import Hall, Voice
+from pettingllms.judges.llm import LlmConfig, LlmJudge
 from pettingllms.types import Exhibit, Scored
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -93,8 +93,8 @@ def test_a_verifier_from_sampling_to_a_port(root: Path) -> None:
 def asked(url: str, key: str) -> float:
     import asyncio
 
+    from pettingllms.judges.verifier_client import VerifierClient
     from pettingllms.types import Scored, user
-    from pettingllms.verifier_client import VerifierClient
 
     async def ask() -> object:
         client = VerifierClient(url, "OFFLINE_TEST_KEY")

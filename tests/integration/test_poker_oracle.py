@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.solve import InfoState, nash_conv
+from pettingllms.exploitability import InfoState, nash_conv
 from pettingllms.types import Scored
 
 pyspiel = pytest.importorskip("pyspiel", reason="needs the games extra")

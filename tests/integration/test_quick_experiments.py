@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from running import HERE, run
 
-from pettingllms.experiments.spec import load_experiment
+from pettingllms.experiments.experiment import load_experiment
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.smoke]
 ROOT = HERE.parents[1]

@@ -21,8 +21,8 @@ from running import (
 )
 
 from pettingllms.cluster.start import REMOTE
-from pettingllms.ports import listeners
-from pettingllms.sandbox.watch import descendants
+from pettingllms.runtime.ports import listeners
+from pettingllms.sandbox.process_usage import descendants
 
 pytestmark = pytest.mark.engine
 NUM_KILLS = int(os.environ.get("PETTINGLLMS_TEST_KILLS", "1"))

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from pettingllms.data.code import Case, CodeProblem
+from pettingllms.datasets.code_problems import Case, CodeProblem
 from pettingllms.envs import make_env
 from pettingllms.envs.base import StepResult
-from pettingllms.envs.code.env import BUILT
-from pettingllms.envs.code.grade import grade, solves
-from pettingllms.envs.code.run import Clock
-from pettingllms.rollout.guard import Guard
+from pettingllms.envs.tasks.code.env import BUILT
+from pettingllms.envs.tasks.code.grade import grade, solves
+from pettingllms.envs.tasks.code.run import Clock
+from pettingllms.rollout.env_calls import Guard
 from pettingllms.sandbox import Limits, open_sandbox, python
 from pettingllms.types import Scored
 
@@ -268,7 +268,7 @@ def test_expected_values_never_go_inside(monkeypatch: pytest.MonkeyPatch) -> Non
             sent.append(program)
             return real.run(program, limits)
 
-    monkeypatch.setattr("pettingllms.envs.sandboxed.open_sandbox", Watching)
+    monkeypatch.setattr("pettingllms.envs.toolkit.sandboxed.open_sandbox", Watching)
     secret = CodeProblem("f", "", "f", hidden=(Case("f(1)", "987654321"),))
     assert solves(secret, "def f(x):\n    return 987654320 + x", CLOCK)
     shown = CodeProblem("f", "", hidden=(Case("1\n", "987654321"),))

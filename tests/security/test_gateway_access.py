@@ -11,9 +11,10 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
 from gateways import Served, served
-from pettingllms.gateway.bounds import Bounds
+
 from pettingllms.gateway.calls import CalledTool
 from pettingllms.gateway.keys import Keyring
+from pettingllms.gateway.rate_limits import Bounds
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 ROUTES = {

@@ -9,12 +9,12 @@ import pytest
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
+from gateways import Served, served
+from programs import Two, play
 from test_gateway_access import CHAT, ROUTES
 
-from gateways import Served, served
 from pettingllms.envs import Agents, command
 from pettingllms.types import Rewards, Scored, Task
-from programs import Two, play
 
 KEYS = {
     "the episode's": lambda gate: gate.agents.key,

@@ -19,8 +19,9 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from gateways import Served, served
+
 from pettingllms.gateway.session import Limits
-from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.rollout.scripted import ByteRenderer
 
 MOST = 0.05
 TRIES = 5

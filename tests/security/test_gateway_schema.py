@@ -9,11 +9,11 @@ import pytest
 
 schemathesis = pytest.importorskip("schemathesis")
 
+from gateways import Served, served
 from hypothesis import HealthCheck, Phase, given, settings
 
-from gateways import Served, served
-from pettingllms.gateway.bounds import Bounds
 from pettingllms.gateway.openapi import description
+from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 
 ROUTES = [path for path, item in description()["paths"].items() if "post" in item]

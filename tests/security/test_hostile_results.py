@@ -23,11 +23,11 @@ from hostile_results import (
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pettingllms.data.code import Case, CodeProblem
-from pettingllms.data.wire import encode
-from pettingllms.envs.code.grade import grade, passes, solves
-from pettingllms.envs.code.prompts import value_text
-from pettingllms.envs.code.run import Answer, Clock
+from pettingllms.datasets.code_problems import Case, CodeProblem
+from pettingllms.datasets.wire import encode
+from pettingllms.envs.tasks.code.grade import grade, passes, solves
+from pettingllms.envs.tasks.code.prompts import value_text
+from pettingllms.envs.tasks.code.run import Answer, Clock
 from pettingllms.types import Scored
 
 CALLS = CodeProblem("result", "", "result")

@@ -20,8 +20,8 @@ EVIL = """
 from pathlib import Path
 Path({marker!r}).write_text("executed")
 from pettingllms.algos.grpo import Grpo
-from pettingllms.envs.tic_tac_toe import TicTacToe
-from pettingllms.judge.rule import RuleJudge
+from pettingllms.envs.games.tic_tac_toe import TicTacToe
+from pettingllms.judges.rule import RuleJudge
 class Env(TicTacToe): pass
 class Algo(Grpo): pass
 class Judge(RuleJudge): pass

@@ -15,9 +15,9 @@ from attacks.world import world
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import open_sandbox
-from pettingllms.sandbox.stock import WarmSandbox
 from pettingllms.sandbox.tiers import TIERS
 from pettingllms.sandbox.users import UNPRIVILEGED
+from pettingllms.sandbox.warm_pool import WarmSandbox
 
 DRIVER = Path(__file__).parent / "attacks" / "drive.py"
 

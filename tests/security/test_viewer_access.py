@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from pettingllms.cli import pages
-from pettingllms.view import server as view_server
-from pettingllms.view.server import ViewServer
+from pettingllms.viewer import server as view_server
+from pettingllms.viewer.server import ViewServer
 
 FAKE_BROWSER = """#!{python}
 import sys, time

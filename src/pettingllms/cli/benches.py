@@ -6,8 +6,8 @@ from dataclasses import asdict
 from rich.table import Table
 
 from pettingllms.bench import bench_rollout
-from pettingllms.bench.engine import bench_engine
-from pettingllms.bench.sandbox import bench_sandbox
+from pettingllms.bench.engine_bench import bench_engine
+from pettingllms.bench.sandbox_bench import bench_sandbox
 from pettingllms.cli.console import console
 
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.cli.doctor import MARKS
 from pettingllms.config import RunConfig, to_toml
-from pettingllms.doctor import Finding
-from pettingllms.preflight import inspect
+from pettingllms.preflight.machine import Finding
+from pettingllms.preflight.run import inspect
 from pettingllms.runs.trust import load_inspected_config
 
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pettingllms.cli.console import console
-from pettingllms.doctor import examine
+from pettingllms.preflight.machine import examine
 
 MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
 

@@ -87,7 +87,7 @@ def evaluate(
         evaluate_policies(Path(run), overrides or [], checkpoint, out, as_json, distance)
         return
     from pettingllms.cli.suites import Order, evaluate_suite
-    from pettingllms.suites.play import Settings
+    from pettingllms.evaluation.suites.rollouts import Settings
 
     order = Order(
         suite, run, player, overrides or [], checkpoint, policy, tasks, samples, key or [],

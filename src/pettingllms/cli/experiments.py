@@ -10,15 +10,15 @@ from rich.markdown import Markdown
 from rich.markup import escape
 
 from pettingllms.cli.console import console
-from pettingllms.doctor import find_gpus
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.machine import ThisMachine
+from pettingllms.experiments.experiment import find_experiment, load_experiment
 from pettingllms.experiments.plan import Order
 from pettingllms.experiments.repetition import mismatches, read_results
 from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.results import Result
-from pettingllms.experiments.spec import find_experiment, load_experiment
+from pettingllms.experiments.runner import ThisMachine
+from pettingllms.preflight.machine import find_gpus
 
 DOCS = Path("docs/results")
 NO_JOBS = (

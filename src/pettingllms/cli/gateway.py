@@ -102,7 +102,7 @@ def gateway(
 
 
 async def _serve(wishes: Wishes) -> None:
-    from pettingllms.entrants import ServerOptions, read_address, read_keys
+    from pettingllms.evaluation.players import ServerOptions, read_address, read_keys
     from pettingllms.gateway.gateway import Gateway
     from pettingllms.gateway.roles import RoleMap
     from pettingllms.gateway.session import Limits
@@ -155,7 +155,7 @@ async def _seats(
     """A seat for every role: one engine for each model, one connection for each server."""
     from contextlib import AsyncExitStack
 
-    from pettingllms.entrants import server_seat, with_model
+    from pettingllms.evaluation.players import server_seat, with_model
 
     found: dict[str, Any] = {}
     engines: dict[str, Any] = {}
@@ -173,10 +173,10 @@ async def _seats(
 
 async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
     from pettingllms.config import InferenceConfig
-    from pettingllms.inference.engine import Engine, EngineSpec
-    from pettingllms.inference.vision import renderer_of
+    from pettingllms.inference.engines.vllm import Engine, EngineSpec
+    from pettingllms.inference.multimodal_chat import renderer_of
     from pettingllms.models import find_model
-    from pettingllms.seats import Seat
+    from pettingllms.rollout.player import Seat
 
     folder = find_model(name)
     if find_spec("vllm") is None:
@@ -240,7 +240,7 @@ def _show(answered: Any) -> None:
 
 
 def _print_counts(turns: Sequence[Any], prices: Mapping[str, Any]) -> None:
-    from pettingllms.gateway.counts import count_roles
+    from pettingllms.gateway.token_counts import count_roles
 
     table = Table("role", "calls", "failed", "prompt tokens", "reply tokens", "segments", "cost")
     for count in count_roles(turns, prices):
@@ -261,7 +261,7 @@ def _rule(text: str) -> Any:
 
 
 def _price(text: str, roles: Mapping[str, str]) -> tuple[str, Any]:
-    from pettingllms.gateway.counts import Price
+    from pettingllms.gateway.token_counts import Price
 
     role, numbers = _pair(text, "=", "--price")
     prompt, reply = _pair(numbers, ",", "--price")

@@ -10,7 +10,7 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.config import apply_overrides, problems_in
 from pettingllms.envs import Environment, check_env, make_env
-from pettingllms.envs.faults import Broken, in_time, refuse
+from pettingllms.envs.contract_faults import Broken, in_time, refuse
 from pettingllms.errors import ConfigError, PettingError, describe
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
@@ -44,7 +44,7 @@ def list_envs() -> None:
 
 def list_library_games() -> None:
     """Two tables of the libraries' games: those that random players ended, and the others."""
-    from pettingllms.envs.libraries.catalogue import catalogue
+    from pettingllms.envs.adapters.catalogue import catalogue
 
     ended = Table(title="Games of libraries that random players played to their end")
     left = Table(title="The others")

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms.config import RunConfig
-from pettingllms.watching import Watcher
+from pettingllms.runs.callbacks import Watcher
 
 Clock = Callable[[], float]
 Numbers = Mapping[str, float]

@@ -47,7 +47,7 @@ def plot(
 ) -> None:
     """Draw how runs went: reward by level and role, success, gap, entropy, speed."""
     from pettingllms.cli.plots import plot_runs
-    from pettingllms.experiments.courses import Wish
+    from pettingllms.experiments.curves import Wish
 
     plot_runs(runs, out, Wish(metric or [], x, smooth))
 

@@ -187,7 +187,7 @@ def play_match(
 ) -> None:
     """Let a model behind an OpenAI-compatible server play games, and log all of it."""
     from pettingllms.cli.matches import run_match
-    from pettingllms.match.rounds import Limits
+    from pettingllms.evaluation.match.rounds import Limits
 
     limits = Limits(rounds, seed, concurrent, max_tokens, seconds)
     run_match(env, options or [], (server, against), role, limits, logs, key or [], temperature)

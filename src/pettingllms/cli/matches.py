@@ -13,7 +13,17 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.cli.playing import full_role
-from pettingllms.entrants import (
+from pettingllms.errors import ConfigError, nearest
+from pettingllms.evaluation.match.logs import Logs, open_logs
+from pettingllms.evaluation.match.rounds import Limits, Match, Played, play_match
+from pettingllms.evaluation.match.tally import (
+    OUTCOMES,
+    add_to_summary,
+    outcome_of,
+    read_summary,
+    summary_path,
+)
+from pettingllms.evaluation.players import (
     Entrant,
     Env,
     ServerOptions,
@@ -21,10 +31,6 @@ from pettingllms.entrants import (
     read_keys,
     with_model,
 )
-from pettingllms.errors import ConfigError, nearest
-from pettingllms.match.logs import Logs, open_logs
-from pettingllms.match.rounds import Limits, Match, Played, play_match
-from pettingllms.match.tally import OUTCOMES, add_to_summary, outcome_of, read_summary, summary_path
 
 
 def run_match(

@@ -8,14 +8,14 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.config import load_config
-from pettingllms.config.eyes import object_in
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError, ModelError
 from pettingllms.models import get_model, make_tiny, make_tiny_vision
+from pettingllms.models.download import Source
 from pettingllms.models.folder import kept_models, models_folder
-from pettingllms.models.get import Source
-from pettingllms.models.texts import texts_of
 from pettingllms.models.tiny import Architecture
+from pettingllms.models.tokenizer_texts import texts_of
+from pettingllms.vision.support import object_in
 
 
 def get(name: str, out: Path | None, source: str) -> None:

@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from pettingllms.cli.console import console, no_port
 from pettingllms.errors import ConfigError
-from pettingllms.view.export import export_page
-from pettingllms.view.index import Index
-from pettingllms.view.runs import open_run
-from pettingllms.view.server import ViewServer, serve
+from pettingllms.viewer.export import export_page
+from pettingllms.viewer.index import Index
+from pettingllms.viewer.server import ViewServer, serve
+from pettingllms.viewer.sources import open_run
 
 MAX_RUNS = 2
 

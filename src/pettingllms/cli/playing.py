@@ -14,7 +14,10 @@ from rich.panel import Panel
 
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
-from pettingllms.entrants import (
+from pettingllms.envs import Environment, StepResult
+from pettingllms.envs.toolkit.answers import CLOSE, OPEN
+from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
+from pettingllms.evaluation.players import (
     HUMAN,
     Entrant,
     ServerOptions,
@@ -23,11 +26,8 @@ from pettingllms.entrants import (
     seated,
     with_model,
 )
-from pettingllms.envs import Environment, StepResult
-from pettingllms.envs.answers import CLOSE, OPEN
-from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
-from pettingllms.rollout.guard import CallFailed, Guard
-from pettingllms.seats import Question, Seat, ask
+from pettingllms.rollout.env_calls import CallFailed, Guard
+from pettingllms.rollout.player import Question, Seat, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored
 

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.courses import Panel, Wish, panels_of
+from pettingllms.experiments.curves import Panel, Wish, panels_of
 from pettingllms.experiments.run_report import report_on
 from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.folder import write_whole
-from pettingllms.view.runs import ViewedRun, open_run
+from pettingllms.viewer.sources import ViewedRun, open_run
 
 WIDTH = 24
 """Letters of a course in the terminal."""
@@ -72,7 +72,7 @@ def _draw(runs: Sequence[ViewedRun], panels: Sequence[Panel], wish: Wish, out: P
             "plot",
             ["a picture needs matplotlib; pip install 'pettingllms[figures]', or leave --out"],
         )
-    from pettingllms.experiments.course_figure import draw_courses
+    from pettingllms.experiments.curve_figure import draw_courses
 
     title = ", ".join(dict.fromkeys(run.name for run in runs))
     draw_courses(panels, title, "sampled tokens" if wish.x == "tokens" else "step", out)

@@ -10,11 +10,11 @@ from pettingllms.cli.console import console
 from pettingllms.cli.live import make_display
 from pettingllms.cli.training import free_folder
 from pettingllms.config import RunConfig, load_config
-from pettingllms.doctor import Finding
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.machine import ThisMachine
-from pettingllms.experiments.spec import Model
-from pettingllms.preflight import inspect
+from pettingllms.experiments.experiment import Model
+from pettingllms.experiments.runner import ThisMachine
+from pettingllms.preflight.machine import Finding
+from pettingllms.preflight.run import inspect
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import METRICS_FILE
 

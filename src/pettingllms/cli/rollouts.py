@@ -12,14 +12,14 @@ from rich.table import Table
 
 from pettingllms.algos import Algorithm, make_algorithm_for
 from pettingllms.cli.console import console
-from pettingllms.collect import EPISODES_FILE, collect
 from pettingllms.config import RunConfig
 from pettingllms.envs import Split, make_env_for
-from pettingllms.envs.start_check import check_start
+from pettingllms.envs.check_start import check_start
 from pettingllms.errors import ConfigError
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, alarm, sandbox_alarm
 from pettingllms.runs.trust import load_run_config, load_user_config
+from pettingllms.training.collect import EPISODES_FILE, collect
 from pettingllms.types import Episode, Group, read_episodes, write_episodes
 
 

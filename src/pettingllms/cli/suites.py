@@ -16,21 +16,20 @@ from rich.table import Table
 from pettingllms.cli.console import console, warn
 from pettingllms.cli.training import weights_of
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.spec import slug
-from pettingllms.runs.folder import CONFIG_FILE
-from pettingllms.suites.picture import FIGURE, draw_report
-from pettingllms.suites.play import Settings
-from pettingllms.suites.results import BENCHES, RESULTS, Report
-from pettingllms.suites.run import run_suite
-from pettingllms.suites.spec import load_suite
-from pettingllms.suites.subjects import (
+from pettingllms.evaluation.suites.evaluate import run_suite
+from pettingllms.evaluation.suites.evaluated import (
     Subject,
     model_subject,
     player_subject,
     run_subject,
     server_subject,
 )
-from pettingllms.suites.table import NONE, SHORT_LEGEND, TABLE, remarks_on, short_rows_of
+from pettingllms.evaluation.suites.results import BENCHES, RESULTS, Report
+from pettingllms.evaluation.suites.rollouts import Settings
+from pettingllms.evaluation.suites.suite import load_suite
+from pettingllms.evaluation.suites.table import NONE, SHORT_LEGEND, TABLE, remarks_on, short_rows_of
+from pettingllms.experiments.suite_figure import FIGURE, draw_report
+from pettingllms.runs.folder import CONFIG_FILE, slug
 
 ROOT = Path("runs/suites")
 

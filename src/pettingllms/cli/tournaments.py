@@ -14,8 +14,8 @@ from rich.text import Text
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.cli.training import free_folder
+from pettingllms.evaluation.tournament import Contestant, Tournament, hold, read_contestants
 from pettingllms.league.standings import Standings
-from pettingllms.tournament import Contestant, Tournament, hold, read_contestants
 
 RESULTS_FILE, PICTURE_FILE = "results.json", "heat_map.png"
 SHADES = ((0.8, "#0a5a96", "white"), (0.6, "#6fa9d6", "black"), (0.4, "#f2f0ea", "black"),

@@ -12,16 +12,16 @@ from rich.table import Table
 
 from pettingllms.cli.console import console, warn
 from pettingllms.cli.live import make_display
-from pettingllms.collect import EPISODES_FILE
 from pettingllms.config import RunConfig
 from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
-from pettingllms.export import export
 from pettingllms.policies.files import Saved
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.runs.trust import load_run_config, load_user_config
+from pettingllms.training.collect import EPISODES_FILE
+from pettingllms.training.export import export
 
 SCORES_FILE = "scores.json"
 
@@ -37,7 +37,7 @@ def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None
 
 def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     """Train policies on what scripts, or they themselves, have said."""
-    from pettingllms.sft import sft
+    from pettingllms.training.sft import sft
 
     _teach(sft, "sft", path, load_user_config(path, overrides), out)
 
@@ -45,7 +45,7 @@ def sft_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
 def dpo_config(path: Path, words: Sequence[str], out: Path | None) -> None:
     """Train policies on pairs of replies. What follows the configuration has a `=` if it is an
     override, and else is a file of episodes."""
-    from pettingllms.dpo import dpo
+    from pettingllms.training.dpo import dpo
 
     config = load_user_config(path, [word for word in words if "=" in word])
     files = [word for word in words if "=" not in word]
@@ -120,7 +120,7 @@ def resume_run(path: Path, step: int | None = None) -> None:
 
 
 def _go_on(config: RunConfig, folder: RunFolder) -> None:
-    from pettingllms.train import train
+    from pettingllms.training.train import train
 
     with make_display(config, folder.path.name, console) as display:
         display.say(f"run folder: {folder.path}")
@@ -137,7 +137,7 @@ def evaluate_policies(
     distance: bool = False,
 ) -> None:
     """Play a run's, or a configuration's, test tasks and say how good each role is."""
-    from pettingllms.evaluate import evaluate
+    from pettingllms.training.evaluate import evaluate
 
     asked = [*overrides, *(["eval.distance=true"] if distance else [])]
     config, saved = weights_of(path, asked, checkpoint)

@@ -17,8 +17,8 @@ from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.runs.trust import load_user_config
 from pettingllms.types import Scored
-from pettingllms.verifier.answers import Answer, read_answers, write_answers
-from pettingllms.verifier.measure import Report, measure
+from pettingllms.verifier.evaluate import Report, measure
+from pettingllms.verifier.labeled_answers import Answer, read_answers, write_answers
 
 TRAIN_FILE, TEST_FILE = "train.jsonl", "test.jsonl"
 REPORT_FILE, PICTURE_FILE, KEY_FILE = "report.json", "calibration.png", "key"
@@ -48,7 +48,7 @@ def collect(config: Path, words: Sequence[str], out: Path) -> None:
 
 def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -> None:
     """Train a verifier and write it as a folder."""
-    from pettingllms.verifier.model import SETTINGS_FILE, write_verifier
+    from pettingllms.verifier.classifier import SETTINGS_FILE, write_verifier
     from pettingllms.verifier.train import make_of, train_verifier
 
     run = load_user_config(config, overrides)
@@ -73,7 +73,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
 
 def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bool) -> None:
     """Measure a verifier: a table, a file and a picture."""
-    from pettingllms.verifier.model import load_verifier
+    from pettingllms.verifier.classifier import load_verifier
 
     known = read_answers(_file(answers, TEST_FILE))
     rewards = load_verifier(verifier, device=device).score([(a.messages, a.text) for a in known])
@@ -112,7 +112,7 @@ def _measured(scored: Sequence[tuple[Answer, float]], num_failed: int) -> Report
 
 def serve_verifier(verifier: Path, port: int, variable: str, device: str) -> None:
     """Serve a verifier until the process is stopped."""
-    from pettingllms.verifier.model import load_verifier
+    from pettingllms.verifier.classifier import load_verifier
     from pettingllms.verifier.serve import LOOPBACK, serve
 
     loaded = load_verifier(verifier, device=device)

@@ -8,7 +8,7 @@ import numpy as np
 from pettingllms.envs import Environment
 from pettingllms.envs.workflow import Workflow
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.vision import VisionRenderer
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.types import Ids, Image, Message, images_of
 

@@ -18,9 +18,9 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from pettingllms.errors import ClusterError, EngineDiedError, NoAnswerError
-from pettingllms.in_flight import InFlight, current_clock, off_the_clock, stalled
-from pettingllms.inference.engine import Engine, EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine, lockstep_parts
+from pettingllms.inference.engines.torch import TorchEngine, lockstep_parts
+from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.runtime.in_flight import InFlight, current_clock, off_the_clock, stalled
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 

@@ -7,8 +7,8 @@ import ray
 
 from pettingllms.errors import ClusterError
 from pettingllms.learners.critic import CriticSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.rank import Rank
-from pettingllms.learners.spec import LearnerSpec
 
 START_SECONDS = 1800.0
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.eyes import blind
+from pettingllms.config.vision import blind
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
-from pettingllms.inference.engine import UNBOUND, EngineSpec
+from pettingllms.inference.engines.vllm import UNBOUND, EngineSpec
 from pettingllms.learners.critic import CriticSpec
-from pettingllms.learners.spec import LearnerSpec
-from pettingllms.machine import cores, num_cores
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.policies import CriticPlan, ModelGroup
+from pettingllms.runtime.resources import cores, num_cores
 
 SHARED_GPU = 0.5
 """What an engine and a learner that share a device each ask Ray for."""

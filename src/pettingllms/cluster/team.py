@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.cluster.canary import make_canary
+from pettingllms.cluster.checks import refuse_gap, refuse_misfit, refuse_stale
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
-from pettingllms.cluster.judging import Judges, Played
+from pettingllms.cluster.judges import Judges, Played
 from pettingllms.cluster.learners import Learners
-from pettingllms.cluster.opponents import Opponents
 from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
@@ -21,23 +21,23 @@ from pettingllms.cluster.placement import (
     refuse_blind,
     usable_cores,
 )
-from pettingllms.cluster.programs import Programs
-from pettingllms.cluster.publishing import Publisher
-from pettingllms.cluster.refusals import refuse_gap, refuse_misfit, refuse_stale
+from pettingllms.cluster.samplers import Voices
+from pettingllms.cluster.snapshots import Opponents
 from pettingllms.cluster.start import find_device
-from pettingllms.cluster.voices import Voices
+from pettingllms.cluster.weight_sync import Publisher
+from pettingllms.cluster.workflows import Programs
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.envs import Environment, make_env_at, make_test_env
-from pettingllms.envs.start_check import check_start
+from pettingllms.envs.check_start import check_start
 from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError
-from pettingllms.inference.readout import Choice, reply_logprobs
-from pettingllms.inference.vision import renderer_of
-from pettingllms.judge import Verdicts, Voice
+from pettingllms.inference.choice_logprobs import Choice, reply_logprobs
+from pettingllms.inference.multimodal_chat import renderer_of
+from pettingllms.judges import Verdicts, Voice
 from pettingllms.league import Lineup
 from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
-from pettingllms.learners.wire import Units
+from pettingllms.learners.transport import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
 from pettingllms.policies.files import Saved

@@ -6,19 +6,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pettingllms.config.company import CompanyConfig, company_problems, seat_problems
+from pettingllms.config.co_players import CompanyConfig, company_problems, seat_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
-from pettingllms.config.eyes import blind
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
 from pettingllms.config.players import player_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
+from pettingllms.config.vision import blind
 from pettingllms.errors import describe, nearest
-from pettingllms.images import NEEDS, can_decode
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, absolute
+from pettingllms.vision.images import NEEDS, can_decode
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 

@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pettingllms.config.checks import build_env, cross_check, resolve
-from pettingllms.config.code import named_places
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.run import RunConfig
 from pettingllms.config.section import EnvConfig
+from pettingllms.config.user_code import named_places
 from pettingllms.errors import ConfigError, DataError, describe, nearest
 from pettingllms.registry import absolute
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from pettingllms.config.company import CompanyConfig
+from pettingllms.config.co_players import CompanyConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (

@@ -4,8 +4,8 @@ from typing import Any
 
 from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.envs.base import Environment, Player, Split, StepResult
-from pettingllms.envs.check import check_env, find_faults
-from pettingllms.envs.process import command
+from pettingllms.envs.contract import check_env, find_faults
+from pettingllms.envs.toolkit.process import command
 from pettingllms.envs.workflow import Agents, RoleRule, Workflow, WorkflowConfig
 from pettingllms.registry import ENVIRONMENTS
 

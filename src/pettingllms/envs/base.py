@@ -202,7 +202,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
             raise UnknownNameError(f"'{self.id}' has no player called '{known}'; {what}")
         if not tilde:
             return self.players[name]
-        from pettingllms.envs.careless import careless
+        from pettingllms.envs.toolkit.noisy import careless
 
         if not SHARE.fullmatch(share):
             raise UnknownNameError(f"player '{name}': after ~ comes a share from 0 to 1")

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from pettingllms.experiments.figure import DPI, FAINT, INK, STYLE
-from pettingllms.verifier.measure import Report
+from pettingllms.verifier.evaluate import Report
 
 BLUE, ORANGE = "#0A5A96", "#B8480A"
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pettingllms.experiments.experiment import Evaluation, Experiment
 from pettingllms.experiments.interval import student
-from pettingllms.experiments.measure import Measured
 from pettingllms.experiments.results import Result
-from pettingllms.experiments.spec import Evaluation, Experiment
+from pettingllms.experiments.scoring import Measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-from pettingllms.experiments.courses import over_one_axis
+from pettingllms.experiments.curves import over_one_axis
 from pettingllms.experiments.interval import Mean
 from pettingllms.experiments.results import Curve
 

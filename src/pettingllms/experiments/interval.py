@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pettingllms.experiments.measure import Measured
+from pettingllms.experiments.scoring import Measured
 from pettingllms.runs.scores import wilson
 
 T975 = (

@@ -16,8 +16,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from pettingllms.errors import ExperimentError, PettingError
-from pettingllms.machine import num_cores
 from pettingllms.models.folder import is_model
+from pettingllms.runtime.resources import num_cores
 
 Say = Callable[[str], None]
 THREADS = "OMP_NUM_THREADS"

@@ -21,8 +21,7 @@ from pettingllms.config import (
     to_toml,
 )
 from pettingllms.errors import ConfigError, nearest
-from pettingllms.experiments.measure import DISTANCES
-from pettingllms.experiments.spec import (
+from pettingllms.experiments.experiment import (
     MODEL,
     Arm,
     Evaluation,
@@ -30,9 +29,10 @@ from pettingllms.experiments.spec import (
     Floor,
     Model,
     WarmStart,
-    slug,
 )
+from pettingllms.experiments.scoring import DISTANCES
 from pettingllms.models import find_model
+from pettingllms.runs.folder import slug
 
 SEED = "seed-"
 OF_TRAINING: Any = {

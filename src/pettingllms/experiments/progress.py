@@ -5,8 +5,8 @@ from typing import Any
 
 from pettingllms.config import RunConfig
 from pettingllms.experiments.results import TOKENS
+from pettingllms.runs.callbacks import Watcher
 from pettingllms.runs.metrics import flatten
-from pettingllms.watching import Watcher
 
 
 class Lines(Watcher):

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.measure import Measured
+from pettingllms.experiments.experiment import Evaluation, Experiment, Repetition
 from pettingllms.experiments.results import Result
-from pettingllms.experiments.spec import Evaluation, Experiment, Repetition
+from pettingllms.experiments.scoring import Measured
 
 
 def read_results(path: Path) -> list[Result]:

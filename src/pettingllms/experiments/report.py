@@ -10,6 +10,7 @@ from typing import Any
 
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.difference import differences
+from pettingllms.experiments.experiment import Experiment
 from pettingllms.experiments.plan import Order, Plan, PlannedArm, make_plan, planned_seeds
 from pettingllms.experiments.results import (
     Curve,
@@ -22,7 +23,6 @@ from pettingllms.experiments.results import (
     metric_of,
     rows_of,
 )
-from pettingllms.experiments.spec import Experiment
 from pettingllms.experiments.table import cell_of, made_by, make_table
 from pettingllms.runs.folder import write_whole
 

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from pettingllms.errors import ConfigError, ExperimentError
+from pettingllms.experiments.experiment import Experiment, Model
 from pettingllms.experiments.jobs import Job, Say, run_jobs
-from pettingllms.experiments.machine import Machine
-from pettingllms.experiments.measure import Distances, measure
 from pettingllms.experiments.plan import (
     Order,
     Plan,
@@ -33,11 +32,12 @@ from pettingllms.experiments.results import (
     is_based_on,
     is_of,
     rows_of,
-    this_machine,
     training_of,
 )
-from pettingllms.experiments.spec import Experiment, Model
+from pettingllms.experiments.runner import Machine
+from pettingllms.experiments.scoring import Distances, measure
 from pettingllms.models.folder import is_model
+from pettingllms.preflight.machine import this_machine
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, write_whole
 from pettingllms.types import read_episodes
 

@@ -5,18 +5,14 @@ after each evaluation, so what is in it is done and is never done twice.
 """
 
 import json
-import platform
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pettingllms.doctor import find_gpus
-from pettingllms.experiments.measure import DISTANCES, Measured
+from pettingllms.experiments.experiment import Figure
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
-from pettingllms.experiments.spec import Figure
-from pettingllms.machine import GIB, memory, num_cores
+from pettingllms.experiments.scoring import DISTANCES, Measured
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
 from pettingllms.runs.trackers import METRICS_FILE
 
@@ -185,16 +181,3 @@ def curve_of(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Cur
         if (some := values[max(0, at + 1 - figure.smooth) : at + 1])
     ]
     return Curve(places_of(rows, metric, key), smooth)
-
-
-def this_machine() -> dict[str, Any]:
-    """What the numbers were computed on."""
-    found = {"cores": num_cores(), "cpu": _cpu(), "memory_gib": round(memory()[1] / GIB, 1)}
-    gpus = find_gpus()
-    return found | ({"gpus": gpus} if gpus else {})
-
-
-def _cpu() -> str:
-    table = Path("/proc/cpuinfo")
-    named = table.exists() and re.search(r"^model name\s*: (.+)$", table.read_text(), re.MULTILINE)
-    return named[1] if named else platform.processor() or platform.machine()

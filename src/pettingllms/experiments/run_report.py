@@ -10,9 +10,9 @@ from pettingllms.errors import ConfigError
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.results import TOKENS, training_of
 from pettingllms.experiments.spark import short, spark
+from pettingllms.runs.diagnostics import RECENT, early, progress, recent, worries
 from pettingllms.runs.scores import wilson
-from pettingllms.runs.worries import RECENT, early, progress, recent, worries
-from pettingllms.view.runs import ViewedRun
+from pettingllms.viewer.sources import ViewedRun
 
 NUM_FILES = 10
 """Of the newest steps, whose failures are counted."""

@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Sequence
 
 from pettingllms.gateway.calls import CallError, Placed
-from pettingllms.gateway.dialects import Body, Listed
+from pettingllms.gateway.dialects.base import Body, Listed
 from pettingllms.types import Image
 
 IMAGES = ("image_url", "input_image", "image")

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import uvicorn
 
 from pettingllms.envs.workflow import Agents, RoleRule
-from pettingllms.gateway.bounds import Bounds, Traffic
-from pettingllms.gateway.heads import BoundedHttp
+from pettingllms.gateway.http_headers import BoundedHttp
 from pettingllms.gateway.keys import Keyring
+from pettingllms.gateway.rate_limits import Bounds, Traffic
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.server import make_app
 from pettingllms.gateway.session import Limits, Session
 from pettingllms.gateway.templates import Template
-from pettingllms.seats import Seat
+from pettingllms.rollout.player import Seat
 from pettingllms.types import Episode, Renderer, Rewards
 
 LOOPBACK = "127.0.0.1"

@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pettingllms.gateway.anthropic_messages import MESSAGES
-from pettingllms.gateway.bounds import Bounds, Traffic, parse_json, read_body
 from pettingllms.gateway.calls import Answered, Call, CallError
-from pettingllms.gateway.dialects import Body, Dialect, encoded, openai_error
+from pettingllms.gateway.dialects.anthropic_messages import MESSAGES
+from pettingllms.gateway.dialects.base import Body, Dialect, encoded, openai_error
+from pettingllms.gateway.dialects.openai_chat import CHAT
+from pettingllms.gateway.dialects.openai_completions import COMPLETIONS
+from pettingllms.gateway.dialects.openai_responses import RESPONSES
 from pettingllms.gateway.keys import Grant, Keyring, Permission, tokens_in
-from pettingllms.gateway.openai_chat import CHAT
-from pettingllms.gateway.openai_completions import COMPLETIONS
-from pettingllms.gateway.openai_responses import RESPONSES
+from pettingllms.gateway.rate_limits import Bounds, Traffic, parse_json, read_body
 from pettingllms.gateway.roles import held_headers
 from pettingllms.gateway.session import Session
 from pettingllms.gateway.threads import off_loop

@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pettingllms.config.eyes import ADVICE
 from pettingllms.errors import ClusterError, ImageError
 from pettingllms.gateway.calls import Answered, Call, CallError, Reply
-from pettingllms.gateway.prompts import Prompt, Prompts
+from pettingllms.gateway.rendering import Prompt, Prompts
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template
-from pettingllms.gateway.texts import calls_of, whole_letters
 from pettingllms.gateway.threads import off_loop
-from pettingllms.in_flight import ServiceClock
-from pettingllms.seats import Question, Seat, ask
+from pettingllms.gateway.tool_prompts import calls_of, whole_letters
+from pettingllms.rollout.player import Question, Seat, ask
+from pettingllms.runtime.in_flight import ServiceClock
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
     Episode,
@@ -35,6 +34,7 @@ from pettingllms.types import (
     Turn,
     total,
 )
+from pettingllms.vision.support import ADVICE
 
 Watch = Callable[[Call, Answered, int, int], None]
 """Takes a call, its replies, and when it began and ended, in nanoseconds."""

@@ -22,9 +22,9 @@ from pettingllms.gateway.calls import (
     ToolSpec,
     images_in,
 )
-from pettingllms.gateway.texts import folded, with_schema
-from pettingllms.policies.eyes import Eyes
+from pettingllms.gateway.tool_prompts import folded, with_schema
 from pettingllms.types import Ids, Image, Message, Renderer
+from pettingllms.vision.processor import Eyes
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
 """A chat, what follows the reply to it, and its tools."""

@@ -27,9 +27,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pettingllms.call_clock import uncounted
 from pettingllms.errors import GraderError
-from pettingllms.machine import num_cores
+from pettingllms.runtime.call_clock import uncounted
+from pettingllms.runtime.resources import num_cores
 from pettingllms.types import Failed, Reward, Scored
 
 SECONDS = 3.0
@@ -58,8 +58,8 @@ BOOT = (
     "serve(float(sys.argv[2]), int(sys.argv[3]), confined=sys.argv[4] == 'True')"
 )
 TRY = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from pettingllms.grading.walls import attempt; "
-    "attempt()"
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from pettingllms.grading.isolation import attempt; attempt()"
 )
 
 

@@ -26,7 +26,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from pettingllms.grading.walls import close_for_child, close_for_good
+from pettingllms.grading.isolation import close_for_child, close_for_good
 
 OUT_OF_MEMORY, TOLD = 3, 4
 """How a child ends that could not go on: TOLD if it has said why."""

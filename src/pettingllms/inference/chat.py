@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pettingllms.errors import ModelError, SamplerError
-from pettingllms.images import readable
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.types import Ids, Message
+from pettingllms.vision.images import readable
 
 CACHE = 4096
 """Prompts of which the ids are kept."""

@@ -20,10 +20,10 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from pettingllms.errors import SamplerError
-from pettingllms.inference.seeing import Prompt, read_seen
-from pettingllms.policies.eyes import Eyes
+from pettingllms.inference.image_prompts import Prompt, read_seen
 from pettingllms.types import Given, Ids, LogProbs, SampleRequest
 from pettingllms.types.episodes import Finish
+from pettingllms.vision.processor import Eyes
 
 
 @dataclass(slots=True)

@@ -12,11 +12,11 @@ from typing import Any
 
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import NoAnswerError, SamplerError
-from pettingllms.images import readable
-from pettingllms.inference.scripted import text_ids
-from pettingllms.keyed_client import KeyedClient
+from pettingllms.rollout.scripted import text_ids
+from pettingllms.runtime.http_client import KeyedClient
 from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
 from pettingllms.types.episodes import Finish
+from pettingllms.vision.images import readable
 
 
 class JsonRenderer:

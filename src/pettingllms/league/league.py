@@ -16,9 +16,9 @@ from typing import Any
 
 from pettingllms.algos.credit import mean
 from pettingllms.config import RewardConfig, RunConfig
-from pettingllms.config.company import SCRIPT
+from pettingllms.config.co_players import SCRIPT
 from pettingllms.config.league import LeagueConfig
-from pettingllms.league.lineups import Lineup, duel
+from pettingllms.league.assignments import Lineup, duel
 from pettingllms.league.payoff import Payoff, result_of
 from pettingllms.league.pool import Snapshot, draw, thinned
 from pettingllms.league.ratings import Ratings

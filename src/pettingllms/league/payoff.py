@@ -6,7 +6,7 @@ from typing import Any
 
 from pettingllms.algos.credit import mean, role_reward
 from pettingllms.config import RewardConfig
-from pettingllms.league.lineups import Lineup
+from pettingllms.league.assignments import Lineup
 from pettingllms.types import Episode, Scored
 
 WIN, DRAW, LOSS = 1.0, 0.5, 0.0

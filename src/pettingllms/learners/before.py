@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from pettingllms.learners.batches import Item
-from pettingllms.learners.passes import rows_of
+from pettingllms.learners.micro_batches import rows_of
 from pettingllms.types import LogProbs
 
 

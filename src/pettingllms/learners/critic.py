@@ -27,9 +27,9 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, Joint, split
 from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
+from pettingllms.learners.micro_batches import Passes, rows_of
 from pettingllms.learners.mixing import make_mixer
-from pettingllms.learners.model import Padded, ValueModel, decoder_layers, load_lm
-from pettingllms.learners.passes import Passes, rows_of
+from pettingllms.learners.policy_model import Padded, ValueModel, decoder_layers, load_lm
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
@@ -40,7 +40,7 @@ from pettingllms.learners.sharding import (
     reshard,
     trim_heap,
 )
-from pettingllms.learners.values import (
+from pettingllms.learners.value_head import (
     binary_errors,
     explained,
     explained_variance,
@@ -57,9 +57,9 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
-from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Values
+from pettingllms.vision.processor import eyes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,15 @@ from pettingllms.config import LossConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
+from pettingllms.learners.batch_metrics import MAXIMA, Sums, mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
 from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
-from pettingllms.learners.measures import MAXIMA, Sums, mismatch
-from pettingllms.learners.model import LogProbModel, Padded, decoder_layers, load_lm
-from pettingllms.learners.passes import Passes, rows_of
+from pettingllms.learners.micro_batches import Passes, rows_of
+from pettingllms.learners.policy_model import LogProbModel, Padded, decoder_layers, load_lm
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
@@ -39,8 +40,8 @@ from pettingllms.learners.sharding import (
     reshard,
     trim_heap,
 )
-from pettingllms.learners.spec import LearnerSpec
-from pettingllms.learners.values import num_targets, squared_errors, value_metrics
+from pettingllms.learners.transport import Rows
+from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
 from pettingllms.learners.weights import (
     fingerprint,
     from_bytes,
@@ -51,10 +52,9 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
-from pettingllms.learners.wire import Rows
-from pettingllms.policies.eyes import eyes_of
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
+from pettingllms.vision.processor import eyes_of
 
 
 class Learner:

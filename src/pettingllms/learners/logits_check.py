@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
-from pettingllms.learners.model import LogProbModel, Padded
+from pettingllms.learners.policy_model import LogProbModel, Padded
 from pettingllms.learners.sharding import reshard
 
 PROMPT, REPLY = np.arange(5, 9, dtype=np.int32), np.arange(9, 17, dtype=np.int32)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 
 FILE = "file://"
 

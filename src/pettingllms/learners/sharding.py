@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from pettingllms.learners.batches import Item
-from pettingllms.learners.values import ValueHead
+from pettingllms.learners.value_head import ValueHead
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 RowT = TypeVar("RowT")

@@ -1,7 +1,7 @@
 """Models on disk: where they are, how they get there, and tiny ones to try things with."""
 
+from pettingllms.models.download import get_model
 from pettingllms.models.folder import find_model
-from pettingllms.models.get import get_model
 from pettingllms.models.tiny import make_tiny
 from pettingllms.models.tiny_vision import make_tiny_vision
 

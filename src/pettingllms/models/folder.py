@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pettingllms.config.eyes import object_in
 from pettingllms.errors import ModelError
 from pettingllms.models.revision import check_revision, split_revision
+from pettingllms.vision.support import object_in
 
 ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """Files that hold data alone. A pickle runs code when it is read, so weights in one are refused."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pettingllms.errors import ModelError
 from pettingllms.models.folder import save_quietly, whole
-from pettingllms.models.texts import environment_texts
+from pettingllms.models.tokenizer_texts import environment_texts
 
 Architecture = Literal["qwen3", "llama"]
 _END, _PAD = "<|im_end|>", "<|pad|>"

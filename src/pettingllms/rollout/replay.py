@@ -15,9 +15,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pettingllms.rollout.guard import CallFailed
+from pettingllms.rollout.context import Position, Table
+from pettingllms.rollout.env_calls import CallFailed
 from pettingllms.rollout.linear import play_linear
-from pettingllms.rollout.table import Position, Table
 from pettingllms.rollout.tree import (
     Fork,
     make_fork,

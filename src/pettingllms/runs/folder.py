@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -219,3 +220,8 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

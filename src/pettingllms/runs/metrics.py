@@ -11,7 +11,7 @@ from pettingllms.algos.credit import mean, role_levels
 from pettingllms.config import RunConfig
 from pettingllms.runs.diversity import diversity
 from pettingllms.runs.summary import Summary
-from pettingllms.sandbox.refusals import METRIC, is_probing
+from pettingllms.sandbox.blocked_calls import METRIC, is_probing
 from pettingllms.types import Episode, Scored, Turn
 
 LEVELS = ("process", "agent", "team")

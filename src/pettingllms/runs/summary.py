@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pettingllms.algos.credit import decisions, differ_in_end, role_reward, turn_reward
 from pettingllms.config import RunConfig
-from pettingllms.sandbox.refusals import from_metrics, is_probing
+from pettingllms.sandbox.blocked_calls import from_metrics, is_probing
 from pettingllms.types import Episode, Failed, Scored
 
 NUM_NAMED = 5

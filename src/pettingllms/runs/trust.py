@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pettingllms.config import RunConfig, apply_overrides, load_config, read_toml
-from pettingllms.config.code import named_code
+from pettingllms.config.user_code import named_code
 from pettingllms.errors import ConfigError
 
 TRUST = "PETTINGLLMS_TRUST_RUN_CODE"

@@ -21,14 +21,14 @@ from contextlib import ExitStack, suppress
 from functools import cache
 
 from pettingllms.errors import SandboxError
+from pettingllms.sandbox.blocked_calls import Listener, note
 from pettingllms.sandbox.cgroup import Place
-from pettingllms.sandbox.meter import make_meter
+from pettingllms.sandbox.memory_limit import make_meter
+from pettingllms.sandbox.process_usage import descendants, num_files
 from pettingllms.sandbox.program import End, Limits, Outcome, Program
-from pettingllms.sandbox.refusals import Listener, note
 from pettingllms.sandbox.seccomp import passing_filter, seccomp_filter
 from pettingllms.sandbox.tiers import ENVIRONMENT, NUM_FILES, WORK, Descriptors, Setup, Tier
 from pettingllms.sandbox.users import give_back, take_user
-from pettingllms.sandbox.watch import descendants, num_files
 
 START_SECONDS = 20.0
 """How long a sandbox may take to be ready, on a machine that is busy."""

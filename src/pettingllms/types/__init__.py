@@ -12,10 +12,9 @@ from pettingllms.types.episodes import (
     Usage,
     Values,
 )
-from pettingllms.types.exhibits import TEAM, Exhibit
+from pettingllms.types.image_files import image_file, images_beside
 from pettingllms.types.messages import Message, assistant, images_of, system, user
 from pettingllms.types.parts import Image, Part, Table
-from pettingllms.types.pictures import image_file, images_beside
 from pettingllms.types.records import (
     episode_from_json,
     episode_line,
@@ -32,6 +31,7 @@ from pettingllms.types.sampling import (
     Sampler,
     SampleRequest,
 )
+from pettingllms.types.submissions import TEAM, Exhibit
 
 __all__ = [
     "NO_REWARDS",

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pettingllms.types.exhibits import Exhibit
 from pettingllms.types.messages import Message, images_of
 from pettingllms.types.parts import Image
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
+from pettingllms.types.submissions import Exhibit
 
 Ids = npt.NDArray[np.int32]
 """Token ids."""

@@ -15,11 +15,11 @@ import numpy as np
 
 from pettingllms.errors import RecordError
 from pettingllms.types.episodes import Episode, Step, Task, Turn, Usage
-from pettingllms.types.exhibits import Exhibit
+from pettingllms.types.image_files import Look, images_beside, no_images, store_images
 from pettingllms.types.messages import Message
 from pettingllms.types.parts import Image, Part, Table
-from pettingllms.types.pictures import Look, images_beside, no_images, store_images
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
+from pettingllms.types.submissions import Exhibit
 
 FORMAT = 1
 VALUES = ("advantages", "values", "returns", "learner_logprobs")

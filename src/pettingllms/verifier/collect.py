@@ -5,14 +5,14 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from pettingllms.cluster.playing import playing_team
+from pettingllms.cluster.inference_team import playing_team
 from pettingllms.config import RunConfig
 from pettingllms.envs import make_env_at
 from pettingllms.errors import DataError
-from pettingllms.evaluate import start_weights
 from pettingllms.seeds import derive_seed
+from pettingllms.training.evaluate import start_weights
 from pettingllms.types import Episode, read_episodes
-from pettingllms.verifier.answers import Answer, balanced, label, parted
+from pettingllms.verifier.labeled_answers import Answer, balanced, label, parted
 
 
 def collect_answers(

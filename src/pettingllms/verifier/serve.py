@@ -14,7 +14,7 @@ from pettingllms.errors import PettingError
 from pettingllms.gateway.calls import read_text
 from pettingllms.types import Failed, Message, Reward, Scored
 from pettingllms.types.messages import Speaker
-from pettingllms.verifier.model import Question
+from pettingllms.verifier.classifier import Question
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -164,7 +164,7 @@ def serve(score: Score, key: str, port: int, ready: Callable[[int], None]) -> No
 
     import uvicorn
 
-    from pettingllms.gateway.heads import BoundedHttp
+    from pettingllms.gateway.http_headers import BoundedHttp
 
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

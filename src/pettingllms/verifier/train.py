@@ -15,8 +15,8 @@ from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.batches import Joint, split
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.seeds import derive_seed
-from pettingllms.verifier.answers import Answer, balanced
-from pettingllms.verifier.model import Make, Reader
+from pettingllms.verifier.classifier import Make, Reader
+from pettingllms.verifier.labeled_answers import Answer, balanced
 
 Call = Callable[..., Awaitable[Any]]
 """A method of a critic by its name, wherever the critic is."""

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from plays import LOST, advantages, linear, removals, rewards, siblings
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import role_reward, turn_reward
@@ -10,7 +11,6 @@ from pettingllms.algos.rae import Rae, RaeConfig
 from pettingllms.config import RewardConfig
 from pettingllms.registry import ALGORITHMS
 from pettingllms.types import Episode, Failed, Scored, Step
-from plays import LOST, advantages, linear, removals, rewards, siblings
 
 near = pytest.approx
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from choir import Choir, by_table, contribution, sing
+from toys import Relay, roll
+
 from pettingllms.algos import make_algorithm
 from pettingllms.types import Episode, Failed, episode_line, read_episodes, write_episodes
-from toys import Relay, roll
 
 
 def replay(env: Any, kind: str = "resampled", answer: Any = sing, **options: Any) -> list[Episode]:

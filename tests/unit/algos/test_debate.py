@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping
 
 import pytest
+from plays import LOST, advantages, linear, rewards, turn
 from pydantic import ValidationError
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.debate import Debate, DebateConfig
 from pettingllms.config import RewardConfig
 from pettingllms.types import Episode, Failed, Group, Rewards, Scored, Step, Task
-from plays import LOST, advantages, linear, rewards, turn
 
 near = pytest.approx
 HALF = math.sqrt(0.5)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from credit_cases import CASES, REPLAY, checked
 from credit_games import Game, checking, coordination, games, sequential
 from credit_gradients import (
@@ -16,6 +15,7 @@ from credit_gradients import (
     return_of,
 )
 from credit_table import TABLE, between_marks, table_text
+
 from pettingllms.algos import make_algorithm
 from pettingllms.config import RewardConfig
 from pettingllms.registry import ALGORITHMS

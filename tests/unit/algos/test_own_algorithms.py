@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import Relay, roll
 
 from pettingllms.algos import Algorithm
 from pettingllms.algos.grpo import Grpo
 from pettingllms.config import parse_config
 from pettingllms.errors import ConfigError
-from toys import Relay, roll
 
 
 def assign(algorithm: Algorithm) -> list[float | None]:

@@ -6,12 +6,12 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plays import LOST, linear, removals, rewards, siblings
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.base import Algorithm
 from pettingllms.registry import ALGORITHMS
 from pettingllms.types import Episode
-from plays import LOST, linear, removals, rewards, siblings
 
 ALL = ALGORITHMS.names()
 SIBLINGS = ["at_grpo", "counterfactual"]

@@ -12,12 +12,12 @@ import math
 
 import numpy as np
 import pytest
+from plays import IDS, LOST, advantages, linear, rewards
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.gae import gae
 from pettingllms.config import RewardConfig
 from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Scored, Step
-from plays import IDS, LOST, advantages, linear, rewards
 
 near = pytest.approx
 NAN = math.nan

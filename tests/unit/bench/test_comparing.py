@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.bench.engine import Comparison, _items, compare
+from pettingllms.bench.engine_bench import Comparison, _items, compare
 from pettingllms.bench.process import Process
 from pettingllms.errors import ClusterError
 from pettingllms.types import Episode, Task, Turn
@@ -59,7 +59,7 @@ def replies(count: int) -> list[Episode]:
 
 
 def test_a_step_learns_from_replies_that_fit_and_from_one_at_least(monkeypatch) -> None:
-    from pettingllms.bench import engine
+    from pettingllms.bench import engine_bench as engine
 
     episodes = replies(5)
     monkeypatch.setattr(engine, "LEARN_TOKENS", 180)
@@ -72,9 +72,9 @@ def test_learners_are_sent_replies_in_the_form_that_runs_send(monkeypatch, tmp_p
     """Thousands of short arrays one by one would be timed as a cost that no run has."""
     pytest.importorskip("ray")
     pytest.importorskip("torch")
-    from pettingllms.bench import engine
+    from pettingllms.bench import engine_bench as engine
     from pettingllms.cluster import learners
-    from pettingllms.learners.wire import Units
+    from pettingllms.learners.transport import Units
 
     sent = []
 
@@ -134,7 +134,7 @@ def test_a_process_that_fails_says_why(echo: Process) -> None:
 def test_both_sides_are_asked_the_same_and_every_round_something_else(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
-    from pettingllms.bench.engine import REPLY_TOKENS, Listener, Rollouts
+    from pettingllms.bench.engine_bench import REPLY_TOKENS, Listener, Rollouts
     from pettingllms.models import make_tiny
 
     rollouts = Rollouts(make_tiny(tmp_path / "tiny"), num_requests=4, num_rounds=3)

@@ -270,8 +270,8 @@ def test_a_run_that_pauses_itself_has_an_exit_code_of_its_own(
     monkeypatch, capsys, tmp_path
 ) -> None:
     pytest.importorskip("ray")
-    from pettingllms import train
     from pettingllms.errors import PausedError
+    from pettingllms.training import train
 
     def pause(*_: object) -> None:
         raise PausedError("after step 5, a policy has collapsed")

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 pytest.importorskip("ray")
 
-from pettingllms import evaluate as module
 from pettingllms.cli.main import app
-from pettingllms.evaluate import Evaluation
 from pettingllms.runs.scores import Estimate, RoleScore
+from pettingllms.training import evaluate as module
+from pettingllms.training.evaluate import Evaluation
 
 FOUND = {"p": {"nash_conv": 0.125, "legal_share": 0.5}}
 RUN = """

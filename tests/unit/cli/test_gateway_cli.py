@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from servers import serving
 from typer.testing import CliRunner
 
 from pettingllms.cli.main import app
-from pettingllms.entrants import ServerOptions
 from pettingllms.errors import ConfigError
+from pettingllms.evaluation.players import ServerOptions
 from pettingllms.types import read_episodes
-from servers import serving
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 

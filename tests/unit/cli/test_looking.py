@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from viewed import rolled, write_run
 
 from pettingllms.cli.main import app
 from pettingllms.errors import ConfigError
-from viewed import rolled, write_run
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import first_free_cell, serving, slowly
 from typer.testing import CliRunner
 
 from pettingllms.cli.main import app
-from servers import first_free_cell, serving, slowly
 
 X_AND_O = ("play", "tic_tac_toe-v1")
 
@@ -192,6 +192,7 @@ def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -
     for package in ("ray", "torch", "transformers"):
         pytest.importorskip(package)
     from fakes import FakeRun, Watched, faked, legal_cell, train_with_fakes
+
     from pettingllms.config import parse_config
 
     config = {
@@ -209,7 +210,7 @@ def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -
 
     run_of = FakeRun(Watched())
     with faked(run_of, answer), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pettingllms.cluster.playing.ray_running", lambda _: nullcontext())
+        patch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
         seats = ("--seat", "x=human", "--seat", f"o={tmp_path / 'run'}")
         text = run(*X_AND_O, "terse=true", *seats, typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 3)
         other = run(*X_AND_O, *seats, typed="q\n")

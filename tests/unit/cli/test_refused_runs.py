@@ -51,7 +51,7 @@ def test_a_run_that_did_something_is_kept(
         (folder.path / "metrics.jsonl").write_text('{"step": 1}\n' * did_something)
         raise LearnerError("not finite")
 
-    monkeypatch.setattr("pettingllms.train.train", train)
+    monkeypatch.setattr("pettingllms.training.train.train", train)
     assert "not finite" in refused("train", tmp_path / "run")
     assert (tmp_path / "run" / "config.toml").is_file() == did_something
 
@@ -66,7 +66,9 @@ def test_an_earlier_run_is_left_alone(tmp_path: Path) -> None:
 def test_what_a_rollout_wrote_is_no_run_to_go_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pettingllms.train.train", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr(
+        "pettingllms.training.train.train", lambda *_: pytest.fail("it was trained")
+    )
     (tmp_path / "config.toml").write_text(CONFIG)
     (tmp_path / "episodes.jsonl").touch()
     result = CliRunner().invoke(app, ["resume", str(tmp_path)])

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
+from labs import FakeMachine, write_experiment
 from typer.testing import CliRunner
 
-from labs import FakeMachine, write_experiment
 from pettingllms.cli.main import app
 from pettingllms.errors import ConfigError
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from pettingllms.cluster import playing, start
+from pettingllms.cluster import inference_team as playing
+from pettingllms.cluster import start
 from pettingllms.config import ClusterConfig, parse_config
 from pettingllms.errors import ClusterError, ModelError
 from pettingllms.runs.folder import RunFolder
-from pettingllms.train import train
+from pettingllms.training.train import train
 
 CONFIG = {
     "env": {"id": "plan_path-v1"},
@@ -26,7 +27,7 @@ def no_ray(_: Any) -> None:
 def test_a_run_without_its_model_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pettingllms.train.ray_running", no_ray)
+    monkeypatch.setattr("pettingllms.training.train.ray_running", no_ray)
     with pytest.raises(ModelError, match="nobody/has-this.* is not here"):
         train(parse_config(CONFIG), RunFolder(tmp_path))
 

@@ -10,12 +10,12 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 
 from pettingllms.cluster.canary import NUM_TOKENS, make_canary
-from pettingllms.cluster.publishing import Publisher
-from pettingllms.cluster.refusals import refuse_gap
+from pettingllms.cluster.checks import refuse_gap
+from pettingllms.cluster.weight_sync import Publisher
 from pettingllms.envs import make_env
 from pettingllms.errors import StaleWeightsError
-from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.learners.batches import Item
+from pettingllms.rollout.scripted import ByteRenderer
 
 IDS = np.array([1, 2], dtype=np.int32)
 

@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("ray")
 
+from plays import linear, rewards
+
 from pettingllms.cluster.critics import Critics
 from pettingllms.config import parse_config
 from pettingllms.errors import ModelError
 from pettingllms.learners.batches import Joint
 from pettingllms.models import make_tiny
 from pettingllms.types import Episode
-from plays import linear, rewards
 
 
 class Told:

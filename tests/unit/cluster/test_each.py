@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("ray")
 
+from plays import linear, rewards
+
 from pettingllms.cluster.each import each
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
-from plays import linear, rewards
 
 
 class Room:

@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
-from pettingllms.cluster.judging import Judges, Played
+from pettingllms.cluster.judges import Judges, Played
 from pettingllms.cluster.team import Team
-from pettingllms.collect import EPISODES_FILE, collect
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env_for
-from pettingllms.inference.scripted import scripted_seat
 from pettingllms.league import SCRIPT, Lineup, make_company, rotations
 from pettingllms.rollout import Seat, Worker, in_order
+from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.training.collect import EPISODES_FILE, collect
 from pettingllms.types import Episode, Exhibit, Rewards, Scored, Step, Task, read_episodes
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 import torch
 from safetensors.torch import save, save_file
 
-from pettingllms.cluster.refusals import refuse_misfit
+from pettingllms.cluster.checks import refuse_misfit
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
 from pettingllms.errors import CheckpointError, ModelError

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from local import in_this_process
+
 from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import StaleWeightsError

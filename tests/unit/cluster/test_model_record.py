@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.cluster.refusals import MODELS_FILE, check_models
+from pettingllms.cluster.checks import MODELS_FILE, check_models
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import CheckpointError
 from pettingllms.models.revision import write_source

@@ -11,16 +11,17 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
+from toys import Duel, Relay, play_with
+from virtual_time import VirtualLoop, virtual_time  # noqa: F401 - a fixture
+
 from pettingllms.cluster import engines as module
 from pettingllms.cluster.engines import Engines
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import EngineDiedError
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.rollout import Seat
+from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Given, Sample, SampleRequest
-from toys import Duel, Relay, play_with
-from virtual_time import VirtualLoop, virtual_time  # noqa: F401 - a fixture
 
 AT_ONCE = 4
 SECONDS = 0.05

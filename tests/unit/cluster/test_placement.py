@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from pettingllms import machine
 from pettingllms.cluster.placement import (
     cores_of,
     critic_spec,
@@ -16,6 +15,7 @@ from pettingllms.cluster.placement import (
 from pettingllms.config import parse_config
 from pettingllms.errors import ClusterError
 from pettingllms.policies import plan_critics, plan_models, refuse_what_does_not_fit
+from pettingllms.runtime import resources as machine
 
 
 @pytest.mark.parametrize(

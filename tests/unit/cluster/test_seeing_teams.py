@@ -15,15 +15,16 @@ pytest.importorskip("PIL")
 
 from fakes import Watched
 from local import in_this_process
-from pettingllms import train as loop
+
 from pettingllms.cluster.team import Team
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import ModelError
 from pettingllms.models import make_tiny, make_tiny_vision
-from pettingllms.policies.eyes import eyes_of
 from pettingllms.runs.folder import RunFolder
-from pettingllms.sft import _sft, _supervised, items_by_policy, source_episodes
+from pettingllms.training import train as loop
+from pettingllms.training.sft import _sft, _supervised, items_by_policy, source_episodes
 from pettingllms.types import Episode, images_of, read_episodes
+from pettingllms.vision.processor import eyes_of
 
 NUM_STEPS = 2
 TEAMS = ("one policy", "an adapter a role", "one sees and one reads")

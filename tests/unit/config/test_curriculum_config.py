@@ -3,12 +3,12 @@
 import re
 
 import pytest
+from toys import Relay
 
 from pettingllms.config import RunConfig, parse_config, to_toml
 from pettingllms.config.load import load_config
 from pettingllms.envs import make_env_at
 from pettingllms.errors import ConfigError
-from toys import Relay
 
 
 def run(curriculum: dict, env: dict | None = None, **sections: object) -> RunConfig:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toys import Relay
 
 import pettingllms.config.checks
 from pettingllms.config.checks import cross_check
@@ -14,7 +15,6 @@ from pettingllms.config.policies import (
     LoraPolicy,
     ScriptedPolicy,
 )
-from toys import Relay
 
 SCRIPT = ScriptedPolicy()
 

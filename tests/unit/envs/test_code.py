@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.data.code import Case, CodeProblem
+from pettingllms.datasets.code_problems import Case, CodeProblem
 from pettingllms.envs import make_env
-from pettingllms.envs.code import env as env_module
-from pettingllms.envs.code.grade import grade, grade_all, holds, same_output, solves
-from pettingllms.envs.code.problems import problems_of, shipped
-from pettingllms.envs.code.replies import read_tests, shown
-from pettingllms.envs.code.run import Clock, _run_all, run_all
+from pettingllms.envs.tasks.code import env as env_module
+from pettingllms.envs.tasks.code.grade import grade, grade_all, holds, same_output, solves
+from pettingllms.envs.tasks.code.problems import problems_of, shipped
+from pettingllms.envs.tasks.code.replies import read_tests, shown
+from pettingllms.envs.tasks.code.run import Clock, _run_all, run_all
 from pettingllms.sandbox import open_sandbox
 from pettingllms.types import Failed
 
@@ -244,7 +244,7 @@ def test_all_cases_of_all_programs_take_one_start(monkeypatch):
             starts.append(program)
             return real.run(program, limits)
 
-    monkeypatch.setattr("pettingllms.envs.sandboxed.open_sandbox", Counting)
+    monkeypatch.setattr("pettingllms.envs.toolkit.sandboxed.open_sandbox", Counting)
     problem = CodeProblem("f", "", "f")
     programs = [f"def f(x):\n    return x + {n}" for n in range(3)]
     ran = run_all(problem, programs, [f"f({n})" for n in range(9)], CLOCK)
@@ -279,7 +279,7 @@ def test_what_the_clock_decided_is_run_again(monkeypatch):
             starts.append(program)
             return real.run(program, limits)
 
-    monkeypatch.setattr("pettingllms.envs.sandboxed.open_sandbox", Counting)
+    monkeypatch.setattr("pettingllms.envs.toolkit.sandboxed.open_sandbox", Counting)
     problem = CodeProblem("f", "", "f")
     for clock, num_starts in ((Clock(1, 1), 2), (Clock(9, 60), 1)):
         starts.clear()

@@ -13,7 +13,7 @@ from pettingllms.algos.debate import Debate as DebateAlgorithm
 from pettingllms.algos.shaping import DebateConfig
 from pettingllms.config import RewardConfig
 from pettingllms.envs import make_env
-from pettingllms.envs.debate import env as debate_env
+from pettingllms.envs.tasks.debate import env as debate_env
 from pettingllms.grading import Verdict
 from pettingllms.types import Failed, Scored
 

@@ -14,12 +14,12 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.answers import BadReply, as_reply
-from pettingllms.envs.check import NONSENSE
-from pettingllms.envs.hanabi import Hanabi, HanabiConfig
-from pettingllms.envs.hanabi.replies import read_move, say
-from pettingllms.envs.hanabi.rules import Card, Held, Table, legal_moves
-from pettingllms.envs.hanabi.views import hidden_from
+from pettingllms.envs.contract import NONSENSE
+from pettingllms.envs.games.hanabi import Hanabi, HanabiConfig
+from pettingllms.envs.games.hanabi.replies import read_move, say
+from pettingllms.envs.games.hanabi.rules import Card, Held, Table, legal_moves
+from pettingllms.envs.games.hanabi.views import hidden_from
+from pettingllms.envs.toolkit.answers import BadReply, as_reply
 from pettingllms.types import Scored, Task
 
 VARIANTS: list[dict[str, int]] = [

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import BadReply
-from pettingllms.envs.debugging.planting import changed_line, mutants
-from pettingllms.envs.knowledge.topics import Fact, Line, parts_of, read_report
-from pettingllms.envs.negotiation.judging import exhibit_of
-from pettingllms.envs.negotiation.judging import parts_of as talk_parts
-from pettingllms.envs.negotiation.replies import Bargain, Said
+from pettingllms.envs.games.negotiation.judging import exhibit_of
+from pettingllms.envs.games.negotiation.judging import parts_of as talk_parts
+from pettingllms.envs.games.negotiation.replies import Bargain, Said
+from pettingllms.envs.tasks.debugging.planting import changed_line, mutants
+from pettingllms.envs.tasks.knowledge.topics import Fact, Line, parts_of, read_report
+from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.types import TEAM, Exhibit, Failed, Scored
 
 

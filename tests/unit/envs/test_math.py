@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("math_verify", reason="needs the extra `math`")
 
 from pettingllms.envs import make_env
-from pettingllms.envs.math import env as math_env
-from pettingllms.envs.math import programs
+from pettingllms.envs.tasks.math import env as math_env
+from pettingllms.envs.tasks.math import programs
 from pettingllms.errors import DataError
 from pettingllms.grading import Verdict
 from pettingllms.types import Failed, Scored

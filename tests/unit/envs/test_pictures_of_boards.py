@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.sokoban.picture import draw_level
-from pettingllms.images import open_image
+from pettingllms.envs.puzzles.sokoban.image import draw_level
 from pettingllms.types import system
+from pettingllms.vision.images import open_image
 
 BOARDS = ("plan_path-v1", "sokoban-v1", "sudoku-v1", "tic_tac_toe-v1")
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.answers import answer_in, as_reply
-from pettingllms.envs.plan_check import Said
+from pettingllms.envs.toolkit.answers import answer_in, as_reply
+from pettingllms.envs.toolkit.plan_check import Said
 from pettingllms.types import Scored
 
 STRONG = {"plan_path-v1": "bfs", "sokoban-v1": "astar", "sudoku-v1": "backtracking"}

@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import BadReply
-from pettingllms.envs.grid import Grid, shortest_walk
-from pettingllms.envs.plan_path.levels import make_maze, score_walk, shortest_plan, walk
+from pettingllms.envs.puzzles.plan_path.levels import make_maze, score_walk, shortest_plan, walk
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.envs.toolkit.grid import Grid, shortest_walk
 
 MAZE = Grid("S..\n##.\nG..")
 """Shortest plan: RRDDLL."""

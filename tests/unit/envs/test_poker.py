@@ -3,8 +3,8 @@ import random
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import as_reply
-from pettingllms.envs.poker import Hand
+from pettingllms.envs.toolkit.answers import as_reply
+from pettingllms.envs.toolkit.poker import Hand
 from pettingllms.types import Scored
 
 kuhn, leduc = make_env("kuhn_poker-v1"), make_env("leduc_poker-v1")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pettingllms.envs import sandboxed
-from pettingllms.envs.sandboxed import run_sandboxed
+from pettingllms.envs.toolkit import sandboxed
+from pettingllms.envs.toolkit.sandboxed import run_sandboxed
 from pettingllms.sandbox import Limits, Outcome, open_sandbox, python
 
 

@@ -8,16 +8,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from plays import play
 
 from pettingllms.envs import make_env
-from pettingllms.envs.search import index
-from pettingllms.envs.search.grading import f1, is_exact, normal
-from pettingllms.envs.search.questions import make_question
-from pettingllms.envs.search.world import make_world
-from pettingllms.envs.tool_calls import ToolCall
-from pettingllms.envs.tool_texts import as_call
+from pettingllms.envs.tasks.search import index
+from pettingllms.envs.tasks.search.grading import f1, is_exact, normal
+from pettingllms.envs.tasks.search.questions import make_question
+from pettingllms.envs.tasks.search.world import make_world
+from pettingllms.envs.toolkit.tool_calls import ToolCall
+from pettingllms.envs.toolkit.tool_texts import as_call
 from pettingllms.errors import ConfigError, DataError
-from plays import play
 
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'pettingllms[search]'")
 

@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.grid import Grid
-from pettingllms.envs.sokoban.levels import make_level, read_levels
-from pettingllms.envs.sokoban.players import Search, solve
-from pettingllms.envs.sokoban.rules import after, drawn, goals_of, score_plan, start_of
+from pettingllms.envs.puzzles.sokoban.levels import make_level, read_levels
+from pettingllms.envs.puzzles.sokoban.players import Search, solve
+from pettingllms.envs.puzzles.sokoban.rules import after, drawn, goals_of, score_plan, start_of
+from pettingllms.envs.toolkit.grid import Grid
 
 TWO_BOXES = Grid("#######\n#@$-.-#\n#-$-.-#\n#-----#\n#######")
 """Solved by RRLLDRR: both boxes go two cells to the right."""

@@ -4,18 +4,18 @@ import time
 from pathlib import Path
 
 import pytest
+from plays import play
 
 from pettingllms.envs import make_env
-from pettingllms.envs.sql import driver
-from pettingllms.envs.sql.database import Result, run_query
-from pettingllms.envs.sql.grading import share_right
-from pettingllms.envs.sql.questions import TEMPLATES, make_question
-from pettingllms.envs.sql.schemas import SCHEMAS, make_database
-from pettingllms.envs.tool_calls import ToolCall
-from pettingllms.envs.tool_texts import as_call
+from pettingllms.envs.tasks.sql import driver
+from pettingllms.envs.tasks.sql.database import Result, run_query
+from pettingllms.envs.tasks.sql.grading import share_right
+from pettingllms.envs.tasks.sql.questions import TEMPLATES, make_question
+from pettingllms.envs.tasks.sql.schemas import SCHEMAS, make_database
+from pettingllms.envs.toolkit.tool_calls import ToolCall
+from pettingllms.envs.toolkit.tool_texts import as_call
 from pettingllms.errors import DataError
 from pettingllms.types import Scored
-from plays import play
 
 
 def rows(*rows: tuple) -> Result:

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import BadReply
-from pettingllms.envs.sudoku.levels import make_puzzle, solution_of, solutions
+from pettingllms.envs.puzzles.sudoku.levels import make_puzzle, solution_of, solutions
+from pettingllms.envs.toolkit.answers import BadReply
 
 PUZZLE = "12..341221.34321"
 """Of 4x4; the solution is 1234/3412/2143/4321."""

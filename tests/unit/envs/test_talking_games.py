@@ -5,10 +5,10 @@ import random
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import BadReply, as_reply
-from pettingllms.envs.negotiation.replies import Bargain, Said
-from pettingllms.envs.talk import MAX_LETTERS, checked_words
-from pettingllms.envs.werewolf.rules import Village
+from pettingllms.envs.games.negotiation.replies import Bargain, Said
+from pettingllms.envs.games.werewolf.rules import Village
+from pettingllms.envs.toolkit.answers import BadReply, as_reply
+from pettingllms.envs.toolkit.talk import MAX_LETTERS, checked_words
 from pettingllms.types import Scored
 
 

@@ -3,9 +3,9 @@ import random
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.envs.answers import as_reply
-from pettingllms.envs.tic_tac_toe.env import Board
-from pettingllms.envs.tic_tac_toe.players import play_minimax, play_random
+from pettingllms.envs.games.tic_tac_toe.env import Board
+from pettingllms.envs.games.tic_tac_toe.players import play_minimax, play_random
+from pettingllms.envs.toolkit.answers import as_reply
 from pettingllms.types import Scored
 
 env = make_env("tic_tac_toe-v1")

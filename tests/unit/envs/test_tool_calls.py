@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.envs.answers import BadReply
-from pettingllms.envs.tool_calls import Parameter, Tool, ToolCall, calls_in, one_call
-from pettingllms.envs.tool_texts import as_call, as_result, describe, exchange, shown
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.envs.toolkit.tool_calls import Parameter, Tool, ToolCall, calls_in, one_call
+from pettingllms.envs.toolkit.tool_texts import as_call, as_result, describe, exchange, shown
 
 RUN = Tool("run", "Run a query.", (Parameter("sql", "The query."),), fence="sql")
 LOOK = Tool(

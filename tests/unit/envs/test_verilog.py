@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from pettingllms.envs import make_env, sandboxed
-from pettingllms.envs.answers import BadReply
-from pettingllms.envs.verilog import simulate as icarus
-from pettingllms.envs.verilog.modules import MODULES, Module
-from pettingllms.envs.verilog.players import comparing_bench
+from pettingllms.envs import make_env
+from pettingllms.envs.tasks.verilog import simulate as icarus
+from pettingllms.envs.tasks.verilog.modules import MODULES, Module
+from pettingllms.envs.tasks.verilog.players import comparing_bench
+from pettingllms.envs.toolkit import sandboxed
+from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.errors import ConfigError
 from pettingllms.seeds import derive_seed
 

@@ -6,11 +6,11 @@ import pytest
 
 from pettingllms.config import parse_config
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.visual_relay.env import LOOKER, MOVER
-from pettingllms.envs.visual_relay.picture import draw_pieces
+from pettingllms.envs.puzzles.visual_relay.env import LOOKER, MOVER
+from pettingllms.envs.puzzles.visual_relay.image import draw_pieces
 from pettingllms.errors import ConfigError
-from pettingllms.images import open_image
 from pettingllms.types import Scored
+from pettingllms.vision.images import open_image
 
 
 def relay(**options: Any) -> Any:

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+from plays import LOST, siblings
+from viewed import write_run
 
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.courses import Wish, arms_of, panels_of
+from pettingllms.experiments.curves import Wish, arms_of, panels_of
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.run_report import failures, report_on
 from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.scores import wilson
-from pettingllms.view.runs import ViewedRun, open_run
-from plays import LOST, siblings
-from viewed import write_run
+from pettingllms.viewer.sources import ViewedRun, open_run
 
 
 def run_of(folder: Path, values: list[float], *overrides: str, name: str = "success") -> ViewedRun:
@@ -80,7 +80,7 @@ def test_a_metric_that_nobody_has_is_refused_with_the_nearest(tmp_path: Path) ->
 
 def test_pictures_are_drawn_in_both_forms(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from pettingllms.experiments.course_figure import draw_courses
+    from pettingllms.experiments.curve_figure import draw_courses
 
     runs = [run_of(tmp_path / f"s{n}", [0.2 * n, 0.3 * n], f"seed={n}") for n in (1, 2)]
     panels = panels_of(runs, Wish())

@@ -11,12 +11,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from pettingllms.experiments import report
+from pettingllms.experiments.experiment import load_experiment
 from pettingllms.experiments.figure import COLORS, Bars, Lines, Page, Picture, bars_note
 from pettingllms.experiments.interval import Mean
 from pettingllms.experiments.repetition import read_results
 from pettingllms.experiments.report import Found
 from pettingllms.experiments.results import Curve
-from pettingllms.experiments.spec import load_experiment
 
 ROOT = Path(__file__).parents[3]
 SHARES = Bars("won", {"a": Mean(0.24, 0.18, 0.30, "t", 3), "b": Mean(0.96, 0.9, 1, "t", 3)}, True)

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
 from labs import EXPERIMENT, RUN, Lab
+
 from pettingllms.errors import ExperimentError
 from pettingllms.experiments.jobs import Job, run_jobs
 from pettingllms.experiments.plan import make_plan

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plays import LOST, linear, rewards
 
 from pettingllms.config import parse_config
 from pettingllms.errors import ExperimentError
 from pettingllms.experiments.difference import difference
+from pettingllms.experiments.experiment import Evaluation, Experiment, Figure
 from pettingllms.experiments.figure import spread
 from pettingllms.experiments.interval import mean_over_seeds, student
-from pettingllms.experiments.measure import Measured, measure
 from pettingllms.experiments.results import Evaluated, Result, curve_of
-from pettingllms.experiments.spec import Evaluation, Experiment, Figure
+from pettingllms.experiments.scoring import Measured, measure
 from pettingllms.experiments.table import make_table
-from plays import LOST, linear, rewards
 
 CONFIG = parse_config(
     {

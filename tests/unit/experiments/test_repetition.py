@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.measure import Measured
+from pettingllms.experiments.experiment import Evaluation, Experiment, Repetition, load_experiment
 from pettingllms.experiments.repetition import mismatches, read_results, tolerance
 from pettingllms.experiments.results import Evaluated, Result
-from pettingllms.experiments.spec import Evaluation, Experiment, Repetition, load_experiment
+from pettingllms.experiments.scoring import Measured
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "docs" / "results").glob("*/results.json"))

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from labs import EXPERIMENT, RUN, FakeMachine, Lab
+
 from pettingllms.errors import ConfigError, ExperimentError
 from pettingllms.experiments.plan import make_plan
 from pettingllms.runs.folder import RunFolder

@@ -1,11 +1,12 @@
 from pathlib import Path
 
 import pytest
-
 from labs import EXPERIMENT, RUN, Lab, write_experiment
+
 from pettingllms.errors import ConfigError
+from pettingllms.experiments.experiment import find_experiment, load_experiment
 from pettingllms.experiments.plan import make_plan
-from pettingllms.experiments.spec import find_experiment, load_experiment, slug
+from pettingllms.runs.folder import slug
 
 ALONE = RUN[: RUN.index("[policies.policy_b]")]
 HUNTER = """

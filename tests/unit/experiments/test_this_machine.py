@@ -13,10 +13,11 @@ pytest.importorskip("openskill")
 
 from fakes import FakeRun, Watched, faked, train_with_fakes
 from labs import EXPERIMENT, Lab
+
 from pettingllms.errors import CheckpointError
-from pettingllms.experiments.machine import ThisMachine
 from pettingllms.experiments.plan import PlannedArm, make_plan
 from pettingllms.experiments.results import Result, rows_of, training_of
+from pettingllms.experiments.runner import ThisMachine
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import SampleRequest, read_episodes
 
@@ -49,7 +50,7 @@ def by_weights(request: SampleRequest, number: int, weights: int) -> str:
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("pettingllms.cluster.playing.ray_running", nullcontext)
+    monkeypatch.setattr("pettingllms.cluster.inference_team.ray_running", nullcontext)
     with faked(FakeRun(Watched()), by_weights):
         yield
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.gateway import bounds
-from pettingllms.gateway.bounds import Bounds, check_size
+from pettingllms.gateway import rate_limits as bounds
 from pettingllms.gateway.calls import CallError
+from pettingllms.gateway.rate_limits import Bounds, check_size
 
 TEXT = st.text(st.sampled_from('a{["\\\\,:]}\\u00e9'), max_size=12)
 JSON = st.recursive(

@@ -8,18 +8,18 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-
 from gateways import Served, prompt_of, say_hello, served
-from pettingllms.gateway.bounds import Bounds
+from toys import AnsweringSampler
+
 from pettingllms.gateway.calls import ChatMessage
 from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.gateway.templates import Template
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.inference.scripted import ByteRenderer, text_ids
-from pettingllms.seats import Seat
+from pettingllms.rollout.player import Seat
+from pettingllms.rollout.scripted import ByteRenderer, text_ids
 from pettingllms.types import SampleRequest
-from toys import AnsweringSampler
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 CALL = '<tool_call>{"name":"look","arguments":{"at":"door","n":1}}</tool_call>'

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import play
 
 from pettingllms.config import load_config
 from pettingllms.envs import make_env
 from pettingllms.types import SampleRequest
-from programs import play
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PROGRAMS = {

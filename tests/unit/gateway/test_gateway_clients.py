@@ -8,9 +8,8 @@ import pytest
 openai = pytest.importorskip("openai")
 anthropic = pytest.importorskip("anthropic")
 
-from pydantic import BaseModel
-
 from gateways import Served, prompt_of, served
+from pydantic import BaseModel
 
 WEATHER = {
     "type": "object",

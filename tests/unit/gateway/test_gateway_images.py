@@ -16,19 +16,22 @@ pytest.importorskip("PIL")
 httpx = pytest.importorskip("httpx")
 
 from gateways import Served, served
+from pictures import bad_images
+from sights import BLUE, RED, gaps, learner_of, noise
+
 from pettingllms.config import InferenceConfig
 from pettingllms.config.policies import FullPolicy
-from pettingllms.gateway.bounds import Bounds
 from pettingllms.gateway.calls import ChatMessage, Placed
 from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.gateway.templates import Template
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
-from pettingllms.inference.vision import VisionRenderer
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
-from pettingllms.seats import Seat
+from pettingllms.rollout.player import Seat
 from pettingllms.types import (
     Episode,
     Image,
@@ -39,8 +42,6 @@ from pettingllms.types import (
     user,
     write_episodes,
 )
-from pictures import bad_images
-from sights import BLUE, RED, gaps, learner_of, noise
 
 WIDE = noise((168, 56), 1)
 PICTURES = [RED, BLUE, WIDE, noise((100, 61), 3), noise((28, 28), 4)]

@@ -13,14 +13,14 @@ pytest.importorskip("transformers")
 httpx = pytest.importorskip("httpx")
 
 from pettingllms.config import InferenceConfig
-from pettingllms.gateway.bounds import Bounds
 from pettingllms.gateway.gateway import Gateway
+from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.models import make_tiny
-from pettingllms.seats import Seat
+from pettingllms.rollout.player import Seat
 from pettingllms.types import Episode, Given, SampleRequest, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toys import AnsweringSampler
 
 from pettingllms.errors import SamplerError
-from pettingllms.gateway import anthropic_messages, openai_chat, openai_responses
 from pettingllms.gateway.calls import Answered, Call, CallError
-from pettingllms.gateway.openai_completions import CompletionRequest
-from pettingllms.gateway.openai_completions import read as read_completion
+from pettingllms.gateway.dialects import anthropic_messages, openai_chat, openai_responses
+from pettingllms.gateway.dialects.openai_completions import CompletionRequest
+from pettingllms.gateway.dialects.openai_completions import read as read_completion
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.session import Limits, Session
 from pettingllms.gateway.templates import Template
-from pettingllms.gateway.texts import calls_of
+from pettingllms.gateway.tool_prompts import calls_of
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.inference.scripted import ByteRenderer
-from pettingllms.seats import Seat
+from pettingllms.rollout.player import Seat
+from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Ids, Rewards, Scored, Task
-from toys import AnsweringSampler
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "run", "parameters": {}}}

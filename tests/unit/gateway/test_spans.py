@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
+from gateways import Served, served
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gateways import Served, served
-from pettingllms.gateway.counts import Price, count_roles
 from pettingllms.gateway.spans import Spans, known_secrets, redacted, without
+from pettingllms.gateway.token_counts import Price, count_roles
 
 SECRET = "correct-horse-battery"  # noqa: S105 - of this test alone
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pettingllms.gateway import stage as place
-from pettingllms.gateway.stage import Stage
+from pettingllms.gateway import programs as place
+from pettingllms.gateway.programs import Stage
 from pettingllms.types import Failed
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import Broken, Commanded, Paying, Plain, Two, play
+from toys import AnsweringSampler
 
 from pettingllms.algos.grpo import Grpo
 from pettingllms.config import RewardConfig, RolloutConfig, parse_config
@@ -14,10 +16,10 @@ from pettingllms.envs import Workflow
 from pettingllms.envs.workflow import WorkflowConfig
 from pettingllms.errors import ConfigError, ForkError
 from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway.stage import Play, Stage
-from pettingllms.in_flight import InFlight
-from pettingllms.inference.scripted import ByteRenderer
+from pettingllms.gateway.programs import Play, Stage
 from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.runtime.in_flight import InFlight
 from pettingllms.types import (
     Episode,
     Failed,
@@ -28,10 +30,8 @@ from pettingllms.types import (
     episode_from_json,
     episode_to_json,
 )
-from programs import Broken, Commanded, Paying, Plain, Two, play
-from toys import AnsweringSampler
 
-FILE = Path(__file__).parents[2] / "programs.py"
+FILE = Path(__file__).parents[2] / "helpers" / "programs.py"
 
 
 @pytest.mark.parametrize("kind", [Two, Plain])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 from chat_models import write_tokenizers
+
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.models.tiny import make_tokenizer

@@ -14,13 +14,13 @@ import torch
 
 from pettingllms.config import InferenceConfig
 from pettingllms.envs import make_env
+from pettingllms.exploitability import Tree, nash_conv
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.readout import reply_logprobs
-from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.inference.choice_logprobs import reply_logprobs
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.models import make_tiny
-from pettingllms.models.texts import texts_of
-from pettingllms.solve import Tree, nash_conv
+from pettingllms.models.tokenizer_texts import texts_of
 
 
 def test_a_model_is_read_at_every_information_state_as_it_is(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import make_env
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode
 
 

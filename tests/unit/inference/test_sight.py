@@ -13,17 +13,18 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
 
+from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of
+
 from pettingllms.config import InferenceConfig
 from pettingllms.config.policies import FullPolicy
-from pettingllms.inference.engine import EngineSpec
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
-from pettingllms.inference.torch_engine import TorchEngine
-from pettingllms.inference.vision import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny, make_tiny_vision
 from pettingllms.types import Failed, Given, Sample, user
-from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of
 
 ResultT = TypeVar("ResultT")
 

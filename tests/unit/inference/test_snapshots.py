@@ -14,11 +14,11 @@ pytest.importorskip("peft")
 from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import SamplerError
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Given, SampleRequest
 

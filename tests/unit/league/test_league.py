@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("openskill")
 
+from plays import linear, rewards
+
 from pettingllms.config import LeagueConfig, RewardConfig
 from pettingllms.league import League, Snapshot, duel, rotated, rotations
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
-from plays import linear, rewards
 
 ROLES = ("a", "b")
 

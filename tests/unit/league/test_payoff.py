@@ -5,10 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plays import LOST, linear, rewards
 
 from pettingllms.config import RewardConfig
 from pettingllms.league.payoff import Payoff, Tally, game_result, result_of
-from plays import LOST, linear, rewards
 
 GAMES = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from([0.0, 0.5, 1.0]))

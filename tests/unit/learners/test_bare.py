@@ -10,10 +10,10 @@ pytest.importorskip("peft")
 
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import LoraPolicy
-from pettingllms.learners import bare
+from pettingllms.learners import plain_loop as bare
 from pettingllms.learners.batches import Item, micro_batches
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.seeds import derive_seed
 

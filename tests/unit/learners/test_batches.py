@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plays import linear, rewards
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item, item_of, micro_batches, split, together, turns_of
 from pettingllms.types import Episode
-from plays import linear, rewards
 
 lengths = st.lists(st.integers(1, 50), max_size=40)
 EMPTY = np.empty(0, dtype=np.int32)

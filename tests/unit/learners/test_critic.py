@@ -9,6 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
+from plays import linear, rewards
+
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
@@ -22,11 +24,10 @@ from pettingllms.learners.files import (
     OPTIMIZER_FILE,
 )
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
-from pettingllms.learners.values import explained_variance, squared_errors
+from pettingllms.learners.learner_spec import LearnerSpec
+from pettingllms.learners.value_head import explained_variance, squared_errors
 from pettingllms.learners.weights import from_bytes
 from pettingllms.models import make_tiny
-from plays import linear, rewards
 
 LORA = {"a": LoraPolicy(model="m", rank=4, lr=1e-2), "b": LoraPolicy(model="m", rank=8, lr=1e-2)}
 FULL = {"f": FullPolicy(model="m", lr=1e-3)}

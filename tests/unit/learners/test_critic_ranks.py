@@ -11,10 +11,10 @@ pytest.importorskip("peft")
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from ranks import note, noted, rank_of
 from test_critic import KINDS, alone, critic, learner, replies, rounds, with_logprobs
 
 from pettingllms.models import make_tiny
-from ranks import note, noted, rank_of
 
 SIZE = {"max_batch_tokens": 24}
 

@@ -15,8 +15,8 @@ from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.learners.batches import Item, Pair, micro_batches, replies_of
 from pettingllms.learners.learner import Learner
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.losses import LossInputs, Scale, policy_loss
-from pettingllms.learners.spec import LearnerSpec
 from pettingllms.models import make_tiny
 
 DPO = LossConfig(type="dpo", beta=0.5)

@@ -11,22 +11,23 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
 
+from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of, noise
+
 from pettingllms.config import CriticConfig, InferenceConfig, LearnerConfig
-from pettingllms.config.eyes import FAMILIES
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import ModelError
-from pettingllms.images import open_image
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
-from pettingllms.inference.vision import VisionRenderer
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item, Joint
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny_vision
-from pettingllms.policies import families
-from pettingllms.policies.families import family_of
 from pettingllms.types import Given, user
-from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of, noise
+from pettingllms.vision import families
+from pettingllms.vision.families import family_of
+from pettingllms.vision.images import open_image
+from pettingllms.vision.support import FAMILIES
 
 PARTS = {
     "language": ("language_model.", "text_model."),

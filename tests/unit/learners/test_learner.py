@@ -14,7 +14,7 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
 
 LORA = {"a": LoraPolicy(model="m", rank=4, lr=1e-2), "b": LoraPolicy(model="m", rank=8, lr=1e-2)}

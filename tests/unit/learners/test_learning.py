@@ -21,7 +21,7 @@ from pettingllms.config.policies import FullPolicy
 from pettingllms.learners.batches import item_of, joints_of, turns_of
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Episode, Rewards, Scored, Step, Task, Turn
 

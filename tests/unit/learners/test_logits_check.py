@@ -10,13 +10,13 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 import torch.multiprocessing as mp
+from ranks import note, noted, rank_of
 
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.spec import LearnerSpec
-from ranks import note, noted, rank_of
+from pettingllms.learners.learner_spec import LearnerSpec
 
 SIZE: dict[str, Any] = {
     "vocab_size": 64,

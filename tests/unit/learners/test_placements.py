@@ -11,17 +11,18 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
 
+from sights import SIGHTS, asked, gaps, items_of, learner_of
+
 from pettingllms.config import InferenceConfig, parse_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
-from pettingllms.export import export
-from pettingllms.inference.engine import EngineSpec
-from pettingllms.inference.torch_engine import TorchEngine
-from pettingllms.inference.vision import VisionRenderer
+from pettingllms.inference.engines.torch import TorchEngine
+from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny, make_tiny_vision
-from sights import SIGHTS, asked, gaps, items_of, learner_of
+from pettingllms.training.export import export
 
 PARTS = {
     "language": ".language_model.",

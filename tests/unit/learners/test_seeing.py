@@ -8,15 +8,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from pettingllms.errors import ImageError, LearnerError, ModelError
-from pettingllms.inference.vision import VisionRenderer
-from pettingllms.learners.batches import Item, item_of, joints_of
-from pettingllms.learners.model import LogProbModel, Padded, load_lm
-from pettingllms.models import make_tiny, make_tiny_vision
-from pettingllms.policies.eyes import eyes_of
-from pettingllms.types import Message, system, user
 from pictures import plain
 from toys import Relay, roll
+
+from pettingllms.errors import ImageError, LearnerError, ModelError
+from pettingllms.inference.multimodal_chat import VisionRenderer
+from pettingllms.learners.batches import Item, item_of, joints_of
+from pettingllms.learners.policy_model import LogProbModel, Padded, load_lm
+from pettingllms.models import make_tiny, make_tiny_vision
+from pettingllms.types import Message, system, user
+from pettingllms.vision.processor import eyes_of
 
 CPU = torch.device("cpu")
 RED, BLUE = plain("red", (84, 84)), plain("blue", (84, 84))

@@ -9,14 +9,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 import torch.multiprocessing as mp
+from ranks import note, noted, rank_of
+from sights import learner_of
 from test_seeing import BLUE, RED, item
 
 from pettingllms.config.policies import FullPolicy
-from pettingllms.inference.vision import VisionRenderer
+from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.models import make_tiny_vision
 from pettingllms.types import user
-from ranks import note, noted, rank_of
-from sights import learner_of
 
 
 def train(rank: int, num_ranks: int, folder: Path) -> None:

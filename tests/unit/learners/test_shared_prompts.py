@@ -11,18 +11,18 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
+from pictures import plain
 
 from pettingllms.config import LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.learners import reading as module
+from pettingllms.learners import hidden_states as module
 from pettingllms.learners.batches import Item, micro_batches, together
+from pettingllms.learners.hidden_states import places_read, shared_prompts
 from pettingllms.learners.learner import Learner
-from pettingllms.learners.model import Padded
-from pettingllms.learners.passes import Passes
-from pettingllms.learners.reading import places_read, shared_prompts
-from pettingllms.learners.spec import LearnerSpec
+from pettingllms.learners.learner_spec import LearnerSpec
+from pettingllms.learners.micro_batches import Passes
+from pettingllms.learners.policy_model import Padded
 from pettingllms.models import make_tiny
-from pictures import plain
 
 POLICIES = {"full": FullPolicy(model="m", lr=1e-3), "lora": LoraPolicy(model="m", lr=1e-3)}
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pettingllms.errors import ModelError
-from pettingllms.models import find_model, get, get_model, smollm2
+from pettingllms.models import download as get
+from pettingllms.models import find_model, get_model, smollm2
 from pettingllms.models.revision import RECORD, revision_of
 from pettingllms.models.smollm2 import NAME
 

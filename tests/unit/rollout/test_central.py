@@ -9,9 +9,9 @@ import pytest
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, make_env
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.learners.batches import joints_of
 from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, images_of, read_episodes, system, user, write_episodes
 
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-import pettingllms.rollout.guard as guard_module
-from pettingllms.call_clock import uncounted
-from pettingllms.rollout.guard import CallFailed, Guard, _Call
+import pettingllms.rollout.env_calls as guard_module
+from pettingllms.rollout.env_calls import CallFailed, Guard, _Call
+from pettingllms.runtime.call_clock import uncounted
 
 
 def call(function, *args, seconds: float = 0.2, blocking: bool = False):
@@ -245,7 +245,7 @@ def test_the_clock_goes_on_after_it_stood_still(blocking: bool) -> None:
 
 
 def test_a_clock_does_not_stand_still_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pettingllms.call_clock.MAX_STOPPED", 0.3)
+    monkeypatch.setattr("pettingllms.runtime.call_clock.MAX_STOPPED", 0.3)
 
     def stuck() -> None:
         with uncounted():

@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toys import AnsweringSampler, Relay, play_with, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import role_reward
 from pettingllms.config import EnvConfig, RewardConfig
 from pettingllms.envs import Environment, StepResult, find_faults, make_env
-from pettingllms.inference.engine import marked_if_cut, too_long
-from pettingllms.inference.scripted import ByteRenderer
-from pettingllms.match.tally import outcome_of
+from pettingllms.evaluation.match.tally import outcome_of
+from pettingllms.evaluation.suites.scoring import play_of
+from pettingllms.inference.engines.vllm import marked_if_cut, too_long
 from pettingllms.rollout import Seat
-from pettingllms.suites.measure import play_of
+from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import (
     Episode,
     Failed,
@@ -27,7 +28,6 @@ from pettingllms.types import (
     episode_to_json,
     user,
 )
-from toys import AnsweringSampler, Relay, play_with, roll
 
 SAFE, WIN_CHANCE = 0.5, 0.13
 

@@ -2,15 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
-from pettingllms.inference.scripted import ByteRenderer, scripted_seat
 from pettingllms.rollout import Seat
+from pettingllms.rollout.scripted import ByteRenderer, scripted_seat
 from pettingllms.types import (
     Failed,
     Scored,
     episode_line,
 )
-from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
 
 class Chatty(Relay):

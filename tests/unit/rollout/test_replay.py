@@ -2,14 +2,14 @@ import random
 from typing import Any
 
 import pytest
-
 from choir import WORDS, Choir, play_line, sing
+from toys import AnsweringSampler, Relay, by_chance, play_with, roll
+
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import check_env, make_env
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Failed, Turn, episode_line, episode_to_json
-from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 KINDS = ["resampled", "silent"]
 

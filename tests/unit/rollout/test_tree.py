@@ -3,15 +3,15 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import turn_reward
 from pettingllms.config import RewardConfig
 from pettingllms.envs import StepResult, make_env
-from pettingllms.inference.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.rollout import Seat
+from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Failed, Rewards, Scored, Turn, episode_line
-from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
 MIX = RewardConfig()
 

@@ -2,13 +2,13 @@ import asyncio
 import gc
 
 import pytest
+from toys import Relay, roll
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.errors import ClusterError
-from pettingllms.inference.scripted import ByteRenderer
 from pettingllms.rollout import Seat, Worker, worker
+from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Sample, SampleRequest
-from toys import Relay, roll
 
 
 def test_the_collector_is_left_as_it_was_found() -> None:

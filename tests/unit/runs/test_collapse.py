@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from plays import linear, rewards
 
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.runs.collapse import Guards, what_to_do
 from pettingllms.runs.metrics import Metrics
-from plays import linear, rewards
+from pettingllms.training.collapse import Guards, what_to_do
 
 WELL = {
     "distinct_prompts": 40.0,

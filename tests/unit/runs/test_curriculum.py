@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.config import CurriculumConfig
-from pettingllms.runs.curriculum import Curriculum, success_share
+from pettingllms.training.curriculum import Curriculum, success_share
 from pettingllms.types import Episode, Failed, Task
 
 

@@ -3,10 +3,10 @@ import random
 
 import numpy as np
 import pytest
+from plays import turn
 
 from pettingllms.runs.diversity import diversity, repetition
 from pettingllms.types import Turn
-from plays import turn
 
 
 def asked(prompt: int, text: str) -> Turn:

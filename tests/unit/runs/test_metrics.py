@@ -2,14 +2,14 @@ import math
 
 import numpy as np
 import pytest
-
-from pettingllms.config import RunConfig, parse_config
-from pettingllms.runs.curriculum import success_share
-from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
-from pettingllms.runs.summary import alarm, learner_tokens, summarize
-from pettingllms.types import Episode, SampleRequest
 from plays import LOST, linear, rewards, siblings, turn
 from toys import Relay, by_chance, roll
+
+from pettingllms.config import RunConfig, parse_config
+from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
+from pettingllms.runs.summary import alarm, learner_tokens, summarize
+from pettingllms.training.curriculum import success_share
+from pettingllms.types import Episode, SampleRequest
 
 
 def team(**sections) -> RunConfig:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from plays import linear, rewards
+from toys import Relay, roll
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import StepResult
@@ -13,8 +15,6 @@ from pettingllms.runs.metrics import episode_metrics
 from pettingllms.runs.summary import sandbox_alarm, summarize
 from pettingllms.sandbox import open_sandbox, python
 from pettingllms.types import Episode, episode_from_json, episode_to_json
-from plays import linear, rewards
-from toys import Relay, roll
 
 PROBE = "import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)"
 CURIOUS = "import socket\ntry: socket.socket()\nexcept OSError: pass"

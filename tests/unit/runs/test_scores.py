@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plays import LOST, linear, rewards
 
 from pettingllms.config import RewardConfig
 from pettingllms.runs.scores import RoleScore, pass_values, score, wilson
 from pettingllms.types import Episode, Task
-from plays import LOST, linear, rewards
 
 
 def play(task: str, number: int, reached: bool | None, role: str = "solver") -> Episode:

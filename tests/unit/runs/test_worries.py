@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-
-from pettingllms.runs.worries import worries
 from viewed import config_of
+
+from pettingllms.runs.diagnostics import worries
 
 
 def rows(count: int = 20, **metrics: Any) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ from pettingllms.sandbox.cgroup import (
     place_for,
     remove_leftovers,
 )
-from pettingllms.sandbox.stock import WarmSandbox
 from pettingllms.sandbox.tiers import TIERS
+from pettingllms.sandbox.warm_pool import WarmSandbox
 
 
 @pytest.fixture

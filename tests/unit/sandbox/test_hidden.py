@@ -10,8 +10,8 @@ from pettingllms.errors import SandboxError
 from pettingllms.sandbox import Limits, open_sandbox, python, tiers
 from pettingllms.sandbox.hidden import hidden_folders
 from pettingllms.sandbox.probe import probe
-from pettingllms.sandbox.stock import WarmSandbox
 from pettingllms.sandbox.tiers import TIERS
+from pettingllms.sandbox.warm_pool import WarmSandbox
 
 ANSWERS = ("lib/python3.12/site-packages", "deep/tool/lib/python3/dist-packages", "venv/src")
 LOOK = """

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError, UnknownNameError
-from pettingllms.sandbox import Limits, open_sandbox, opening, python, tiers
+from pettingllms.sandbox import Limits, open_sandbox, python, tiers
+from pettingllms.sandbox import detect as opening
 from pettingllms.sandbox.box import Box
 from pettingllms.sandbox.hidden import hidden_folders
 from pettingllms.sandbox.probe import probe
-from pettingllms.sandbox.stock import WarmSandbox
 from pettingllms.sandbox.tiers import TIERS, Bubblewrap, Namespaces, Setup, Tier, view
+from pettingllms.sandbox.warm_pool import WarmSandbox
 
 
 def tier_here() -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import Limits, Sandbox, open_sandbox, python
-from pettingllms.sandbox.refusals import (
+from pettingllms.sandbox.blocked_calls import (
     MAX_COUNTED,
     Refusals,
     from_metrics,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pettingllms.sandbox.watch import descendants
+from pettingllms.sandbox.process_usage import descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

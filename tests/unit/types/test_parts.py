@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toys import Relay, roll
 
 from pettingllms.errors import RecordError
 from pettingllms.types import (
@@ -15,7 +16,6 @@ from pettingllms.types import (
     user,
     write_episodes,
 )
-from toys import Relay, roll
 
 RED, BLUE = Image(b"red"), Image(b"blue")
 TABLE = Table(("name", "n"), (("a|b", 1), ("line\nbreak", None), ("", 2.5), ("yes", True)))

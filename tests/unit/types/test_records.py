@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plays import linear, removals, rewards, siblings
+from toys import Relay, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.errors import RecordError
@@ -20,8 +22,6 @@ from pettingllms.types import (
     read_episodes,
     write_episodes,
 )
-from plays import linear, removals, rewards, siblings
-from toys import Relay, roll
 
 
 def test_episodes_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plays import linear, rewards
 
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import DataError
 from pettingllms.types import Episode, Failed, Message, system, user
-from pettingllms.verifier.answers import (
+from pettingllms.verifier.labeled_answers import (
     Answer,
     balanced,
     by_question,
@@ -19,7 +20,6 @@ from pettingllms.verifier.answers import (
     read_answers,
     write_answers,
 )
-from plays import linear, rewards
 
 
 def play(task: str, right: dict[str, bool], *texts: tuple[str, str]) -> Episode:

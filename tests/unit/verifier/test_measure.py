@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.verifier.measure import auc, measure, roc
+from pettingllms.verifier.evaluate import auc, measure, roc
 
 scored = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans()), max_size=12)
 

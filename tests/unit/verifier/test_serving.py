@@ -18,16 +18,17 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 pytest.importorskip("torch")
 
-from pettingllms import keyed_client
+from servers import serving
+
 from pettingllms.config import JudgeConfig
 from pettingllms.errors import ConfigError
-from pettingllms.judge import make_judges
-from pettingllms.judge.base import Hall, Voice
-from pettingllms.judge.verifier import VerifierJudge
+from pettingllms.judges import make_judges
+from pettingllms.judges.base import Hall, Voice
+from pettingllms.judges.verifier import VerifierJudge
+from pettingllms.judges.verifier_client import VerifierClient
+from pettingllms.runtime import http_client as keyed_client
 from pettingllms.types import Exhibit, Failed, Reward, Scored, user
 from pettingllms.verifier.serve import Limits, make_app
-from pettingllms.verifier_client import VerifierClient
-from servers import serving
 
 KEY = "canary-5f1d9c0e77ab"
 ASKED = {"messages": [{"role": "user", "content": "1+1="}], "answer": "2"}

@@ -20,11 +20,11 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import Joint
 from pettingllms.learners.critic import Critic
 from pettingllms.learners.files import CRITIC_FILE
-from pettingllms.learners.values import binary_errors
+from pettingllms.learners.value_head import binary_errors
 from pettingllms.models import make_tiny
 from pettingllms.types import Failed, Scored, system, user
-from pettingllms.verifier.answers import Answer, balanced
-from pettingllms.verifier.model import Make, Reader, Verifier, load_verifier, write_verifier
+from pettingllms.verifier.classifier import Make, Reader, Verifier, load_verifier, write_verifier
+from pettingllms.verifier.labeled_answers import Answer, balanced
 from pettingllms.verifier.train import fit, readable
 
 SOME = [

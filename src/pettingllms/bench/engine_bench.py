@@ -1,0 +1,314 @@
+"""What we add to the engines: our rollouts against bare vLLM, our learner against bare PyTorch.
+
+Both sides do the same work with the same settings in one run, one after the other and in turns,
+because a machine is never equally fast twice. Ours is timed from outside, with everything that we
+do on the way; the bare side times its own loop, without what it takes to ask for it.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pettingllms.bench.process import Process
+from pettingllms.cluster.start import find_device, ray_running
+from pettingllms.config import (
+    ClusterConfig,
+    InferenceConfig,
+    LearnerConfig,
+    LossConfig,
+    RewardConfig,
+    RolloutConfig,
+)
+from pettingllms.config.policies import LoraPolicy
+from pettingllms.envs import make_env
+from pettingllms.errors import SamplerError
+from pettingllms.inference.chat import ChatRenderer, stop_ids
+from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.engines.vllm_worker import OWNER
+from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
+from pettingllms.learners.transport import Units
+from pettingllms.models import find_model
+from pettingllms.rollout import Seat, Worker
+from pettingllms.runtime.resources import num_cores
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task
+
+POLICY = "shared"
+REPLY_TOKENS = 64
+LEARN_TOKENS = 2048
+"""Prompts and replies of one optimizer step, at most."""
+PASS_TOKENS = 1024
+"""Of which one pass forward and back takes this many."""
+SHARED_GPU, SHARED_MEMORY = 0.5, 0.4
+"""GPU: what each of the two engines that are alive at once asks for."""
+
+Rate = Callable[[int], Awaitable[float]]
+"""Tokens a second of one round, given its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Tokens a second, as medians over the rounds; the ratio is the median of the rounds' own."""
+
+    ours: float
+    bare: float
+    ratio: float
+    ratios: tuple[float, ...]
+
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
+        """The medians of rounds, each with our rate and the bare one."""
+        ratios = [ours / bare for ours, bare in rounds]
+        return cls(
+            ours=round(statistics.median(ours for ours, _ in rounds), 1),
+            bare=round(statistics.median(bare for _, bare in rounds), 1),
+            ratio=round(statistics.median(ratios), 3),
+            ratios=tuple(round(ratio, 3) for ratio in ratios),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBench:
+    """How much of the engines' own speed is left."""
+
+    model: str
+    device: str
+    num_requests: int
+    repeats: int
+    rollout_ratio: float
+    rollout_ratios: tuple[float, ...]
+    """Of each round, for an idea of the noise."""
+    rollout_tokens_per_second: float
+    vllm_tokens_per_second: float
+    learner_ratio: float
+    learner_ratios: tuple[float, ...]
+    learner_tokens_per_second: float
+    torch_tokens_per_second: float
+
+
+def bench_engine(
+    model: str,
+    num_requests: int = 64,
+    repeats: int = 3,
+    phase: Callable[[str], None] = lambda _: None,
+) -> EngineBench:
+    """Sample and learn, ours and bare by turns. `phase` is told what is being done."""
+    folder = find_model(model)
+    with ray_running(ClusterConfig()):
+        return asyncio.run(_bench(folder, num_requests, repeats, phase))
+
+
+async def _bench(
+    model: Path, num_requests: int, repeats: int, phase: Callable[[str], None]
+) -> EngineBench:
+    device, _ = find_device(ClusterConfig())
+    phase(f"sampling {num_requests} replies at once, {repeats + 1} times on each side")
+    rollout, episodes = await _bench_rollout(model, device, num_requests, repeats)
+    phase(f"learning from them, {repeats + 1} times on each side")
+    learner = await _bench_learner(model, device, _items(episodes), repeats)
+    return EngineBench(
+        model=model.name,
+        device=device,
+        num_requests=num_requests,
+        repeats=repeats,
+        rollout_ratio=rollout.ratio,
+        rollout_ratios=rollout.ratios,
+        rollout_tokens_per_second=rollout.ours,
+        vllm_tokens_per_second=rollout.bare,
+        learner_ratio=learner.ratio,
+        learner_ratios=learner.ratios,
+        learner_tokens_per_second=learner.ours,
+        torch_tokens_per_second=learner.bare,
+    )
+
+
+async def compare(ours: Rate, bare: Rate, repeats: int) -> Comparison:
+    """Both sides by turns, each first in every other round; round 0 warms up."""
+    rounds = []
+    for number in range(repeats + 1):
+        if number % 2:
+            our_rate = await ours(number)
+            bare_rate = await bare(number)
+        else:
+            bare_rate = await bare(number)
+            our_rate = await ours(number)
+        rounds.append((our_rate, bare_rate))
+    return Comparison.of(rounds[1:])
+
+
+@dataclass(slots=True)
+class Listener:
+    """A sampler that only hears what is asked."""
+
+    requests: list[SampleRequest] = field(default_factory=list)
+
+    async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
+        """Take note, and answer nothing."""
+        self.requests.append(request)
+        return [Failed("nobody answers", "sampler")] * request.num_samples
+
+
+@dataclass(slots=True)
+class Rollouts:
+    """One reply to each of many mazes, all asked at once; every round has mazes of its own."""
+
+    model: Path
+    num_requests: int
+    num_rounds: int
+    renderer: ChatRenderer = field(init=False)
+    tasks: Sequence[Task] = field(init=False)
+    env: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        num_tasks = self.num_requests * self.num_rounds
+        self.env = make_env("plan_path-v1", solo=True, max_rounds=1, num_tasks=num_tasks)
+        self.tasks = self.env.tasks("train")
+        self.renderer = ChatRenderer(self.model)
+
+    async def play(self, sampler: Sampler, number: int) -> list[Episode]:
+        """The episodes of a round."""
+        seat = Seat(POLICY, sampler, self.renderer)
+        config = RolloutConfig(type="linear", num_samples=1, max_reply_tokens=REPLY_TOKENS)
+        worker = Worker(self.env, dict.fromkeys(self.env.roles, seat), config, RewardConfig())
+        episodes: list[Episode] = []
+        first = number * self.num_requests
+        await worker.run(self.tasks[first : first + self.num_requests], number, episodes.append)
+        return episodes
+
+    async def asked(self, number: int) -> dict[str, Any]:
+        """What the episodes of a round ask a sampler for, in vLLM's words."""
+        listener, stops = Listener(), stop_ids(self.model)
+        await self.play(listener, number)
+        return {
+            "prompts": [request.prompt_ids.tolist() for request in listener.requests],
+            "params": [
+                {
+                    "n": request.num_samples,
+                    "max_tokens": request.max_tokens,
+                    "temperature": request.temperature,
+                    "seed": request.seed,
+                    "logprobs": 0,
+                    "stop_token_ids": stops,
+                    "detokenize": False,
+                }
+                for request in listener.requests
+            ],
+        }
+
+
+async def _bench_rollout(
+    model: Path, device: str, num_requests: int, repeats: int
+) -> tuple[Comparison, list[Episode]]:
+    """The comparison, and the last episodes that were played."""
+    from pettingllms.cluster.engines import Engines
+    from pettingllms.cluster.placement import cores_of, usable_cores
+
+    rollouts = Rollouts(model, num_requests, repeats + 1)
+    config = InferenceConfig(max_num_seqs=num_requests, gpu_memory=SHARED_MEMORY)
+    spec = EngineSpec(
+        model,
+        config,
+        (POLICY,),
+        device=device,
+        cores=cores_of(0, 1),
+        num_threads=usable_cores(),
+    )
+    environment = {name: value for name, value in spec.environment().items() if name != OWNER}
+    engines = Engines([spec], _gpus(device), 0, lambda _: None)
+    bare = Process("pettingllms.inference.plain_vllm", environment)
+    episodes: list[Episode] = []
+
+    async def our_rate(number: int) -> float:
+        start = time.perf_counter()
+        episodes[:] = await rollouts.play(engines, number)
+        seconds = time.perf_counter() - start
+        failures = [turn.failure for each in episodes for turn in each.turns if turn.failure]
+        if failures:
+            raise SamplerError(f"{len(failures)} replies failed: {failures[0].reason}")
+        return sum(turn.num_tokens for each in episodes for turn in each.turns) / seconds
+
+    async def bare_rate(number: int) -> float:
+        done = await bare.ask(**await rollouts.asked(number))
+        return float(done["num_tokens"] / done["seconds"])
+
+    try:
+        await asyncio.gather(engines.start(), bare.ask(options=spec.options()))
+        return await compare(our_rate, bare_rate, repeats), episodes
+    finally:
+        bare.stop()
+        await engines.stop()
+
+
+async def _bench_learner(
+    model: Path, device: str, items: Sequence[Item], repeats: int
+) -> Comparison:
+    from pettingllms.cluster.learners import Learners
+    from pettingllms.learners.learner_spec import LearnerSpec
+
+    policy = LoraPolicy(model=str(model))
+    config = LearnerConfig(max_batch_tokens=PASS_TOKENS)
+    spec = LearnerSpec(
+        model, {POLICY: policy}, config, LossConfig(), REPLY_TOKENS, seed=0, device=device
+    )
+    num_threads = num_cores()
+    learners = Learners(spec, _gpus(device), num_threads)
+    bare = Process("pettingllms.learners.plain_loop", {})
+    num_tokens = sum(item.num_tokens for item in items)
+    units = Units(items)
+    (passes,) = micro_batches(items, config.max_batch_tokens, 1)
+    batches = [
+        [(item.prompt_ids.tolist(), item.response_ids.tolist(), item.advantage) for item in batch]
+        for batch in passes
+    ]
+
+    async def our_rate(number: int) -> float:
+        start = time.perf_counter()
+        await learners.call("train", POLICY, units, number)
+        return num_tokens / (time.perf_counter() - start)
+
+    async def bare_rate(_: int) -> float:
+        return num_tokens / float((await bare.ask(batches=batches))["seconds"])
+
+    try:
+        await asyncio.gather(
+            learners.start(loopback=True),
+            bare.ask(
+                model=str(model),
+                rank=policy.rank,
+                alpha=policy.alpha,
+                lr=policy.lr,
+                weight_decay=config.weight_decay,
+                max_grad_norm=config.max_grad_norm,
+                dtype=config.dtype,
+                device=device,
+                num_threads=num_threads,
+                seed=derive_seed(spec.seed, "adapter", POLICY),
+            ),
+        )
+        return await compare(our_rate, bare_rate, repeats)
+    finally:
+        bare.stop()
+        await learners.stop()
+
+
+def _items(episodes: Sequence[Episode]) -> list[Item]:
+    """As many replies as one step takes, good and bad ones by turns."""
+    for at, episode in enumerate(episodes):
+        for turn in episode.turns:
+            turn.advantage = 1.0 if at % 2 else -1.0
+    items: list[Item] = []
+    num_tokens = 0
+    for item in map(item_of, turns_of(episodes, POLICY, skip_zero=False, has_head=False)):
+        num_tokens += item.num_tokens
+        if items and num_tokens > LEARN_TOKENS:
+            break
+        items.append(item)
+    return items
+
+
+def _gpus(device: str) -> float:
+    return 0 if device == "cpu" else SHARED_GPU

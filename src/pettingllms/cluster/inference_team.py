@@ -1,0 +1,31 @@
+"""A run's policies at play and nothing else: engines with the weights of a checkpoint."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pettingllms.cluster.checks import refuse_absent
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import RunConfig
+
+if TYPE_CHECKING:
+    from pettingllms.cluster.team import Team
+
+
+@asynccontextmanager
+async def playing_team(
+    config: RunConfig, weights: Mapping[str, Mapping[str, bytes]], say: Callable[[str], None]
+) -> AsyncIterator["Team"]:
+    """A team without learners, which Ray runs until the block ends; without weights, the models
+    are as they were before training."""
+    refuse_absent(config, learning=False)
+    with ray_running(config.cluster):
+        from pettingllms.cluster.team import Team
+
+        team = await Team.start(config, say, learning=False)
+        try:
+            if weights:
+                await team.load_engines(weights)
+            yield team
+        finally:
+            await team.stop()

@@ -1,0 +1,101 @@
+"""Everybody who can be asked for a reply: a sampler and a renderer for each policy by its name."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pettingllms.config import RunConfig
+from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
+from pettingllms.envs import Environment
+from pettingllms.inference.choice_logprobs import Choice
+from pettingllms.inference.http import HttpSampler, JsonRenderer
+from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
+from pettingllms.judges import Voice
+from pettingllms.league import SCRIPT
+from pettingllms.rollout import Seat
+from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.types import Renderer, Sampler
+
+Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]
+"""`Team.reply_logprobs`."""
+
+
+class Voices:
+    """What a seat or a judge is made of. Scripted players need nothing but their environment."""
+
+    def __init__(self, config: RunConfig, marks: Mapping[str, str]) -> None:
+        self.renderers: dict[str, Renderer] = {}
+        self._samplers: dict[str, Sampler] = {}
+        self._config = config
+        self._marks = marks
+        recording = config.inference.recording
+        self._recording = Recording(Path(recording)) if recording else None
+
+    def add_model(
+        self, policies: Sequence[str], sampler: Sampler, renderer: Renderer, model: Path
+    ) -> None:
+        """Policies that speak through engines of this run."""
+        if self._recording is not None:
+            mark = model_mark(model)
+            sampler = RecordedSampler(sampler, self._recording, self._marks, mark)
+        for policy in policies:
+            self._samplers[policy], self.renderers[policy] = sampler, renderer
+
+    def add_servers(self) -> None:
+        """Policies that speak through somebody else's server."""
+        for name in sorted(self._config.played_policies()):
+            api = self._config.policies[name]
+            if isinstance(api, ApiPolicy):
+                self._samplers[name] = HttpSampler(api)
+                self.renderers[name] = JsonRenderer(api.sees)
+
+    def seat(
+        self,
+        env: Environment[Any, Any],
+        name: str,
+        source: str,
+        temperature: float | None,
+        trained: bool,
+        central: bool,
+    ) -> Seat:
+        """The seat of a policy, of a snapshot of the policy `source`, or of a scripted player."""
+        policy = self._config.policies.get(source)
+        if isinstance(policy, ScriptedPolicy) or policy is None:
+            player = name.removeprefix(SCRIPT) if policy is None else policy.player
+            return scripted_seat(env, player, name)
+        return Seat(
+            name,
+            self._samplers[source],
+            self.renderers[source],
+            trained=trained,
+            rests=not trained and source in self._config.trained_policies(),
+            in_bytes=isinstance(policy, ApiPolicy),
+            temperature=policy.temperature if temperature is None else temperature,
+            central=central,
+        )
+
+    def judge(self, name: str, reply_logprobs: Read) -> Voice:
+        """A policy of this run as a judge's voice."""
+        policy, renderer = self._config.policies[name], self.renderers[name]
+        assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
+
+        async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float]:
+            (found,) = await reply_logprobs(name, [(messages, replies)])
+            return found
+
+        return Voice(
+            policy=name,
+            sampler=self._samplers[name],
+            renderer=renderer,
+            temperature=policy.temperature,
+            read=None if isinstance(policy, ApiPolicy) else read,
+            special=getattr(renderer, "special", ()),
+        )
+
+    async def close(self) -> None:
+        """Leave servers and recordings."""
+        for sampler in self._samplers.values():
+            if isinstance(sampler, HttpSampler):
+                await sampler.close()
+        if self._recording is not None:
+            self._recording.close()

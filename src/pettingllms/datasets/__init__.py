@@ -1,0 +1,8 @@
+"""Problems in their published formats, from files or from a hub, and problems made on the spot."""
+
+from pettingllms.datasets.catalog import LOADERS, load
+from pettingllms.datasets.overlap import check_overlap
+from pettingllms.datasets.problems import Problem
+from pettingllms.datasets.rows import Row, read_rows
+
+__all__ = ["LOADERS", "Problem", "Row", "check_overlap", "load", "read_rows"]

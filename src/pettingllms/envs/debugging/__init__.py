@@ -1,5 +1,0 @@
-"""Bugs planted and mended, `debugging-v1`."""
-
-from pettingllms.envs.debugging.env import Debugging, DebuggingConfig
-
-__all__ = ["Debugging", "DebuggingConfig"]

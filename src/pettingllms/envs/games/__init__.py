@@ -1,0 +1,1 @@
+"""Games with two or more players."""

@@ -1,0 +1,180 @@
+"""Hanabi: a team that sees every hand but its own, and pays for every word."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from pettingllms.config import EnvConfig
+from pettingllms.datasets.seeded import SeededTasks
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.games.hanabi import players
+from pettingllms.envs.games.hanabi.prompts import moves_text, rules_text, table_text, terse_text
+from pettingllms.envs.games.hanabi.replies import name, read_move, say
+from pettingllms.envs.games.hanabi.rules import (
+    Table,
+    Variant,
+    after_move,
+    after_refusal,
+    deal,
+    deals,
+    laid_out,
+    legal_moves,
+    num_deals,
+)
+from pettingllms.envs.games.hanabi.terminal import draw_table
+from pettingllms.envs.games.hanabi.views import hidden_from, redealt
+from pettingllms.envs.solo import AllSeats
+from pettingllms.envs.toolkit.answers import BadReply, as_reply
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+
+
+class HanabiConfig(EnvConfig):
+    """Options of Hanabi. The defaults are the game for two with the full deck."""
+
+    num_players: int = Field(default=2, ge=2, le=5)
+    """Seats at the table."""
+    num_colors: int = Field(default=5, ge=1, le=5)
+    """Fireworks to build: red, yellow, green, white, blue, in this order."""
+    num_ranks: int = Field(default=5, ge=1, le=5)
+    """Cards on a finished firework. Rank 1 has three copies, the highest one, others two."""
+    hand_size: int | None = Field(default=None, ge=1, le=5)
+    """Cards in a hand. Left out: 5 for two or three players, 4 for more."""
+    max_information: int = Field(default=8, ge=1, le=20)
+    """Information tokens at the start, and the most that there can be."""
+    max_lives: int = Field(default=3, ge=1, le=20)
+    """Lives at the start. Losing the last one ends the game with 0 points."""
+    num_tasks: int = Field(default=1024, ge=1)
+    """Deals in a split. They differ only in their seeds."""
+    illegal_reward: float = -0.5
+    """Process reward of a reply that is not a legal move; the team loses a life as well."""
+
+    @property
+    def variant(self) -> Variant:
+        """The numbers that the rules need."""
+        return Variant(
+            self.num_players,
+            self.num_colors,
+            self.num_ranks,
+            self.hand_size or (5 if self.num_players < 4 else 4),
+            self.max_information,
+            self.max_lives,
+        )
+
+    @model_validator(mode="after")
+    def _can_be_dealt(self) -> Self:
+        variant = self.variant
+        num_dealt, num_cards = variant.num_players * variant.hand_size, len(variant.cards)
+        if num_dealt > num_cards:
+            raise ValueError(
+                f"{variant.num_players} hands of {variant.hand_size} need {num_dealt} cards, but "
+                f"num_colors = {variant.num_colors} and num_ranks = {variant.num_ranks} give "
+                f"{num_cards}; lower hand_size or num_players, or raise num_colors or num_ranks"
+            )
+        return self
+
+
+class Hanabi(Environment[Table, HanabiConfig]):
+    """Cooperative, sequential, hidden hands. Every step pays the team the points that it gained."""
+
+    id = "hanabi-v1"
+    Config = HanabiConfig
+    players = players.PLAYERS
+    late_rewards = True
+    limit_level = "team"
+
+    def __init__(self, config: HanabiConfig | None = None) -> None:
+        super().__init__(config)
+        self.variant = self.config.variant
+        self._roles = tuple(name(seat) for seat in range(self.variant.num_players))
+        # A team that loses its last life loses all points, so a cut must not keep them.
+        self.limit_reward = -float(self.variant.max_score)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self._roles
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return SeededTasks(split, self.config.num_tasks)
+
+    def reset(self, task: Task, seed: int) -> Table:
+        return deal(self.variant, random.Random(derive_seed("hanabi", task.seed, seed)))
+
+    def starts(self) -> Iterator[tuple[float, Table]]:
+        """Every deal that can be told from others, with its chance."""
+        chance = 1 / num_deals(self.variant)
+        return ((chance, laid_out(self.variant, deck)) for deck in deals(self.variant))
+
+    def legal(self, state: Table, role: str) -> list[str]:
+        """Every reply of an acting role that is a legal move."""
+        return [self.reply_of(say(move)) for move in legal_moves(self.variant, state)]
+
+    def acting(self, state: Table) -> tuple[str, ...]:
+        return () if state.over(self.variant) else (name(state.mover),)
+
+    def observe(self, state: Table, role: str) -> Sequence[Message]:
+        seat = self.roles.index(role)
+        view = hidden_from(state, seat)
+        if self.config.terse:
+            return [user(terse_text(self.variant, view, seat))]
+        return [
+            system(rules_text(self.variant, seat)),
+            user(table_text(self.variant, view, seat)),
+        ]
+
+    def step(self, state: Table, replies: Mapping[str, str]) -> StepResult[Table]:
+        mover = name(state.mover)
+        process: dict[str, Reward] = {}
+        try:
+            move = read_move(self.variant, state, replies[mover], self.config.terse)
+            after = after_move(self.variant, state, move)
+        except BadReply as refusal:
+            after = after_refusal(self.variant, state, str(refusal))
+            process = {mover: Scored(self.config.illegal_reward)}
+        metrics = {
+            "score": float(after.score),
+            "lives": float(after.lives),
+            "information": float(after.information),
+            "illegal": float(bool(process)),
+        }
+        team = Scored(float(after.score - state.score))
+        return StepResult(after, Rewards(process, team=team), metrics)
+
+    def success(self, state: Table, role: str) -> bool:
+        return state.score == self.variant.max_score
+
+    def solo(self) -> AllSeats:
+        return AllSeats(self)
+
+    def redeal(self, state: Table, role: str, rng: random.Random) -> Table:
+        return redealt(state, self.roles.index(role), rng)
+
+    def silence(self, state: Table, role: str) -> str:
+        """Discard the oldest card, or give the last legal hint where nothing may be discarded.
+
+        Nobody may pass, and an empty reply costs the team a life.
+        """
+        moves = legal_moves(self.variant, state)
+        discards = [move for move in moves if move.kind == "discard"]
+        return self.reply_of(say(next(iter(discards), moves[-1])))
+
+    def draw(self, state: Table, role: str) -> str:
+        seat = self.roles.index(role)
+        return draw_table(self.variant, hidden_from(state, seat), seat)
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed, self.config.terse)
+
+    def refusal(self, state: Table, role: str, reply: str) -> str | None:
+        try:
+            read_move(self.variant, state, reply, self.config.terse)
+        except BadReply as refusal:
+            return str(refusal)
+        return None
+
+    def hint(self, state: Table, role: str) -> str:
+        if self.acting(state) != (role,):
+            return "nothing: it is not your turn"
+        return moves_text(self.variant, state)

@@ -1,0 +1,54 @@
+"""Scripted players of the iterated dilemma: those of Axelrod's tournament (1984) that all know."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pettingllms.envs.base import Player
+from pettingllms.envs.toolkit.noisy import careless
+
+SEATS = ("player_1", "player_2")
+COOPERATE, DEFECT = "cooperate", "defect"
+PROMISES = ("Let us both cooperate.", "I repeat what you do.", "I trust nobody.")
+Rule = Callable[[Sequence[str], random.Random], str]
+"""What the other one chose in every round in; a choice out."""
+
+
+def _by_rule(rule: Rule, env: Any, state: Any, role: str, rng: random.Random) -> str:
+    if env.talking(state):
+        return str(env.reply_of(rng.choice(PROMISES)))
+    rival = 1 - SEATS.index(role)
+    return str(env.reply_of(rule([both[rival] for both in state.chosen], rng)))
+
+
+def _random(seen: Sequence[str], rng: random.Random) -> str:
+    return rng.choice((COOPERATE, DEFECT))
+
+
+def _tit_for_tat(seen: Sequence[str], rng: random.Random) -> str:
+    return seen[-1] if seen else COOPERATE
+
+
+def _cooperate(seen: Sequence[str], rng: random.Random) -> str:
+    return COOPERATE
+
+
+def _defect(seen: Sequence[str], rng: random.Random) -> str:
+    return DEFECT
+
+
+def _grim(seen: Sequence[str], rng: random.Random) -> str:
+    return DEFECT if DEFECT in seen else COOPERATE
+
+
+play_random: Player = partial(_by_rule, _random)
+play_tit_for_tat: Player = partial(_by_rule, _tit_for_tat)
+PLAYERS: Mapping[str, Player] = {
+    "random": play_random,
+    "careless": careless(play_tit_for_tat, play_random),
+    "tit_for_tat": play_tit_for_tat,
+    "cooperate": partial(_by_rule, _cooperate),
+    "defect": partial(_by_rule, _defect),
+    "grim": partial(_by_rule, _grim),
+}

@@ -1,0 +1,5 @@
+"""Werewolf, `werewolf-v1`."""
+
+from pettingllms.envs.games.werewolf.env import Werewolf, WerewolfConfig
+
+__all__ = ["Werewolf", "WerewolfConfig"]

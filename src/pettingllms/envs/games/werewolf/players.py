@@ -1,0 +1,82 @@
+"""Scripted players of werewolf: random, and sound ones, who say what they know and believe it."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.envs.base import Player
+from pettingllms.envs.games.werewolf.prompts import PASS, called
+from pettingllms.envs.games.werewolf.rules import Village
+from pettingllms.envs.toolkit.noisy import careless
+
+CLAIM = re.compile(r"player_([1-8]) is a wolf")
+
+
+def play_random(env: Any, state: Village, role: str, rng: random.Random) -> str:
+    """Anybody who may be named, and now and then a suspicion."""
+    name = rng.choice(state.choices(env.roles.index(role)))
+    if state.phase == "talk":
+        claim = f"I think {called(name)} is a wolf."
+        return str(env.reply_of(rng.choice((PASS, "I know nothing.", claim))))
+    return str(env.reply_of(called(name)))
+
+
+def play_sound(env: Any, state: Village, role: str, rng: random.Random) -> str:
+    """The seer says whom it found, villagers follow who is accused most, wolves lie low."""
+    seat = env.roles.index(role)
+    names = state.choices(seat)
+    if state.phase == "talk":
+        found = [name for name in _found(state, seat, "a wolf") if name in names]
+        return str(env.reply_of(f"I looked: {called(found[0])} is a wolf." if found else PASS))
+    if state.phase == "night":
+        return str(env.reply_of(called(_at_night(state, seat, names, rng))))
+    return str(env.reply_of(called(_vote(state, seat, names, rng))))
+
+
+def _at_night(state: Village, seat: int, names: list[int], rng: random.Random) -> int:
+    """A wolf kills who accused a wolf; the seer looks where it has not yet looked."""
+    if state.part(seat) == "seer":
+        seen = {*_found(state, seat, "a wolf"), *_found(state, seat, "no wolf")}
+        return rng.choice([name for name in names if name not in seen] or names)
+    pack = {state.names[wolf] for wolf in range(state.num_wolves)}
+    accusers = [who for who, accused in _claims(state) if accused in pack and who in names]
+    return accusers[-1] if accusers else min(names)
+
+
+def _vote(state: Village, seat: int, names: list[int], rng: random.Random) -> int:
+    found = [name for name in _found(state, seat, "a wolf") if name in names]
+    if found:
+        return found[0]
+    if state.part(seat) == "wolf":
+        pack = {state.names[wolf] for wolf in range(state.num_wolves)}
+        return rng.choice([name for name in names if name not in pack])
+    accused = Counter(name for _, name in _claims(state) if name in names)
+    return accused.most_common(1)[0][0] if accused else rng.choice(names)
+
+
+def _found(state: Village, seat: int, part: str) -> list[int]:
+    """Names that a seer has looked at and found to be this."""
+    return [
+        event.who
+        for event in state.events
+        if event.kind == "found" and event.words == part and seat in (event.known_to or ())
+    ]
+
+
+def _claims(state: Village) -> list[tuple[int, int]]:
+    """Who said of whom that it is a wolf."""
+    return [
+        (event.who, int(name))
+        for event in state.events
+        if event.kind == "said"
+        for name in CLAIM.findall(event.words)
+    ]
+
+
+PLAYERS: Mapping[str, Player] = {
+    "random": play_random,
+    "careless": careless(play_sound, play_random),
+    "sound": play_sound,
+}

@@ -1,0 +1,103 @@
+"""What a seat of werewolf reads: the rules and its part once, then the days as it lived them."""
+
+from typing import Any
+
+from pettingllms.envs.games.werewolf.rules import NOBODY, Event, Village
+from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, as_reply
+from pettingllms.envs.toolkit.talk import HOW_TO_TALK
+
+PASS = "pass"  # noqa: S105 - a word of the game
+PARTS = {
+    "wolf": "You are a WOLF. At night you and your pack choose whom to kill. By day you must not "
+    "be found out.",
+    "seer": "You are the SEER. Each night you look at one player and learn whether it is a wolf.",
+    "villager": "You are a VILLAGER. You have your eyes and your vote.",
+}
+
+
+def called(name: int) -> str:
+    """A name as it is written."""
+    return "nobody" if name == NOBODY else f"player_{name}"
+
+
+def rules_text(config: Any, village: Village, seat: int) -> str:
+    """How the game goes, and what the seat is in it."""
+    everyone = ", ".join(called(name) for name in sorted(village.names))
+    wolves = "one is a wolf" if village.num_wolves == 1 else f"{village.num_wolves} are wolves"
+    pack = [called(village.names[w]) for w in range(village.num_wolves) if w != seat]
+    mates = f" The other wolf is {pack[0]}." if pack and seat < village.num_wolves else ""
+    talk = ""
+    if config.num_talks:
+        talk = f" in turn each speaks to all ({HOW_TO_TALK}), or says {PASS}; then"
+    return (
+        f"You are {called(village.names[seat])} in a game of werewolf with {everyone}. Of them "
+        f"{wolves}, one is the seer, the others are villagers. At night the wolves choose one to "
+        f"kill, and the seer looks at one. By day{talk} all who live vote at the same time, and "
+        "whoever is named most often is hanged; with a tie nobody is. The dead show what they "
+        "were. The village wins when no wolf lives; the wolves win when they are half of the "
+        f"living, or after day {config.max_days}.\n{PARTS[village.part(seat)]}{mates}\n"
+        f"{HOW_TO_ANSWER} Like {as_reply(called(1))}."
+    )
+
+
+def story_text(village: Village, seat: int, asked: bool) -> str:
+    """All that the seat knows of what happened, and what it is asked."""
+    lines = [_told(village, event, seat) for event in village.events if _knows(event, seat)]
+    if village.winner is not None:
+        parts = (f"{called(n)}: {village.part(s)}" for s, n in enumerate(village.names))
+        lines += [f"The game is over: {village.winner} won.", ", ".join(parts)]
+        return "\n".join(lines)
+    living = ", ".join(called(village.names[other]) for other in village.living())
+    lines.append(f"Day {village.day}, {village.phase}. Alive: {living}.")
+    lines.append(_question(village, seat) if asked else "You wait.")
+    return "\n".join(lines)
+
+
+def terse_text(village: Village, seat: int) -> str:
+    """The same in symbols: part and name, the living, then each event in a few letters."""
+    living = "".join(str(village.names[other]) for other in village.living())
+    pack = "".join(str(village.names[w]) for w in range(village.num_wolves))
+    mates = f" w{pack}" if seat < village.num_wolves > 1 else ""
+    own = f"{village.part(seat)[0]}{village.names[seat]}{mates}"
+    lines = [
+        f"{event.kind[0]}{event.who}{event.whom or ''} {event.words}".rstrip()
+        for event in village.events
+        if _knows(event, seat)
+    ]
+    return "\n".join([own, *lines, f"{village.phase} {living}"])
+
+
+def _knows(event: Event, seat: int) -> bool:
+    return event.known_to is None or seat in event.known_to
+
+
+def _told(village: Village, event: Event, seat: int) -> str:
+    own = village.names[seat] == event.who
+    who, was = ("you", "were") if own else (called(event.who), "was")
+    match event.kind:
+        case "kill":
+            text = f"{who} chose to kill {called(event.whom)}"
+        case "look":
+            text = f"{who} looked at {called(event.whom)}"
+        case "found":
+            text = f"{who} is {event.words}"
+        case "died":
+            text = f"{who} {was} killed, a {event.words}" if event.who else "nobody was killed"
+        case "hanged":
+            text = f"{who} {was} hanged, a {event.words}" if event.who else "nobody was hanged"
+        case "said":
+            text = f'{who} said "{event.words}"' if event.words else f"{who} said nothing"
+        case "vote":
+            text = f"{who} voted for {called(event.whom)}"
+    when = "Night" if event.kind in ("kill", "look", "found", "died") else "Day"
+    return f"{when} {event.day}: {text}."
+
+
+def _question(village: Village, seat: int) -> str:
+    if village.phase == "talk":
+        return f"Your message to all, or {PASS}?"
+    names = ", ".join(map(called, (*village.choices(seat), NOBODY)))
+    if village.phase == "vote":
+        return f"Whom do you vote to hang: {names}?"
+    doing = "kill" if seat < village.num_wolves else "look at"
+    return f"Whom do you {doing}: {names}?"

@@ -1,5 +1,0 @@
-"""The iterated dilemma, `iterated_dilemma-v1`."""
-
-from pettingllms.envs.iterated_dilemma.env import IteratedDilemma, IteratedDilemmaConfig
-
-__all__ = ["IteratedDilemma", "IteratedDilemmaConfig"]

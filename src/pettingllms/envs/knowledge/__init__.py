@@ -1,5 +1,0 @@
-"""Facts found and put together, with citations, `knowledge-v1`."""
-
-from pettingllms.envs.knowledge.env import Knowledge, KnowledgeConfig
-
-__all__ = ["Knowledge", "KnowledgeConfig"]

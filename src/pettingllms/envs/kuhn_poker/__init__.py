@@ -1,5 +1,0 @@
-"""Kuhn poker, `kuhn_poker-v1`."""
-
-from pettingllms.envs.kuhn_poker.env import KuhnPoker
-
-__all__ = ["KuhnPoker"]

@@ -1,5 +1,0 @@
-"""Mathematics, `math-v1`."""
-
-from pettingllms.envs.math.env import Math, MathConfig
-
-__all__ = ["Math", "MathConfig"]

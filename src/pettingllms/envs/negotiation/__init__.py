@@ -1,5 +1,0 @@
-"""Negotiation, `negotiation-v1`."""
-
-from pettingllms.envs.negotiation.env import Negotiation, NegotiationConfig
-
-__all__ = ["Negotiation", "NegotiationConfig"]

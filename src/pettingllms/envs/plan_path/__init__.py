@@ -1,5 +1,0 @@
-"""Path planning on a grid, `plan_path-v1`."""
-
-from pettingllms.envs.plan_path.env import PlanPath, PlanPathConfig
-
-__all__ = ["PlanPath", "PlanPathConfig"]

@@ -1,0 +1,121 @@
+"""Sokoban levels: made from a seed by playing backwards, or read from a file.
+
+A made level starts solved, every box on its goal, and the player pulls boxes away. Each pull undone
+is a push, so the level can be solved; the moves are counted, so it can be solved within the limit.
+"""
+
+import random
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+
+from pettingllms.envs.puzzles.sokoban.rules import FLOOR, GOAL, drawn, goals_of
+from pettingllms.envs.toolkit.grid import WALL, Grid, distances
+from pettingllms.seeds import derive_seed
+
+WALL_SHARE = 0.25
+MIN_PUSHES = 2
+"""Cells that a box is away from the nearest goal, on average, unless no such level was found."""
+TRIES = 200
+"""Rooms to try, with ever fewer walls and less to ask, until there are no walls within."""
+
+
+@lru_cache(maxsize=4096)
+def make_level(
+    seed: int, width: int, height: int, num_boxes: int, num_pulls: int, max_moves: int
+) -> Grid:
+    """The level of a seed: a random room, its boxes pulled away from their goals."""
+    for attempt in count():
+        rng = random.Random(derive_seed("sokoban", seed, attempt))
+        ease = max(0.0, 1 - attempt / TRIES)
+        room = _room(rng, width, height, WALL_SHARE * ease)
+        if len(room.floor()) < num_boxes + 2:
+            continue
+        goals = rng.sample(sorted(room.floor()), num_boxes)
+        solved = room.put(dict.fromkeys(goals, GOAL))
+        asked = min(MIN_PUSHES * num_boxes, num_pulls) * ease
+        if level := _pulled_apart(rng, solved, num_pulls, max_moves, asked):
+            return level
+    raise AssertionError("count() has no end")
+
+
+def _room(rng: random.Random, width: int, height: int, wall_share: float) -> Grid:
+    """A walled room with walls inside; of its parts that are cut off, only the largest is floor."""
+    edge = WALL * width
+    inner = [
+        "".join(WALL if rng.random() < wall_share else FLOOR for _ in range(width - 2))
+        for _ in range(height - 2)
+    ]
+    room = Grid("\n".join([edge, *(f"{WALL}{row}{WALL}" for row in inner), edge]))
+    left, largest = set(room.floor()), set[int]()
+    while left:
+        part = set(distances(left, [min(left)], room.steps.values()))
+        left -= part
+        largest = max(largest, part, key=len)
+    return room.put(dict.fromkeys(room.floor() - largest, WALL))
+
+
+def _pulled_apart(
+    rng: random.Random, solved: Grid, num_pulls: int, max_moves: int, asked: float
+) -> Grid | None:
+    """Of the positions on a random way of pulls, the one with most boxes off and far from goals.
+
+    None if they are not as far as asked, all together.
+    """
+    goals, floor, steps = goals_of(solved), solved.floor(), solved.steps.values()
+    away = distances(floor, goals, steps)
+    boxes, player, num_moves = goals, rng.choice(sorted(floor - goals)), 0
+    seen = {boxes}
+    best, most = None, (0, 0)
+    for _ in range(num_pulls):
+        reach = distances(floor - boxes, [player], steps)
+        pulls = [
+            (pulled, box + 2 * step, num_moves + reach[box + step] + 1)
+            for box in sorted(boxes)
+            for step in steps
+            if box + step in reach and box + 2 * step in reach
+            if (pulled := boxes - {box} | {box + step}) not in seen
+        ]
+        if not pulls:
+            break
+        boxes, player, num_moves = rng.choice(pulls)
+        seen.add(boxes)
+        stands = distances(floor - boxes, [player], steps)
+        near = [cell for cell, far in stands.items() if num_moves + far <= max_moves]
+        value = (len(boxes - goals), sum(away[box] for box in boxes))
+        if near and value > most:
+            best, most = drawn(solved, boxes, rng.choice(near)), value
+    return best if most[1] >= asked else None
+
+
+@lru_cache(maxsize=16)
+def read_levels(path: str) -> tuple[Grid, ...]:
+    """The levels of a file in the Boxoban format: `; n`, then rows of `#@+$*.` and spaces."""
+    blocks: list[list[str]] = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        if line.startswith(";"):
+            blocks.append([])
+        elif line.strip():
+            if not blocks:
+                raise ValueError(f"{path} does not begin with a line like '; 0'")
+            blocks[-1].append(line.rstrip())
+    if len(blocks) < 2:
+        raise ValueError(f"{path} has {len(blocks)} levels; give two or more, to train and to test")
+    return tuple(_level(rows, f"{path}, level {at}") for at, rows in enumerate(blocks))
+
+
+def _level(rows: list[str], where: str) -> Grid:
+    text = "\n".join(rows).replace(" ", FLOOR)
+    if wrong := set(text) - set("#-.$*@+\n"):
+        raise ValueError(f"{where} has {sorted(wrong)}; a level is made of '#@+$*.' and spaces")
+    width = len(rows[0]) if rows else 0
+    edge = "".join([rows[0], rows[-1], *(row[0] + row[-1] for row in rows)]) if rows else " "
+    if set(edge) != {WALL} or any(len(row) != width for row in rows):
+        raise ValueError(f"{where} is not a rectangle with walls all around")
+    level = Grid(text)
+    num_boxes, num_goals = len(level.where("$*")), len(goals_of(level))
+    if len(level.where("@+")) != 1 or num_boxes != num_goals or not level.where("$"):
+        raise ValueError(
+            f"{where} needs one player, as many boxes as goals, and a box that is not on a goal"
+        )
+    return level

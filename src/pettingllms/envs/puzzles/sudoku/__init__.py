@@ -1,0 +1,5 @@
+"""Sudoku, `sudoku-v1`."""
+
+from pettingllms.envs.puzzles.sudoku.env import Sudoku, SudokuConfig
+
+__all__ = ["Sudoku", "SudokuConfig"]

@@ -1,0 +1,112 @@
+"""Sudoku: a planner and a checker fill a grid that has exactly one solution."""
+
+from math import isqrt
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from pettingllms.envs.puzzles.sudoku import levels, players
+from pettingllms.envs.puzzles.sudoku.image import LEGEND, draw_grid
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.envs.toolkit.plan_check import PlanCheck, PlanCheckConfig
+from pettingllms.types import Image
+
+DEFAULT_BLANKS = {4: 6, 9: 30}
+ROW_BREAK = "/"
+
+
+class SudokuConfig(PlanCheckConfig):
+    """Options of Sudoku."""
+
+    size: Literal[4, 9] = 4
+    """Rows, columns and digits of a grid."""
+    num_blanks: int | None = Field(default=None, ge=1)
+    """Cells to fill: 6 of a small grid and 30 of a large one unless set. A puzzle has fewer where
+    more would leave it with several solutions."""
+
+    @model_validator(mode="after")
+    def _check_blanks(self) -> Self:
+        if self.num_blanks is not None and self.num_blanks > self.size**2:
+            raise ValueError(
+                f"num_blanks is {self.num_blanks}, but a grid of size {self.size} has "
+                f"{self.size**2} cells; set fewer"
+            )
+        return self
+
+
+class Sudoku(PlanCheck[str, SudokuConfig]):
+    """The plan is the whole grid. As there is one solution, each cell is right or wrong."""
+
+    id = "sudoku-v1"
+    Config = SudokuConfig
+    players = players.PLAYERS
+    plan_hint = "every digit of the grid, row after row"
+
+    @property
+    def digits(self) -> str:
+        """The digits that a cell may hold."""
+        return "123456789"[: self.config.size]
+
+    def rules(self) -> str:
+        size, side = self.config.size, isqrt(self.config.size)
+        blank, legend = {
+            "text": ("every blank (.)", ""),
+            "image": ("every blank", f" {LEGEND}"),
+            "both": ("every blank (.)", f" {LEGEND}"),
+        }[self.config.observation]
+        return (
+            f"The puzzle is a {size}x{size} Sudoku: fill {blank} so that each row, each "
+            f"column and each {side}x{side} box holds the digits 1 to {size} once. The given "
+            "digits stay. A plan is the whole filled grid: its rows from top to bottom, "
+            f"{size} digits each, with {ROW_BREAK} between rows.{legend}"
+        )
+
+    def make(self, seed: int) -> str:
+        size = self.config.size
+        return levels.make_puzzle(seed, size, self.config.num_blanks or DEFAULT_BLANKS[size])
+
+    def show(self, puzzle: str) -> str:
+        return "\n".join(" ".join(row) for row in self._rows(puzzle))
+
+    def read(self, puzzle: str, answer: str) -> str:
+        cells = "".join(answer.replace(ROW_BREAK, " ").split())
+        if wrong := next((symbol for symbol in cells if symbol not in self.digits), None):
+            raise BadReply(f"{wrong!r} is not a digit from 1 to {self.config.size}")
+        if len(cells) != len(puzzle):
+            raise BadReply(f"{len(cells)} digits, but the grid has {len(puzzle)} cells")
+        for at, (given, cell) in enumerate(zip(puzzle, cells, strict=True)):
+            if given not in (levels.BLANK, cell):
+                row, column = at // self.config.size + 1, at % self.config.size + 1
+                raise BadReply(f"row {row}, column {column} is given as {given}, not {cell}")
+        return ROW_BREAK.join(self._rows(cells))
+
+    def picture(self, puzzle: str) -> Image:
+        return draw_grid(puzzle, self.config.cell_pixels)
+
+    def score(self, puzzle: str, plan: str) -> float:
+        solution, cells = levels.solution_of(puzzle), plan.replace(ROW_BREAK, "")
+        if cells == solution:
+            return 1.0
+        blanks = [at for at, cell in enumerate(puzzle) if cell == levels.BLANK]
+        return 0.9 * sum(cells[at] == solution[at] for at in blanks) / len(blanks)
+
+    def paint(self, puzzle: str, plan: str | None) -> str:
+        filled = plan.replace(ROW_BREAK, "") if plan else puzzle
+        looks = [
+            f"[bold]{cell}[/]" if given == cell else f"[cyan]{cell}[/]"
+            for given, cell in zip(puzzle.replace(levels.BLANK, " "), filled, strict=True)
+        ]
+        size, side = self.config.size, isqrt(self.config.size)
+        bar = "─" * (2 * side + 1)
+        lines = []
+        for row in range(size):
+            if row and row % side == 0:
+                lines.append(f"├{'┼'.join([bar] * side)}┤")
+            cells = looks[row * size : (row + 1) * size]
+            boxes = [" ".join(cells[at : at + side]) for at in range(0, size, side)]
+            lines.append(f"│ {' │ '.join(boxes)} │")
+        return "\n".join([f"┌{'┬'.join([bar] * side)}┐", *lines, f"└{'┴'.join([bar] * side)}┘"])
+
+    def _rows(self, cells: str) -> list[str]:
+        size = self.config.size
+        return [cells[at : at + size] for at in range(0, size**2, size)]

@@ -1,5 +1,0 @@
-"""Questions that take several searches, `search-v1`."""
-
-from pettingllms.envs.search.env import Search, SearchConfig
-
-__all__ = ["Search", "SearchConfig"]

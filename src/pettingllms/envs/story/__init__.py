@@ -1,5 +1,0 @@
-"""Stories written together, `story-v1`."""
-
-from pettingllms.envs.story.env import Story, StoryConfig
-
-__all__ = ["Story", "StoryConfig"]

@@ -1,0 +1,69 @@
+"""The problems to play: those that ship, or those of a file; to train and to test, never both."""
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from pettingllms.datasets.asserts import cases_in
+from pettingllms.datasets.code_formats import read_problems
+from pettingllms.datasets.code_problems import Case, CodeProblem
+from pettingllms.envs.base import Split
+from pettingllms.errors import DataError
+from pettingllms.seeds import derive_seed
+
+TEST_SHARE = 10
+"""One problem in so many of a file is for testing, if there is no file for that."""
+
+
+@cache
+def problems_of(split: Split, data: str = "", test_data: str = "") -> tuple[CodeProblem, ...]:
+    """The problems of a split. A problem that is in both files is an error."""
+    if not data:
+        return shipped(split)
+    if not test_data:
+        return tuple(p for p in read_problems(data) if _is_test(p) == (split == "test"))
+    train, test = read_problems(data), read_problems(test_data)
+    asked = {_words(problem): problem.name for problem in train}
+    for problem in test:
+        if twin := asked.get(_words(problem)):
+            raise DataError(
+                f"{test_data}: '{problem.name}' asks what '{twin}' of {data} asks; take it out of "
+                "one of them"
+            )
+    return train if split == "train" else test
+
+
+def _words(problem: CodeProblem) -> str:
+    """What is asked, whatever the spaces, capitals and punctuation; `a + b` is not `a - b`."""
+    return " ".join(re.findall(r"\w+|[-+*/%^=<>&|~]", problem.statement.lower()))
+
+
+def _is_test(problem: CodeProblem) -> bool:
+    return derive_seed("code", _words(problem)) % TEST_SHARE == 0
+
+
+@cache
+def shipped(split: Split) -> tuple[CodeProblem, ...]:
+    """The problems that ship, each with solutions that are known to be right and wrong."""
+    text = (
+        files("pettingllms.envs.tasks.code").joinpath("problems.toml").read_text(encoding="utf-8")
+    )
+    found = tomllib.loads(text)["problem"]
+    return tuple(_shipped(one) for one in found if one["split"] == split)
+
+
+def _shipped(one: dict[str, Any]) -> CodeProblem:
+    function = one.get("function", "")
+    visible, hidden = (_cases(one[which], function) for which in ("visible", "hidden"))
+    good, bad = (tuple(text.strip() for text in one[which]) for which in ("good", "bad"))
+    return CodeProblem(one["name"], one["statement"], function, visible, hidden, good=good, bad=bad)
+
+
+def _cases(tests: list[Any], function: str) -> tuple[Case, ...]:
+    if not function:
+        return tuple(Case(given, expected) for given, expected in tests)
+    cases, others = cases_in([f"assert {test}" for test in tests], function)
+    assert not others, others  # noqa: S101 - the file is ours
+    return cases

@@ -1,0 +1,263 @@
+"""Debate: several roles answer one question over rounds, each seeing the others' last answers.
+
+After Du et al. (2023) and, as a game to learn, Park et al. (2025). Every answer is scored in its
+round by whether it is right, which is what the algorithm `debate` reads; what the team says is what
+most of its last answers say.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field
+
+from pettingllms.datasets import Problem
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.solo import with_options
+from pettingllms.envs.tasks.debate import players
+from pettingllms.envs.toolkit.answering import (
+    HOW_TO_BOX,
+    ProblemConfig,
+    boxed_in,
+    in_box,
+    judged,
+    other_answer,
+    problem_tasks,
+    spelt,
+)
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
+from pettingllms.grading import NO_VERDICT, Verdict, start_grader
+from pettingllms.grading.forms import written
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+
+ALONE = "debater"
+REASON = "Reason:"
+
+
+class DebateConfig(ProblemConfig):
+    """Options of debate."""
+
+    num_debaters: int = Field(default=3, ge=2, le=8)
+    """Roles that answer, at the same time."""
+    num_rounds: int = Field(default=3, ge=1, le=10)
+    """Rounds. In the first nobody has seen another's answer."""
+    reasons: bool = False
+    """Whether an answer may come with a line of words, which the others see too."""
+    verifier: float | None = Field(default=None, ge=0.5, le=1)
+    """If set, everyone also sees what a verifier holds of each answer, right or wrong: it is right
+    about it in this share of the cases, and else the other way round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a debater stands by."""
+
+    answer: str | None = None
+    verdict: Verdict = NO_VERDICT
+    reason: str = ""
+    score: bool | None = None
+    """What the verifier holds of the answer; None if nobody asks it."""
+    refusal: str | None = None
+    """Why the last reply was refused. The answer before it then stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A question, the round, and what each debater stands by."""
+
+    problem: Problem
+    said: tuple[Said, ...]
+    seed: int
+    round: int = 1
+    over: bool = False
+
+
+class Debate(Environment[Floor, DebateConfig]):
+    """Cooperative, simultaneous. Solo, one debater revises its own answer over the same rounds."""
+
+    id = "debate-v1"
+    Config = DebateConfig
+    players = players.PLAYERS
+    limit_level = "team"
+    late_rewards = True  # the team is rewarded at the end
+    blocking = True
+
+    def __init__(self, config: DebateConfig | None = None) -> None:
+        super().__init__(config)
+        self._problems = problem_tasks(self.config)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        if self.config.solo:
+            return (ALONE,)
+        return tuple(f"debater_{at + 1}" for at in range(self.config.num_debaters))
+
+    def solo(self) -> Environment[Any, Any]:
+        return with_options(self, solo=True)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return self._problems.tasks(split)
+
+    def reset(self, task: Task, seed: int) -> Floor:
+        start_grader()
+        said = (Said(),) * len(self.roles)
+        return Floor(self._problems.problem(task), said, derive_seed("debate", task.id, seed))
+
+    def acting(self, state: Floor) -> tuple[str, ...]:
+        return () if state.over else self.roles
+
+    def observe(self, state: Floor, role: str) -> Sequence[Message]:
+        if self.config.terse:
+            asked = state.problem.short or state.problem.question
+            seen = self._seen_by(state, role) if state.round > 1 else []
+            return [user(" ".join([asked, *(_tersely(said) for _, said in seen)]))]
+        parts = [state.problem.question, self._situation(state, role), "Answer the question."]
+        return [system(self._part(state.problem)), user("\n\n".join(parts))]
+
+    def step(self, state: Floor, replies: Mapping[str, str]) -> StepResult[Floor]:
+        said = tuple(self._hear(state, at, replies[role]) for at, role in enumerate(self.roles))
+        over = state.round == self.config.num_rounds
+        after = replace(state, said=said, round=state.round + (not over), over=over)
+        process = {role: self._score(one) for role, one in zip(self.roles, said, strict=True)}
+        share = sum(one.verdict.right for one in said) / len(said)
+        metrics = {
+            "illegal": float(any(one.refusal is not None for one in said)),
+            "right": share,
+            f"right_in_round_{state.round}": share,
+            f"success_in_round_{state.round}": float(self.success(after, self.roles[0])),
+            "distinct": float(len(self._votes(after))),
+        }
+        team = self._team(after) if over else None
+        return StepResult(after, Rewards(process, team=team), metrics)
+
+    def success(self, state: Floor, role: str) -> bool:
+        """Whether what most debaters say is right; in a tie, what the first of them says."""
+        chosen = self._chosen(state)
+        return chosen is not None and chosen.verdict.right
+
+    def answer(self, state: Floor, role: str) -> str | None:
+        chosen = self._chosen(state)
+        return None if chosen is None else _vote(chosen)
+
+    def redeal(self, state: Floor, role: str, rng: random.Random) -> Floor:
+        """Another truth: answers and what the verifier held of them stay as they are."""
+        truth = other_answer(state.problem, rng)
+        said = tuple(replace(one, verdict=Verdict(right=rng.random() < 0.5)) for one in state.said)
+        return replace(state, problem=replace(state.problem, answer=truth), said=said)
+
+    def silence(self, state: Floor, role: str) -> str:
+        """The answer that one stands by; at first the empty reply, which is refused."""
+        own = state.said[self.roles.index(role)].answer
+        return "" if own is None else self.reply_of(own)
+
+    def reply_of(self, typed: str) -> str:
+        return in_box(typed, self.config.terse)
+
+    def hint(self, state: Floor, role: str) -> str:
+        return ", ".join(state.problem.choices) or "a number or a formula"
+
+    def _hear(self, state: Floor, at: int, reply: str) -> Said:
+        problem = state.problem
+        try:
+            answer = boxed_in(reply, problem, self.config.terse)
+            reason = _reason_in(reply) if self.config.reasons else ""
+        except BadReply as refusal:
+            return replace(state.said[at], refusal=str(refusal))
+        verdict = judged(problem, answer)
+        return Said(answer, verdict, reason, self._verified(state, answer, verdict))
+
+    def _verified(self, state: Floor, answer: str, verdict: Verdict) -> bool | None:
+        """The verifier's word, the same for the same answer in one play."""
+        if self.config.verifier is None or verdict.failure is not None:
+            return None
+        chance = random.Random(derive_seed(state.seed, spelt(answer))).random()
+        return verdict.right == (chance < self.config.verifier)
+
+    def _score(self, said: Said) -> Reward:
+        if said.refusal is not None:
+            return Scored(self.config.illegal_reward)
+        return said.verdict.reward()
+
+    def _votes(self, state: Floor) -> Counter[str]:
+        return Counter(_vote(said) for said in state.said if said.answer is not None)
+
+    def _chosen(self, state: Floor) -> Said | None:
+        """One of those who say what most say, with the unit that most of them give."""
+        votes = self._votes(state)
+        if not votes:
+            return None
+        answer = votes.most_common(1)[0][0]
+        agreed = [s for s in state.said if s.answer is not None and _vote(s) == answer]
+        unit = Counter(map(_unit, agreed)).most_common(1)[0][0]
+        return next(said for said in agreed if _unit(said) == unit)
+
+    def _team(self, state: Floor) -> Reward:
+        chosen = self._chosen(state)
+        return Scored(0.0) if chosen is None else chosen.verdict.reward()
+
+    def _seen_by(self, state: Floor, role: str) -> list[tuple[str, Said]]:
+        """What each debater stands by, the viewer first."""
+        named = list(zip(self.roles, state.said, strict=True))
+        return sorted(named, key=lambda one: one[0] != role)
+
+    def _situation(self, state: Floor, role: str) -> str:
+        lines = [f"Round {state.round} of {self.config.num_rounds}."]
+        for name, said in self._seen_by(state, role):
+            own = name == role
+            if own and said.refusal is not None:
+                lines.append(f"Your last reply was refused: {said.refusal}.")
+            if said.answer is not None:
+                whose = "Your answer" if own else f"Answer of {name}"
+                lines.append(f"{whose}{_mark(said)}: {said.answer}{_why(said)}")
+            elif state.round > 1 and not own:
+                lines.append(f"{name} has no answer yet.")
+        return "\n".join(lines)
+
+    def _part(self, problem: Problem) -> str:
+        count, rounds = len(self.roles), self.config.num_rounds
+        if self.config.solo:
+            who = f"You answer a question, and go over your answer in {rounds} rounds."
+        else:
+            who = (
+                f"You are one of {count} debaters who answer a question over {rounds} rounds. "
+                "After each round you see what the others answered. They may be wrong, and so may "
+                "you: check, and change your answer or stay with it. What most say in the end is "
+                "the team's answer."
+            )
+        choose = f" The answer is one of: {', '.join(problem.choices)}." if problem.choices else ""
+        why = f" You may add a line '{REASON} ...' in {HOW_TO_TALK}." if self.config.reasons else ""
+        told = " A verifier, which can be wrong, marks each answer." if self.config.verifier else ""
+        return f"{who}{told}{choose} {HOW_TO_BOX}{why}"
+
+
+def _vote(said: Said) -> str:
+    """What an answer is counted as: its spelling. Who counts does not know which is right."""
+    return spelt(said.answer or "")
+
+
+def _unit(said: Said) -> str:
+    return written(said.answer or "").unit
+
+
+def _tersely(said: Said) -> str:
+    mark = {True: "+", False: "-", None: ""}[said.score]
+    return f"{said.answer or '?'}{mark}"
+
+
+def _mark(said: Said) -> str:
+    """The verifier's word, ahead of all that a debater wrote, so that nobody can write it."""
+    return {True: " (the verifier: right)", False: " (the verifier: wrong)", None: ""}[said.score]
+
+
+def _why(said: Said) -> str:
+    return f" ({said.reason})" if said.reason else ""
+
+
+def _reason_in(reply: str) -> str:
+    """The words behind the last `Reason:`, to the end of their line; empty if there are none."""
+    _, found, rest = reply.rpartition(REASON)
+    return checked_words(rest.split("\n", 1)[0]) if found else ""

@@ -1,0 +1,288 @@
+"""Debugging: one plants a bug in a program that works, another finds and mends it.
+
+Nobody's word counts but the tests', which run in the sandbox: a bug is a bug if the program runs
+and a test that passed now fails, and it is mended if all pass again. A planter that plants nothing
+leaves the mender a known mistake, so that both are asked in every play.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field
+
+from pettingllms.config import EnvConfig
+from pettingllms.datasets.code_problems import CodeProblem
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.solo import OneSeat
+from pettingllms.envs.tasks.code.grade import Grade, grade
+from pettingllms.envs.tasks.code.problems import problems_of
+from pettingllms.envs.tasks.code.replies import text_in
+from pettingllms.envs.tasks.code.run import Clock
+from pettingllms.envs.tasks.debugging import players
+from pettingllms.envs.tasks.debugging.planting import changed_line
+from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, as_reply
+from pettingllms.envs.toolkit.rules import told
+from pettingllms.types import Exhibit, Message, Reward, Rewards, Scored, Task, system, user
+
+PLANTER, MENDER = "planter", "mender"
+ROLES = (PLANTER, MENDER)
+FOUND = 0.3
+"""What finding the line is worth to the mender; the rest is for mending it."""
+CRITERIA = {
+    PLANTER: "Look at whether one small slip was planted that changes what the program does, and "
+    "whether it is one that people make and overlook.",
+    MENDER: "Look at whether the bug was found and mended, and nothing else was changed.",
+}
+
+
+class DebuggingConfig(EnvConfig):
+    """Options of debugging."""
+
+    max_tries: int = Field(default=2, ge=1, le=10)
+    """Replies that the mender has."""
+    case_seconds: float = Field(default=2.0, gt=0)
+    """Processor's time that a program has for a test."""
+    total_seconds: float = Field(default=8.0, gt=0)
+    """Time that it has for all of them, by the clock."""
+    illegal_reward: float = -0.1
+    """Process reward of a reply that is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What the tests say of a program."""
+
+    runs: bool
+    """Whether it can be run at all."""
+    visible: bool
+    """Whether it passes those that are shown."""
+    hidden: bool
+    """Whether it passes all others."""
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether it runs and any test fails."""
+        return self.runs and not (self.visible and self.hidden)
+
+    @property
+    def is_subtle(self) -> bool:
+        """Whether the visible tests do not notice."""
+        return self.visible
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """A program, what was planted in it, and what was made of that."""
+
+    problem: CodeProblem
+    original: str
+    turn: str = PLANTER
+    planted: str = ""
+    line: int | None = None
+    """Number of the planted line, from 1; None if a known mistake took its place."""
+    subtle: bool = False
+    mended: str = ""
+    """The mender's last program."""
+    failing: str = ""
+    """A visible test that it fails, as the mender reads it."""
+    found: bool = False
+    works: bool = False
+    num_tries: int = 0
+    refusal: str = ""
+    over: bool = False
+
+
+class Debugging(Environment[Hunt, DebuggingConfig]):
+    """Zero-sum but for bugs that are none; sequential. The hidden tests are what nobody sees."""
+
+    id = "debugging-v1"
+    Config = DebuggingConfig
+    players = players.PLAYERS
+    late_rewards = True
+    blocking = True
+    runs_programs = True
+    rule_parts = ("planted", "subtle", "found", "mended")
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ROLES
+
+    def solo(self) -> Environment[Any, Any]:
+        return OneSeat(self, "right")
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        found = problems_of(split)
+        return [Task(f"{split}-{p.name}", {"split": split, "at": at}) for at, p in enumerate(found)]
+
+    def reset(self, task: Task, seed: int) -> Hunt:
+        problem = problems_of(task.data["split"])[task.data["at"]]
+        return Hunt(problem, problem.good[0])
+
+    def acting(self, state: Hunt) -> tuple[str, ...]:
+        return () if state.over else (state.turn,)
+
+    def observe(self, state: Hunt, role: str) -> Sequence[Message]:
+        program = state.original if role == PLANTER else state.planted
+        if self.config.terse:
+            return [user("\n".join([role, program, state.refusal]).strip())]
+        calls = bool(state.problem.function)
+        tests = "\n".join(case.told(calls) for case in state.problem.visible)
+        lines = [state.problem.statement, f"Visible tests:\n{tests}", f"The program:\n{program}"]
+        if state.num_tries and role == MENDER:
+            lines.append(f"Your last try is not right. {state.failing}".strip())
+        if state.refusal:
+            lines.append(f"Your last reply was refused: {state.refusal}.")
+        return [system(_part(role, self.config)), user("\n\n".join(lines))]
+
+    def step(self, state: Hunt, replies: Mapping[str, str]) -> StepResult[Hunt]:
+        role = state.turn
+        try:
+            text = text_in(replies[role], self.config.terse)
+            after = self._plant(state, text) if role == PLANTER else self._mend(state, text)
+            process, illegal = Scored(0.0), 0.0
+        except BadReply as refusal:
+            after = self._refused(state, str(refusal))
+            process, illegal = Scored(self.config.illegal_reward), 1.0
+        metrics = {"illegal": illegal}
+        if not after.over:
+            return StepResult(after, Rewards({role: process}), metrics)
+        metrics |= {"planted": float(after.line is not None), "mended": float(after.works)}
+        planter = float(after.line is not None and not after.works)
+        mender = FOUND * after.found + (1 - FOUND) * after.works
+        paid = {PLANTER: Scored(planter), MENDER: Scored(mender)}
+        shown = {who: self.exhibit(after, who) for who in ROLES}
+        return StepResult(after, Rewards({role: process}, paid), metrics, shown)
+
+    def exhibit(self, state: Hunt, role: str) -> Exhibit:
+        """What a role made of the program, as a judge reads it."""
+        given = state.original if role == PLANTER else state.planted
+        work = "A bug was to be planted in" if role == PLANTER else "A bug was to be mended in"
+        question = f"{state.problem.statement}\n{work} this program:\n{given}"
+        answer = state.planted if role == PLANTER else state.mended
+        if role == PLANTER:
+            facts = {"planted": state.line is not None, "subtle": state.subtle}
+        else:
+            facts = {"found": state.found, "mended": state.works}
+        return Exhibit(question, answer, CRITERIA[role], facts)
+
+    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+        """What the tests said: a bug that the visible ones do not notice is worth more."""
+        parts = {name: float(value) for name, value in exhibit.facts.items()}
+        return told(parts, part, sum(parts.values()) / len(parts))
+
+    def success(self, state: Hunt, role: str) -> bool:
+        return state.works if role == MENDER else state.line is not None and not state.works
+
+    def redeal(self, state: Hunt, role: str, rng: random.Random) -> Hunt:
+        """Other hidden tests; for the mender, another program to begin with, and another line."""
+        hidden = tuple(rng.sample(state.problem.hidden, len(state.problem.hidden) // 2))
+        problem = replace(state.problem, hidden=hidden, good=("pass",), bad=("pass",))
+        if role == PLANTER:
+            return replace(state, problem=problem)
+        return replace(state, problem=problem, original="pass", line=rng.randint(1, 9))
+
+    def silence(self, state: Hunt, role: str) -> str:
+        """Leave the program as it is."""
+        return self.reply_of(state.original if role == PLANTER else state.planted)
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed, self.config.terse)
+
+    def hint(self, state: Hunt, role: str) -> str:
+        return "the whole program"
+
+    def draw(self, state: Hunt, role: str) -> str:
+        from rich.markup import escape
+
+        return escape(self.observe(state, role)[-1].content)
+
+    def tried(self, problem: CodeProblem, program: str) -> Tried:
+        """What the tests say of a program."""
+        ran = self._ran(problem, program)
+        shown = ran.results[: len(problem.visible)]
+        rest = ran.results[len(problem.visible) :]
+        runs = not ran.fault
+        return Tried(
+            runs,
+            runs and all(one.passed for one in shown),
+            runs and all(one.passed for one in rest),
+        )
+
+    def _ran(self, problem: CodeProblem, program: str) -> Grade:
+        clock = Clock(self.config.case_seconds, self.config.total_seconds)
+        return grade(problem, program, (*problem.visible, *problem.hidden), clock)
+
+    def _plant(self, state: Hunt, text: str) -> Hunt:
+        line = changed_line(state.original, text)
+        if line is None:
+            return self._known(state)
+        tried = self.tried(state.problem, text)
+        if not tried.runs:
+            raise BadReply("the program cannot be run any more; plant a bug with which it runs")
+        if not tried.is_bug:
+            return self._known(state)
+        return replace(
+            state, turn=MENDER, planted=text, line=line, subtle=tried.is_subtle, refusal=""
+        )
+
+    def _known(self, state: Hunt) -> Hunt:
+        """A known mistake in the place of a bug that is none."""
+        return replace(state, turn=MENDER, planted=state.problem.bad[0], line=None, refusal="")
+
+    def _mend(self, state: Hunt, text: str) -> Hunt:
+        ran = self._ran(state.problem, text)
+        works = found = ran.all_passed
+        if state.line is not None and not works:
+            found = _touches(state.planted, text, state.line)
+        num_tries = state.num_tries + 1
+        return replace(
+            state,
+            mended=text,
+            works=works,
+            found=found,
+            failing="" if works else _failing(state.problem, ran),
+            num_tries=num_tries,
+            refusal="",
+            over=works or num_tries >= self.config.max_tries,
+        )
+
+    def _refused(self, state: Hunt, why: str) -> Hunt:
+        if state.turn == PLANTER:
+            return self._known(state)
+        num_tries = state.num_tries + 1
+        over = num_tries >= self.config.max_tries
+        return replace(state, num_tries=num_tries, refusal=why, failing="", over=over)
+
+
+def _failing(problem: CodeProblem, ran: Grade) -> str:
+    if ran.fault:
+        return "It cannot be run."
+    shown = ran.results[: len(problem.visible)]
+    failed = next((one for one in shown if not one.passed), None)
+    if failed is None:
+        return "It passes the visible tests and fails a hidden one."
+    return f"It fails {failed.case.told(bool(problem.function))}"
+
+
+def _touches(planted: str, mended: str, line: int) -> bool:
+    try:
+        return changed_line(planted, mended) == line
+    except BadReply:
+        return False
+
+
+def _part(role: str, config: DebuggingConfig) -> str:
+    if role == PLANTER:
+        part = (
+            "You are the planter. The program works. Plant one bug: change, add or leave out one "
+            "line, so that the program still runs and some test fails, and so that a reader "
+            "overlooks it. A mender looks for it after you; you win if it is not mended."
+        )
+    else:
+        part = (
+            "You are the mender. Somebody has planted a bug in one line of the program. Find it "
+            f"and mend it; hidden tests decide whether you did. You have {config.max_tries} tries."
+        )
+    return f"{part} Answer the whole program, and nothing but the program. {HOW_TO_ANSWER}"

@@ -1,0 +1,39 @@
+"""Scripted players: one that plants real bugs and mends them, one that does neither, any."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.envs.base import Player
+from pettingllms.envs.tasks.debugging.planting import mutants
+from pettingllms.envs.toolkit.noisy import careless
+
+
+def play_right(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """A slip that tests notice, better one that the visible ones do not; the program as it was."""
+    if role == "mender":
+        return str(env.reply_of(state.original))
+    found = [(env.tried(state.problem, text), text) for text in mutants(state.original)]
+    subtle = [text for tried, text in found if tried.is_bug and tried.is_subtle]
+    plain = [text for tried, text in found if tried.is_bug]
+    return str(env.reply_of((subtle or plain or [state.original])[0]))
+
+
+def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Leaves everything as it is."""
+    return str(env.reply_of(state.original if role == "planter" else state.planted))
+
+
+def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Any slip; any program that is at hand."""
+    if role == "planter":
+        return str(env.reply_of(rng.choice([state.original, *mutants(state.original)])))
+    return str(env.reply_of(rng.choice([state.original, state.planted, *state.problem.bad])))
+
+
+PLAYERS: Mapping[str, Player] = {
+    "random": play_random,
+    "careless": careless(play_right, play_wrong),
+    "right": play_right,
+    "wrong": play_wrong,
+}

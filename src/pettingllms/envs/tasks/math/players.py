@@ -1,0 +1,46 @@
+"""Scripted players of mathematics: one that knows the answers, one that is wrong, and chance."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.envs.base import Player
+from pettingllms.envs.toolkit.answering import in_box, other_answer
+from pettingllms.envs.toolkit.noisy import careless
+
+
+def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Any number, printed or said, or any of the choices."""
+    choices = state.problem.choices
+    return _reply(env, role, rng.choice(choices) if choices else str(rng.randint(0, 99)))
+
+
+def play_solver(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """The answer; as a program, the problem's formula where it has one."""
+    formula = state.problem.short.removesuffix("=").replace("/", "//")
+    if role == "tool" and formula and not state.problem.choices:
+        return _program(env, f"print({formula})")
+    return _reply(env, role, state.problem.answer)
+
+
+def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """An answer that could be right, and is not."""
+    return _reply(env, role, other_answer(state.problem, rng))
+
+
+def _reply(env: Any, role: str, answer: str) -> str:
+    if role == "tool":
+        return _program(env, f"print({answer!r})")
+    return in_box(answer, env.config.terse)
+
+
+def _program(env: Any, source: str) -> str:
+    return source if env.config.terse else f"```python\n{source}\n```"
+
+
+PLAYERS: Mapping[str, Player] = {
+    "random": play_random,
+    "careless": careless(play_solver, play_wrong, 0.3),
+    "wrong": play_wrong,
+    "solver": play_solver,
+}

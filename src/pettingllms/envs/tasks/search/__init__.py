@@ -1,0 +1,5 @@
+"""Questions that take several searches, `search-v1`."""
+
+from pettingllms.envs.tasks.search.env import Search, SearchConfig
+
+__all__ = ["Search", "SearchConfig"]

@@ -1,0 +1,102 @@
+"""Where a search looks: an index of the world's articles, or a service that the user names.
+
+The index is BM25 by `bm25s`, real and in memory. A service is off unless it is configured: one
+HTTP address that takes `{"query": ..., "top_k": ...}` and gives
+`{"results": [{"title": ..., "text": ...}]}`.
+"""
+
+import json
+import re
+import urllib.request
+from functools import lru_cache
+from http.client import HTTPException
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from pettingllms.envs.tasks.search.world import Article, make_world
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.errors import ConfigError, DataError
+from pettingllms.runtime.call_clock import uncounted
+
+SECONDS = 8.0
+NUM_TRIES = 2
+KNOWN_QUERY = "river"
+"""A query that every service can answer, if only by nothing."""
+MAX_BYTES = 1_000_000
+WORD = re.compile(r"\w+")
+COMMON = frozenset(
+    ["a", "an", "and", "by", "for", "has", "in", "is", "it", "of", "on", "that", "the", "to", "was"]
+)
+
+
+def require_bm25s() -> None:
+    """ConfigError that says what to install, unless bm25s is here."""
+    if find_spec("bm25s") is None:
+        raise ConfigError("search-v1", ["needs bm25s; run `pip install 'pettingllms[search]'`"])
+
+
+def search_world(world_seed: int, query: str, top_k: int) -> tuple[Article, ...]:
+    """The best articles of a world, without those that share no word with the query."""
+    index, vocabulary = _index(world_seed)
+    words = [word for word in _words(query) if word in vocabulary]
+    if not words:
+        return ()
+    found, scores = index.retrieve([words], k=top_k, show_progress=False)
+    articles = make_world(world_seed).articles
+    pairs = zip(found[0].tolist(), scores[0].tolist(), strict=True)
+    return tuple(articles[at] for at, score in pairs if score > 0)
+
+
+@uncounted()
+def search_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
+    """What the user's service gives; DataError if that is not what is asked of it.
+
+    BadReply if it fails on this query, twice, and answers another one: that is the query's fault.
+    """
+    for _ in range(NUM_TRIES):
+        try:
+            return _ask_service(address, query, top_k)
+        except (DataError, OSError, HTTPException) as error:
+            failure = error
+    try:
+        _ask_service(address, KNOWN_QUERY, top_k)
+    except (DataError, OSError, HTTPException):
+        raise failure from None
+    raise BadReply("the search failed on this query; give another one")
+
+
+def _ask_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError("search-v1", [f"env.service is '{address}'; give an http address"])
+    body = json.dumps({"query": query, "top_k": top_k}).encode()
+    request = urllib.request.Request(  # noqa: S310 - http alone, checked above
+        address, data=body, headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=SECONDS) as reply:  # noqa: S310
+        raw = reply.read(MAX_BYTES)
+    try:
+        results = json.loads(raw)["results"]
+        return tuple(_article(result) for result in results[:top_k])
+    except (ValueError, KeyError, TypeError) as error:
+        form = '{"results": [{"title": ..., "text": ...}]}'
+        raise DataError(f"{address} gave {raw[:80]!r}; expected {form}") from error
+
+
+def _article(result: Any) -> Article:
+    title, text = result["title"], result["text"]
+    if not isinstance(title, str) or not isinstance(text, str):
+        raise TypeError("title and text are texts")
+    return Article(title, text)
+
+
+@lru_cache(maxsize=8)
+def _index(world_seed: int) -> tuple[Any, frozenset[str]]:
+    tokens = [_words(f"{one.title} {one.text}") for one in make_world(world_seed).articles]
+    index = import_module("bm25s").BM25()
+    index.index(tokens, show_progress=False)
+    return index, frozenset(word for article in tokens for word in article)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in WORD.findall(text.lower()) if word not in COMMON]

@@ -1,0 +1,5 @@
+"""Questions about a database, `sql-v1`."""
+
+from pettingllms.envs.tasks.sql.env import Sql, SqlConfig
+
+__all__ = ["Sql", "SqlConfig"]

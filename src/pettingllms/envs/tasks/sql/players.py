@@ -1,0 +1,52 @@
+"""Scripted players: one that looks and writes well, one that guesses, one that is wrong."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.envs.base import Player
+from pettingllms.envs.tasks.sql.database import expected_result
+from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.tool_calls import ToolCall
+from pettingllms.envs.toolkit.tool_texts import call_of
+
+WORDS = ("customers", "books", "flights", "students", "orders")
+
+
+def play_analyst(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Describes the tables that the answer needs, then writes the reference query."""
+    if role != "writer":
+        needed = expected_result(state.question.database, state.question.sql).tables
+        missing = sorted(needed - state.seen)
+        if missing and state.num_calls < env.config.max_calls:
+            return call_of(env.config, ToolCall("describe_table", (("table", missing[0]),)))
+    if role == "explorer":
+        return str(env.reply_of("These are the tables that it needs."))
+    return str(env.reply_of(state.question.sql))
+
+
+def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Any call, or a query of any one table."""
+    word = rng.choice(WORDS)
+    if role != "writer" and state.num_calls < env.config.max_calls and rng.random() < 0.8:
+        calls = (
+            ToolCall("list_tables"),
+            ToolCall("run_query", (("sql", f"SELECT COUNT(*) FROM {word}"),)),  # noqa: S608 - a word above
+        )
+        return call_of(env.config, rng.choice(calls))
+    if role == "explorer":
+        return str(env.reply_of(f"Look at {word}."))
+    return str(env.reply_of(f"SELECT name FROM {word}"))  # noqa: S608 - a word above
+
+
+def play_blind(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Looks at nothing and answers the same to every question."""
+    return str(env.reply_of("No note." if role == "explorer" else "SELECT 'nobody knows'"))
+
+
+PLAYERS: Mapping[str, Player] = {
+    "random": play_random,
+    "careless": careless(play_analyst, play_random),
+    "analyst": play_analyst,
+    "blind": play_blind,
+}

@@ -1,0 +1,193 @@
+"""Stories: two writers add sentences by turns, and a judge says what came of it.
+
+Nobody knows the one right story, so nothing here is paid but what a judge says of the whole. With
+`rivals` each writes a story of its own, and the two are for a judge to compare.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field
+
+from pettingllms.config import EnvConfig
+from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.solo import AllSeats
+from pettingllms.envs.tasks.story import players
+from pettingllms.envs.tasks.story.premises import Premise, make_premise, parts_of, worth
+from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.envs.toolkit.rules import told
+from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
+from pettingllms.seeds import derive_seed
+from pettingllms.types import (
+    TEAM,
+    Exhibit,
+    Message,
+    Reward,
+    Rewards,
+    Scored,
+    Task,
+    system,
+    user,
+)
+
+ROLES = ("writer_1", "writer_2")
+GOOD = 0.75
+"""What the rule must say of a story that reached its aim."""
+CRITERIA = (
+    "Look at two things: consistency, whether the story keeps to what is given and does not "
+    "contradict itself; and creativity, whether something happens that is told in fresh words. "
+    "Filling and repetition are worth nothing."
+)
+
+
+class StoryConfig(EnvConfig):
+    """Options of stories."""
+
+    num_rounds: int = Field(default=3, ge=1, le=20)
+    """Sentences that each writer adds."""
+    rivals: bool = False
+    """Whether each writes a story of its own, unseen by the other, instead of one together."""
+    num_tasks: int = Field(default=1024, ge=1)
+    """Premises in a split, each made from its task's seed."""
+    illegal_reward: float = -0.1
+    """Process reward of a reply that is refused; it adds no sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is given, and every sentence with who added it; empty where a reply was refused."""
+
+    premise: Premise
+    sentences: tuple[tuple[str, str], ...] = ()
+
+    def told_by(self, role: str) -> list[str]:
+        """The sentences of the story that this role writes on."""
+        return [text for _, text in self.sentences]
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals(Draft):
+    """The same where each has a story of its own."""
+
+    def told_by(self, role: str) -> list[str]:
+        return [text for who, text in self.sentences if who == role]
+
+
+class Story(Environment[Draft, StoryConfig]):
+    """Cooperative and sequential, or with `rivals` zero-sum and simultaneous. Judged."""
+
+    id = "story-v1"
+    Config = StoryConfig
+    players = players.PLAYERS
+    late_rewards = True
+    judged = True
+    rule_parts = ("consistency", "coverage", "variety")
+
+    def __init__(self, config: StoryConfig | None = None) -> None:
+        super().__init__(config)
+        self.limit_level = "agent" if self.config.rivals else "team"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ROLES
+
+    def solo(self) -> Environment[Any, Any]:
+        if self.config.rivals:
+            return super().solo()
+        return AllSeats(self)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return SeededTasks(split, self.config.num_tasks, halved_seed)
+
+    def reset(self, task: Task, seed: int) -> Draft:
+        premise = of_half(
+            task.seed % 2,
+            lambda attempt: make_premise(random.Random(derive_seed("story", task.seed, attempt))),
+            repr,
+        )
+        return (Rivals if self.config.rivals else Draft)(premise)
+
+    def acting(self, state: Draft) -> tuple[str, ...]:
+        if len(state.sentences) >= self._num_sentences * (2 if self.config.rivals else 1):
+            return ()
+        return ROLES if self.config.rivals else (ROLES[len(state.sentences) % 2],)
+
+    def observe(self, state: Draft, role: str) -> Sequence[Message]:
+        so_far = [text for text in state.told_by(role) if text]
+        if self.config.terse:
+            given = " ".join((*state.premise.needed, *state.premise.setting))
+            return [user("\n".join([given, *so_far]))]
+        return [
+            system(_part(self.config)),
+            user("\n".join([_asked(state.premise), "So far:", *(so_far or ["nothing yet."])])),
+        ]
+
+    def step(self, state: Draft, replies: Mapping[str, str]) -> StepResult[Draft]:
+        process: dict[str, Reward] = {}
+        added = []
+        for role in self.acting(state):
+            try:
+                added.append((role, checked_words(answer_in(replies[role], self.config.terse))))
+                process[role] = Scored(0.0)
+            except BadReply:
+                added.append((role, ""))
+                process[role] = Scored(self.config.illegal_reward)
+        after = replace(state, sentences=(*state.sentences, *added))
+        metrics = {"illegal": float(any(not text for _, text in added))}
+        if self.acting(after):
+            return StepResult(after, Rewards(process), metrics)
+        writers = ROLES if self.config.rivals else (TEAM,)
+        shown = {role: self.exhibit(after, role) for role in writers}
+        return StepResult(after, Rewards(process), metrics, shown)
+
+    def exhibit(self, state: Draft, role: str) -> Exhibit:
+        """A finished story, as a judge reads it."""
+        told_so = [text for text in state.told_by(role) if text]
+        premise = state.premise
+        facts = {"needed": list(premise.needed), "setting": list(premise.setting)}
+        return Exhibit(_asked(premise), "\n".join(told_so), CRITERIA, facts)
+
+    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+        hero, place, thing = exhibit.facts["needed"]
+        premise = Premise(hero, place, thing, tuple(exhibit.facts["setting"]))
+        parts = parts_of(premise, exhibit.answer.split("\n"), self._num_sentences)
+        return told(parts, part, worth(parts))
+
+    def success(self, state: Draft, role: str) -> bool:
+        verdict = self.rule(self.exhibit(state, role))
+        return isinstance(verdict, Scored) and verdict.value >= GOOD
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed, self.config.terse)
+
+    def hint(self, state: Draft, role: str) -> str:
+        return "the next sentence"
+
+    @property
+    def _num_sentences(self) -> int:
+        """Of one story."""
+        return self.config.num_rounds * (1 if self.config.rivals else 2)
+
+
+def _asked(premise: Premise) -> str:
+    season, hour, weather = premise.setting
+    return (
+        f"A short story about a {premise.hero}, a {premise.place} and a {premise.thing}. It is "
+        f"{season}, it begins in the {hour}, and there is {weather}."
+    )
+
+
+def _part(config: StoryConfig) -> str:
+    if config.rivals:
+        how = "You write a story alone; somebody else writes another about the same, and a judge "
+        how += "compares them."
+    else:
+        how = "You and another writer tell one story by turns, and a judge reads the whole."
+    return (
+        f"{how} Your turn is one sentence, {HOW_TO_TALK}. Keep to what is given, contradict "
+        "nothing that was told, and let something happen in words that were not used before. "
+        f"{HOW_TO_ANSWER}"
+    )

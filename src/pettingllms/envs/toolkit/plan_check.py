@@ -1,0 +1,321 @@
+"""A planner and a checker write one plan together: what the puzzle environments share.
+
+In each round the planner proposes a whole plan, and the checker, who sees it, accepts it or gives
+a corrected one. Nobody is told whether a plan is right: what a role knows of the plan it has from
+the puzzle and from the other role. Every reply is paid at once by how much it improved the score of
+the plan in force, so each reply answers for itself, and what a play pays in all is its last score:
+talking longer earns nothing.
+"""
+
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import Field
+
+from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
+from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.envs.solo import with_options
+from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.envs.toolkit.drawing import SeenConfig
+from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
+
+PLANNER, CHECKER, SOLVER = "planner", "checker", "solver"
+ACCEPT = "accept"
+CAREFUL = 0.15
+"""How often the careless player takes care. Replies add up: a team of two that never errs when it
+takes care solves twice as many puzzles."""
+
+
+class PlanCheckConfig(SeenConfig):
+    """Options that every planner-and-checker environment has."""
+
+    num_tasks: int = Field(default=1024, ge=1)
+    """Puzzles in a split, each made from its task's seed."""
+    max_rounds: int = Field(default=3, ge=1)
+    """Rounds before the play ends with the plan in force. Solo, a round is one reply."""
+    illegal_reward: float = -0.1
+    """Process reward of a reply that is refused; the plan in force stays."""
+
+
+PuzzleT = TypeVar("PuzzleT", bound=Hashable)
+PlanConfigT = TypeVar("PlanConfigT", bound=PlanCheckConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The last thing that a role said: a plan, its acceptance, or a reply that was refused."""
+
+    role: str
+    plan: str | None = None
+    accepted: bool = False
+    refusal: str | None = None
+
+    def told(self, viewer: str) -> str:
+        """One line about it for the viewer."""
+        own = self.role == viewer
+        if self.refusal is not None:
+            whose = "Your" if own else f"The {self.role}'s"
+            return f"{whose} reply was refused: {self.refusal}."
+        who = "You" if own else f"The {self.role}"
+        if self.accepted:
+            return f"{who} accepted the plan."
+        verb = "changed the plan to" if self.role == CHECKER else "proposed"
+        return f"{who} {verb}: {self.plan}"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Generic[PuzzleT]):
+    """A puzzle, the plan in force, and what was said last."""
+
+    puzzle: PuzzleT
+    turn: str
+    """The role that speaks now."""
+    round: int = 1
+    plan: str | None = None
+    said: tuple[Said, ...] = ()
+    """The last thing that each role said, oldest first."""
+    over: bool = False
+
+
+class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanConfigT]):
+    """Sequential and cooperative. A subclass gives the puzzle, how a plan is read, and its score.
+
+    Solo, the one role `solver` proposes and accepts its own plans.
+    """
+
+    limit_level = "team"
+    late_rewards = True  # a plan may still be corrected, and the team is rewarded at the end
+    plan_hint: ClassVar[str]
+    """What a person may type as a plan."""
+
+    @abstractmethod
+    def rules(self) -> str:
+        """The puzzle and the form of a plan, for the system prompt."""
+
+    @abstractmethod
+    def make(self, seed: int) -> PuzzleT:
+        """The puzzle of a seed: immutable and solvable, the same each time."""
+
+    @abstractmethod
+    def show(self, puzzle: PuzzleT) -> str:
+        """The puzzle as text for a language model."""
+
+    @abstractmethod
+    def picture(self, puzzle: PuzzleT) -> Image:
+        """The puzzle as an image for a model that sees."""
+
+    @abstractmethod
+    def read(self, puzzle: PuzzleT, answer: str) -> str:
+        """The plan that an answer gives, in one form and on one line; BadReply with the reason."""
+
+    @abstractmethod
+    def score(self, puzzle: PuzzleT, plan: str) -> float:
+        """From 0 to 1; 1 if the plan solves the puzzle, and only then."""
+
+    @abstractmethod
+    def paint(self, puzzle: PuzzleT, plan: str | None) -> str:
+        """The puzzle and the plan in Rich markup, for a person."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (SOLVER,) if self.config.solo else (PLANNER, CHECKER)
+
+    @property
+    def seeing(self) -> tuple[str, ...]:
+        return () if self.config.observation == "text" else self.roles
+
+    def solo(self) -> Environment[Any, Any]:
+        return with_options(self, solo=True)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return SeededTasks(split, self.config.num_tasks, halved_seed)
+
+    def puzzle(self, task: Task) -> PuzzleT:
+        """The puzzle of a task."""
+        return of_half(
+            task.seed % 2, lambda attempt: self.make(derive_seed(task.seed, attempt)), self.show
+        )
+
+    def reset(self, task: Task, seed: int) -> Draft[PuzzleT]:
+        return Draft(self.puzzle(task), self.roles[0])
+
+    def acting(self, state: Draft[PuzzleT]) -> tuple[str, ...]:
+        return () if state.over else (state.turn,)
+
+    def observe(self, state: Draft[PuzzleT], role: str) -> Sequence[Message]:
+        images = [self.picture(state.puzzle)] if self.seeing else []
+        if self.config.terse:
+            return [user(self._tersely(state, role), *images)]
+        parts = [*self._shown(state), self._situation(state, role), _ask(state, role)]
+        return [
+            system(f"{self._part(role)} {self.rules()} {HOW_TO_ANSWER}"),
+            user("\n\n".join(parts), *images),
+        ]
+
+    def step(self, state: Draft[PuzzleT], replies: Mapping[str, str]) -> StepResult[Draft[PuzzleT]]:
+        role = state.turn
+        closing = role == self.roles[-1]
+        try:
+            plan: str | None = self._plan_in(state, replies[role])
+            said = Said(role, plan, accepted=closing and plan == state.plan)
+        except BadReply as refusal:
+            plan, said = state.plan, Said(role, refusal=str(refusal))
+        over = said.accepted or (closing and state.round == self.config.max_rounds)
+        after = Draft(
+            state.puzzle,
+            turn=self.roles[(self.roles.index(role) + 1) % len(self.roles)],
+            round=state.round + (closing and not over),
+            plan=plan,
+            said=(*(earlier for earlier in state.said if earlier.role != role), said),
+            over=over,
+        )
+        illegal = said.refusal is not None
+        score = self._score(after)
+        gained = score - self._score(state)
+        process = {role: Scored(self.config.illegal_reward if illegal else gained)}
+        team = Scored(float(score == 1.0)) if over else None
+        return StepResult(
+            after, Rewards(process, team=team), {"score": score, "illegal": float(illegal)}
+        )
+
+    def success(self, state: Draft[PuzzleT], role: str) -> bool:
+        return self._score(state) == 1.0
+
+    def answer(self, state: Draft[PuzzleT], role: str) -> str | None:
+        return state.plan
+
+    def silence(self, state: Draft[PuzzleT], role: str) -> str:
+        """Acceptance of the plan in force; what the planner leaves empty is refused, and the plan
+        in force stays."""
+        return self.reply_of(ACCEPT) if _may_accept(state, role) else ""
+
+    def draw(self, state: Draft[PuzzleT], role: str) -> str:
+        from rich.markup import escape
+
+        lines = [self.paint(state.puzzle, state.plan), escape(self._situation(state, role))]
+        if state.over:
+            lines.append("[green]solved[/]" if self.success(state, role) else "[red]not solved[/]")
+        return "\n\n".join(lines)
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed, self.config.terse)
+
+    def refusal(self, state: Draft[PuzzleT], role: str, reply: str) -> str | None:
+        try:
+            self._plan_in(state, reply)
+        except BadReply as refusal:
+            return str(refusal)
+        return None
+
+    def hint(self, state: Draft[PuzzleT], role: str) -> str:
+        return f"{ACCEPT}, or {self.plan_hint}" if _may_accept(state, role) else self.plan_hint
+
+    def _plan_in(self, state: Draft[PuzzleT], reply: str) -> str:
+        """The plan in force after a reply, if it is not refused."""
+        answer = answer_in(reply, self.config.terse)
+        if answer.lower().rstrip(".") != ACCEPT:
+            return self.read(state.puzzle, answer)
+        if state.turn == PLANNER:
+            raise BadReply("the planner cannot accept; give a whole plan")
+        if state.plan is None:
+            raise BadReply("there is no plan to accept; give a whole plan")
+        return state.plan
+
+    def _score(self, state: Draft[PuzzleT]) -> float:
+        return 0.0 if state.plan is None else self.score(state.puzzle, state.plan)
+
+    def _part(self, role: str) -> str:
+        rounds = self.config.max_rounds
+        if role == SOLVER:
+            return (
+                f"You solve a puzzle with a plan. There are up to {rounds} rounds; answering "
+                f"{ACCEPT} ends them early and keeps your last plan."
+            )
+        end = f"There are up to {rounds} rounds; the last plan is the team's answer."
+        if role == PLANNER:
+            return (
+                "You are the planner: you propose a whole plan for a puzzle, and a checker accepts "
+                f"or changes it. {end}"
+            )
+        return (
+            "You are the checker: a planner proposes a plan for a puzzle. Check it step by step. "
+            f"If it is right, answer {ACCEPT}; if it is wrong, answer a corrected whole plan. {end}"
+        )
+
+    def _tersely(self, state: Draft[PuzzleT], role: str) -> str:
+        lines = [f"{role} {state.round}", *(text.replace(" ", "") for text in self._shown(state))]
+        if state.said and state.said[-1].refusal is not None:
+            lines.append("refused")
+        if state.plan is not None:
+            lines.append(state.plan)
+        return "\n".join(lines)
+
+    def _shown(self, state: Draft[PuzzleT]) -> list[str]:
+        """The puzzle as text, unless it is shown as an image alone."""
+        return [] if self.config.observation == "image" else [self.show(state.puzzle)]
+
+    def _situation(self, state: Draft[PuzzleT], role: str) -> str:
+        lines = [f"Round {state.round} of {self.config.max_rounds}."]
+        lines += [said.told(role) for said in state.said]
+        if state.plan is None:
+            lines.append("There is no plan yet.")
+        elif state.said[-1].refusal is not None:
+            lines.append(f"The plan is still: {state.plan}")
+        return "\n".join(lines)
+
+
+def _may_accept(state: Draft[Any], role: str) -> bool:
+    return role != PLANNER and state.plan is not None
+
+
+def _ask(state: Draft[Any], role: str) -> str:
+    if _may_accept(state, role):
+        return f"Answer {ACCEPT}, or a whole plan that is better."
+    return "Answer a whole plan."
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Scripted players that can play every role."""
+
+    solve: Callable[[Any, Any], str | None]
+    """Environment and puzzle in; a solution out, or None if it gives up."""
+    guess: Callable[[Any, Any, random.Random], str]
+    """Environment, puzzle and a source of chance in; any plan out."""
+    spoil: Callable[[Any, Any, str], str]
+    """Environment, puzzle and its solution in; a plan that is right but for its end out."""
+
+    def players(self, strong: str) -> Mapping[str, Player]:
+        """The random player, the strong one under its name, and one that is strong or hasty."""
+        return {
+            "random": self.play_random,
+            "careless": careless(self.play_strong, self.play_hasty, CAREFUL),
+            strong: self.play_strong,
+        }
+
+    def play_random(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """A guess, or acceptance by the toss of a coin."""
+        if _may_accept(state, role) and rng.random() < 0.5:
+            return str(env.reply_of(ACCEPT))
+        return str(env.reply_of(self.guess(env, state.puzzle, rng)))
+
+    def play_hasty(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """The solution but for its end, or acceptance of a plan that it has not looked at."""
+        if _may_accept(state, role):
+            return str(env.reply_of(ACCEPT))
+        if (solution := self.solve(env, state.puzzle)) is None:
+            return self.play_random(env, state, role, rng)
+        return str(env.reply_of(self.spoil(env, state.puzzle, solution)))
+
+    def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """The solution, or acceptance of a plan that is right."""
+        if _may_accept(state, role) and env.score(state.puzzle, state.plan) == 1.0:
+            return str(env.reply_of(ACCEPT))
+        return str(
+            env.reply_of(self.solve(env, state.puzzle) or self.guess(env, state.puzzle, rng))
+        )

@@ -1,0 +1,225 @@
+"""Two-player poker with a deck of a few cards: what all such games share.
+
+A hand is its cards and the words that were said, so all of chance stands in the first state, and
+everything else follows. A role reads all that was said: it forgets nothing that it knew, which is
+what a best reply to it can be worked out from.
+"""
+
+import random
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from pydantic import Field
+
+from pettingllms.config import EnvConfig
+from pettingllms.datasets.seeded import SeededTasks
+from pettingllms.envs.base import Environment, Split, StepResult
+from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+
+SEATS = ("player_1", "player_2")
+NAMES = {"J": "jack", "Q": "queen", "K": "king"}
+STRENGTH = {"J": 1, "Q": 2, "K": 3}
+
+
+class PokerConfig(EnvConfig):
+    """Options of small poker games."""
+
+    num_tasks: int = Field(default=1024, ge=1)
+    """Hands in a split. They differ only in their seeds."""
+    illegal_reward: float = -0.5
+    """Process reward of a reply that is not a legal move; it also folds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """The cards of both seats, then the board's if there is one, and all that was said."""
+
+    cards: tuple[str, ...]
+    said: tuple[str, ...] = ()
+    forfeit: str | None = None
+    """Why the last reply was refused, if the hand ended so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Betting:
+    """What follows from the words alone."""
+
+    mover: int | None
+    """Seat that speaks now; None once the hand is over."""
+    paid: tuple[int, int]
+    """Chips that each seat has put in."""
+    moves: tuple[str, ...] = ()
+    """What the mover may say."""
+    folded: int | None = None
+    shows_board: bool = False
+    rounds: tuple[tuple[str, ...], ...] = ()
+    """The words of each round of betting that has begun."""
+
+
+class Poker(Environment[Hand, PokerConfig]):
+    """Zero-sum, sequential, hidden cards. A reply that is no legal move folds."""
+
+    Config = PokerConfig
+    late_rewards = True
+    deck: tuple[str, ...]
+    num_board: int = 0
+    """Cards that both seats will see."""
+    rules: str
+    """What a role is told of the game."""
+    worth: float
+    """What the game is worth to player_1 if both play perfectly."""
+
+    @abstractmethod
+    def follow(self, said: Sequence[str]) -> Betting:
+        """Where the betting stands after these words, each of them legal."""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What the game is worth to each role if both play perfectly."""
+        return dict(zip(SEATS, (self.worth, -self.worth), strict=True))
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return SEATS
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return SeededTasks(split, self.config.num_tasks)
+
+    def starts(self) -> list[tuple[float, Hand]]:
+        """Every deal that can be told from others, with its chance."""
+        deals = Counter(permutations(self.deck, 2 + self.num_board))
+        return [(count / deals.total(), Hand(cards)) for cards, count in deals.items()]
+
+    def reset(self, task: Task, seed: int) -> Hand:
+        rng = random.Random(derive_seed("poker", task.seed, seed))
+        return Hand(tuple(rng.sample(self.deck, 2 + self.num_board)))
+
+    def betting(self, state: Hand) -> Betting:
+        """Where the betting of a hand stands; a refused reply has folded."""
+        now = self.follow(state.said)
+        if state.forfeit is None:
+            return now
+        return replace(now, mover=None, moves=(), folded=now.mover)
+
+    def acting(self, state: Hand) -> tuple[str, ...]:
+        mover = self.betting(state).mover
+        return () if mover is None else (SEATS[mover],)
+
+    def legal(self, state: Hand, role: str) -> list[str]:
+        """Every reply of an acting role that is a legal move."""
+        return [self.reply_of(move) for move in self.betting(state).moves]
+
+    def observe(self, state: Hand, role: str) -> Sequence[Message]:
+        now, seat = self.betting(state), SEATS.index(role)
+        if self.config.terse:
+            said = " | ".join(" ".join(words) for words in now.rounds)
+            return [user(f"{self._shown(state, now, seat)} {said}".rstrip())]
+        return [
+            system(
+                f"You are {role} in {self.rules} A reply that is not a legal move folds. "
+                f"{HOW_TO_ANSWER}"
+            ),
+            user("\n".join([*self._table(state, now, seat), self._question(state, now, seat)])),
+        ]
+
+    def step(self, state: Hand, replies: Mapping[str, str]) -> StepResult[Hand]:
+        (mover,) = self.acting(state)
+        process: dict[str, Reward] = {}
+        try:
+            move = self._read(replies[mover], self.betting(state).moves)
+            after = replace(state, said=(*state.said, move))
+        except BadReply as refusal:
+            after = replace(state, forfeit=str(refusal))
+            process = {mover: Scored(self.config.illegal_reward)}
+        over = not self.acting(after)
+        won = self.won(after) if over else (0, 0)
+        agent = {role: Scored(chips) for role, chips in zip(SEATS, won, strict=True) if over}
+        metrics = {"illegal": float(bool(process))}
+        if over:
+            metrics["pot"] = float(sum(self.betting(after).paid))
+        return StepResult(after, Rewards(process, agent), metrics)
+
+    def won(self, state: Hand) -> tuple[int, int]:
+        """Chips that each seat of a finished hand has won, or lost if less than 0."""
+        now = self.betting(state)
+        loser = now.folded
+        if loser is None:
+            first, second = (self.strength(state.cards, seat) for seat in (0, 1))
+            if first == second:
+                return (0, 0)
+            loser = 0 if first < second else 1
+        lost = now.paid[loser]
+        return (-lost, lost) if loser == 0 else (lost, -lost)
+
+    def strength(self, cards: tuple[str, ...], seat: int) -> int:
+        """How much a seat's cards are worth at the showdown."""
+        pairs = cards[seat] in cards[2:]
+        return STRENGTH[cards[seat]] + 10 * pairs
+
+    def success(self, state: Hand, role: str) -> bool:
+        return self.won(state)[SEATS.index(role)] > 0
+
+    def redeal(self, state: Hand, role: str, rng: random.Random) -> Hand:
+        now, seat = self.betting(state), SEATS.index(role)
+        known = {seat, 2} if now.shows_board else {seat}
+        left = list((Counter(self.deck) - Counter(state.cards[at] for at in known)).elements())
+        rng.shuffle(left)
+        cards = [c if at in known else left.pop() for at, c in enumerate(state.cards)]
+        return replace(state, cards=tuple(cards))
+
+    def silence(self, state: Hand, role: str) -> str:
+        """Check, or fold to a bet: what needs no thought and adds no chip."""
+        moves = self.betting(state).moves
+        return self.reply_of("check" if "check" in moves else "fold")
+
+    def reply_of(self, typed: str) -> str:
+        return as_reply(typed, self.config.terse)
+
+    def hint(self, state: Hand, role: str) -> str:
+        return ", ".join(self.betting(state).moves)
+
+    def draw(self, state: Hand, role: str) -> str:
+        from rich.markup import escape
+
+        now, seat = self.betting(state), SEATS.index(role)
+        ending = f"\n[red]forfeit: {escape(state.forfeit)}[/]" if state.forfeit else ""
+        lines = [*self._table(state, now, seat), self._question(state, now, seat)]
+        return "\n".join(map(escape, lines)) + ending
+
+    def _read(self, reply: str, moves: tuple[str, ...]) -> str:
+        answer = answer_in(reply, self.config.terse).lower()
+        if answer not in moves:
+            raise BadReply(f"the answer is none of {', '.join(moves)}")
+        return answer
+
+    def _shown(self, state: Hand, now: Betting, seat: int) -> str:
+        board = (state.cards[2] if now.shows_board else "-") if self.num_board else ""
+        return state.cards[seat] + board
+
+    def _table(self, state: Hand, now: Betting, seat: int) -> list[str]:
+        lines = [f"Your card: {NAMES[state.cards[seat]]}."]
+        if self.num_board:
+            board = NAMES[state.cards[2]] if now.shows_board else "not shown yet"
+            lines.append(f"The board: {board}.")
+        for number, words in enumerate(now.rounds, 1):
+            who = [("you" if at % 2 == seat else SEATS[at % 2]) for at in range(len(words))]
+            said = ", ".join(f"{one}: {word}" for one, word in zip(who, words, strict=True))
+            name = f"Round {number}" if self.num_board else "Said so far"
+            lines.append(f"{name}: {said or 'nothing yet'}.")
+        lines.append(f"Chips put in: you {now.paid[seat]}, {SEATS[1 - seat]} {now.paid[1 - seat]}.")
+        return lines
+
+    def _question(self, state: Hand, now: Betting, seat: int) -> str:
+        if now.mover == seat:
+            return f"Your move: {' or '.join(now.moves)}."
+        if now.mover is not None:
+            return f"It is the turn of {SEATS[now.mover]}."
+        shown = ""
+        if now.folded is None:
+            shown = f" {SEATS[1 - seat]} had the {NAMES[state.cards[1 - seat]]}."
+        return f"The hand is over.{shown} You won {self.won(state)[seat]:+d} chips."

@@ -1,5 +1,0 @@
-"""Hardware modules and their test benches, `verilog-v1`."""
-
-from pettingllms.envs.verilog.env import Verilog, VerilogConfig
-
-__all__ = ["Verilog", "VerilogConfig"]

@@ -1,5 +1,0 @@
-"""One sees and the other acts, `visual_relay-v1`."""
-
-from pettingllms.envs.visual_relay.env import VisualRelay, VisualRelayConfig
-
-__all__ = ["VisualRelay", "VisualRelayConfig"]

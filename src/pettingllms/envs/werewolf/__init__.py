@@ -1,5 +1,0 @@
-"""Werewolf, `werewolf-v1`."""
-
-from pettingllms.envs.werewolf.env import Werewolf, WerewolfConfig
-
-__all__ = ["Werewolf", "WerewolfConfig"]

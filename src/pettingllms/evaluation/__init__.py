@@ -1,0 +1,1 @@
+"""Evaluation beyond a run: players, suites, tournaments and matches."""

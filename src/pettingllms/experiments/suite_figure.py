@@ -1,0 +1,61 @@
+"""What of a suite is drawn, and whether it can be."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pettingllms.evaluation.suites.results import Report, Result
+
+if TYPE_CHECKING:
+    from pettingllms.experiments.bench_figure import Panel
+
+FIGURE = "figure.png"
+
+
+def draw_report(report: Report, path: Path) -> bool:
+    """Draw what there is; False if matplotlib is not installed or there is nothing to draw."""
+    measured = [result for result in report.results if result.has_number]
+    if not measured or find_spec("matplotlib") is None:
+        return False
+    from pettingllms.experiments.bench_figure import draw_benches
+
+    note = (
+        f"Share of plays in which the aim was reached, {_numbers(measured)}. Lines: 95% intervals "
+        "over tasks. Below: what so many tokens for a task reach; full: one of the plays is right; "
+        "dashed: the commonest answer is; dotted: the budget of the comparison."
+    )
+    panels = [_panel(result) for result in measured]
+    compared = any(panel.budget for panel in panels)
+    draw_benches(
+        f"{report.suite.title}: {report.subject.name}",
+        note if compared else note.partition(" Below")[0],
+        panels,
+        path,
+    )
+    return True
+
+
+def _numbers(results: list[Result]) -> str:
+    plays = {found.num_plays for result in results for found in result.forms.values()}
+    tasks = {found.num_tasks for result in results for found in result.forms.values()}
+    return f"{_range(tasks)} tasks, {_range(plays)} plays of each"
+
+
+def _range(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _panel(result: Result) -> "Panel":
+    from pettingllms.experiments.bench_figure import Curve, Panel
+
+    shares = {form: found.avg for form, found in result.forms.items() if found.avg is not None}
+    equal = result.equal
+    curves = [
+        Curve(form, [k * found.tokens for k in points], [points[k] for k in points], voted)
+        for form, found in result.forms.items()
+        for voted, points in ((False, found.pass_at), (True, found.majority_at))
+        if points and equal is not None
+    ]
+    unit = equal.unit if equal else ""
+    return Panel(result.name, shares, curves, equal.budget if equal else None, unit)

@@ -1,0 +1,1 @@
+"""The API dialects that the gateway accepts, one file each."""

@@ -1,0 +1,281 @@
+"""OpenAI's responses. Nothing is stored for a later request: each one brings its whole chat."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pettingllms.gateway.calls import (
+    Answered,
+    Call,
+    CalledTool,
+    CallError,
+    ChatMessage,
+    Reply,
+    ToolSpec,
+)
+from pettingllms.gateway.contents import Content, read_content
+from pettingllms.gateway.dialects.base import (
+    Body,
+    Dialect,
+    Listed,
+    NumTokens,
+    Temperature,
+    event,
+    openai_error,
+    pieces,
+    refuse_narrowing,
+    schema_text,
+)
+from pettingllms.gateway.dialects.openai_chat import logprobs_of, refuse_other_logprobs
+
+LOGPROBS = "message.output_text.logprobs"
+"""What a request that wants log-probs includes."""
+
+
+class Item(Body):
+    """A part of the chat: a message, a call of a tool, or what it gave."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: Content | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: Content | None = None
+
+
+class FunctionTool(Body):
+    """A tool that may be called."""
+
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class TextFormat(Body):
+    """The form that the reply should have."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    form: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class TextOptions(Body):
+    """How the reply is written."""
+
+    format: TextFormat | None = None
+
+
+class ResponsesRequest(Body):
+    """A chat that asks for a reply."""
+
+    model: str = ""
+    input: str | Listed[Item]
+    instructions: str | None = None
+    tools: Listed[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    text: TextOptions | None = None
+    max_output_tokens: NumTokens | None = None
+    temperature: Temperature | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    include: Listed[str] | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    stream: bool | None = None
+
+
+def read(body: ResponsesRequest, headers: Mapping[str, str]) -> Call:
+    """The call in a request."""
+    refuse_narrowing(body)
+    for name in ("previous_response_id", "conversation", "prompt"):
+        if getattr(body, name) is not None:
+            raise CallError(
+                400, f"nothing is stored here that '{name}' could name; send the whole chat", name
+            )
+    refuse_other_logprobs(body.top_logprobs)
+    scene = [ChatMessage("system", body.instructions)] if body.instructions else []
+    messages = (*scene, *_messages(body.input))
+    if not messages:
+        raise CallError(400, "the input is empty", "input")
+    none = body.tool_choice == "none"
+    return Call(
+        model=body.model,
+        messages=messages,
+        tools=() if none else tuple(_tool(tool) for tool in body.tools or []),
+        must_call=_must_call(body.tool_choice),
+        schema=_schema(body.text),
+        max_tokens=body.max_output_tokens,
+        temperature=body.temperature,
+        headers=headers,
+    )
+
+
+def write(answered: Answered, body: ResponsesRequest) -> dict[str, Any]:
+    """The answer to a request."""
+    reply = answered.replies[0]
+    cut = reply.finish == "length"
+    prompt, written = answered.num_prompt_tokens, answered.num_reply_tokens
+    return {
+        "id": reply.id.replace("chatcmpl-", "resp_"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "error": None,
+        "model": body.model or answered.role,
+        "instructions": body.instructions,
+        "output": _output(reply, LOGPROBS in (body.include or [])),
+        "parallel_tool_calls": True,
+        "tool_choice": body.tool_choice or "auto",
+        "tools": [tool.model_dump() for tool in body.tools or []],
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "metadata": {},
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": prompt + written,
+        },
+    }
+
+
+def stream(answered: Answered, body: ResponsesRequest) -> Iterator[str]:
+    """The same in parts."""
+    whole = write(answered, body)
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    parts = [("response.created", {"response": begun})]
+    parts += [("response.in_progress", {"response": begun})]
+    for at, item in enumerate(whole["output"]):
+        parts += _item_events(at, item)
+    ended = "response.incomplete" if whole["status"] == "incomplete" else "response.completed"
+    parts.append((ended, {"response": whole}))
+    for number, (name, data) in enumerate(parts):
+        yield event({"type": name, "sequence_number": number, **data}, name)
+
+
+def _item_events(at: int, item: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    where = {"output_index": at, "item_id": item["id"]}
+    added = {"output_index": at, "item": {**item, "status": "in_progress"}}
+    done = ("response.output_item.done", {"output_index": at, "item": item})
+    if item["type"] == "function_call":
+        added["item"] = {**item, "status": "in_progress", "arguments": ""}
+        said = item["arguments"]
+        return [
+            ("response.output_item.added", added),
+            ("response.function_call_arguments.delta", {**where, "delta": said}),
+            ("response.function_call_arguments.done", {**where, "arguments": said}),
+            done,
+        ]
+    (part,) = item["content"]
+    added["item"] = {**item, "status": "in_progress", "content": []}
+    where["content_index"] = 0
+    deltas = [
+        ("response.output_text.delta", {**where, "delta": text, "logprobs": []})
+        for text in pieces(part["text"])
+    ]
+    return [
+        ("response.output_item.added", added),
+        ("response.content_part.added", {**where, "part": {**part, "text": ""}}),
+        *deltas,
+        ("response.output_text.done", {**where, "text": part["text"], "logprobs": []}),
+        ("response.content_part.done", {**where, "part": part}),
+        done,
+    ]
+
+
+def _output(reply: Reply, with_logprobs: bool) -> list[dict[str, Any]]:
+    name = reply.id.removeprefix("chatcmpl-")
+    found: list[dict[str, Any]] = [
+        {
+            "type": "function_call",
+            "id": f"fc_{call.id}",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+            "status": "completed",
+        }
+        for call in reply.calls
+    ]
+    if reply.text or not found:
+        sampled = (logprobs_of(reply) if with_logprobs else None) or {"content": []}
+        logprobs = [{**one, "bytes": []} for one in sampled["content"]]
+        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": logprobs}
+        status = "incomplete" if reply.finish == "length" else "completed"
+        message = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": status}
+        found.insert(0, {**message, "content": [part]})
+    return found
+
+
+def _messages(given: str | list[Item]) -> Iterator[ChatMessage]:
+    """The chat: a reply's text and its calls, which are items of their own, are one message."""
+    if isinstance(given, str):
+        yield ChatMessage("user", given)
+        return
+    said: ChatMessage | None = None
+    calls: list[CalledTool] = []
+    for item in given:
+        if item.type == "reasoning":
+            continue
+        message = _message(item)
+        if message.calls and said is not None:
+            calls += message.calls
+            continue
+        if said is not None:
+            yield replace(said, calls=tuple(calls))
+        said, calls = (message, [*message.calls]) if message.speaker == "assistant" else (None, [])
+        if said is None:
+            yield message
+    if said is not None:
+        yield replace(said, calls=tuple(calls))
+
+
+def _message(item: Item) -> ChatMessage:
+    if item.type == "function_call":
+        if item.call_id is None or item.name is None:
+            raise CallError(400, "a function_call needs a call_id and a name", "input")
+        called = CalledTool(item.call_id, item.name, item.arguments or "{}")
+        return ChatMessage("assistant", calls=(called,))
+    if item.type == "function_call_output":
+        given, seen = read_content(item.output, "input")
+        return ChatMessage("tool", given, answers=item.call_id or "", images=seen)
+    if item.type != "message" or item.role is None:
+        raise CallError(
+            400, f"the input has an item '{item.type[:40]}', which is not read", "input"
+        )
+    speaker = "system" if item.role == "developer" else item.role
+    text, images = read_content(item.content, "input")
+    return ChatMessage(speaker, text, images=images)
+
+
+def _tool(tool: FunctionTool) -> ToolSpec:
+    if tool.type != "function" or not tool.name:
+        raise CallError(
+            400, f"a tool is '{tool.type[:40]}'; functions alone can be called", "tools"
+        )
+    return ToolSpec(tool.name, tool.description or "", tool.parameters)
+
+
+def _must_call(choice: str | dict[str, Any] | None) -> str | None:
+    if isinstance(choice, dict):
+        if not isinstance(choice.get("name"), str):
+            raise CallError(400, "the tool to be called has no name", "tool_choice")
+        return str(choice["name"])
+    return "any" if choice == "required" else None
+
+
+def _schema(text: TextOptions | None) -> str | None:
+    if text is None or text.format is None or text.format.type == "text":
+        return None
+    if text.format.type == "json_schema" and text.format.form is None:
+        raise CallError(400, "a json_schema needs a 'schema'", "text")
+    return schema_text(text.format.form)
+
+
+RESPONSES = Dialect("/responses", ResponsesRequest, read, write, stream, openai_error)

@@ -1,0 +1,229 @@
+"""An engine in plain PyTorch, for models so small that vLLM's own work is most of the time.
+
+It starts in seconds, needs nothing but Transformers, and keeps the same promises as vLLM's: ids and
+log-probs as sampled, each policy under its version, new weights at once.
+"""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import SamplerError
+from pettingllms.inference.chat import stop_ids
+from pettingllms.inference.engines.vllm import (
+    UNGUIDED,
+    EngineSpec,
+    marked_if_cut,
+    not_seen,
+    too_long,
+)
+from pettingllms.policies.files import Files
+from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
+from pettingllms.vision.processor import eyes_of
+
+
+class TorchEngine:
+    """Samples and scores, all requests of a batch in lockstep."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._versions = dict.fromkeys(spec.policies, 0)
+        self._adapters: dict[str, str] = {}
+        self._copies: dict[str, Any] = {}
+        """Whole models that are frozen, by policy."""
+        self._adapter_ids = itertools.count()
+
+    async def start(self) -> None:
+        """Load the model."""
+        os.environ.update(OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
+        import torch
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+        from pettingllms.inference.generate import refuse_what_is_computed_otherwise
+
+        torch.set_num_threads(self._spec.num_threads)
+        self._stop_ids = stop_ids(self._spec.model)
+        self._eyes = eyes_of(self._spec.model)
+        auto: Any = AutoModelForCausalLM if self._eyes is None else AutoModelForImageTextToText
+        self._lm = auto.from_pretrained(
+            self._spec.model,
+            dtype=getattr(torch, self._spec.config.dtype),
+            local_files_only=True,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+        ).eval()
+        self._peft: Any = None
+        refuse_what_is_computed_otherwise(self._lm)
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Replies with the log-probs of what was sampled, temperature included."""
+        return (await self.sample_many([request]))[0]
+
+    async def sample_many(
+        self, requests: Sequence[SampleRequest]
+    ) -> list[Sequence[Sample | Failed]]:
+        """The replies to each request."""
+        limit = self._spec.config.max_model_tokens
+        refused = [self._refused(request) for request in requests]
+        found: list[Sequence[Sample | Failed]] = [
+            [reason] * request.num_samples if reason else []
+            for reason, request in zip(refused, requests, strict=True)
+        ]
+        places = [at for at, reason in enumerate(refused) if reason is None]
+        taken = [requests[at] for at in places]
+        for part in lockstep_parts(taken, self._spec.config.max_num_seqs):
+            asked = [_fitting(taken[at], limit) for at in part]
+            for at, samples in zip(part, self._generate(asked[0].policy, asked), strict=True):
+                found[places[at]] = marked_if_cut(taken[at], samples, limit)
+        return found
+
+    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+        """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
+        likeliest token."""
+        return (await self.score_many(policy, [given], temperature))[0]
+
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
+        """The same for many prompts and replies."""
+        from pettingllms.inference.generate import logprobs_of
+
+        places = sorted(range(len(given)), key=lambda at: sum(map(len, given[at][:2])))
+        size = self._spec.config.max_num_seqs
+        found: dict[int, LogProbs] = {}
+        with self._speaking(policy) as lm:
+            for start in range(0, len(places), size):
+                part = places[start : start + size]
+                some = logprobs_of(lm, [given[at] for at in part], self._eyes, temperature)
+                found |= zip(part, some, strict=True)
+        return [found[at] for at in range(len(given))]
+
+    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+        """The same by several policies; this engine never batches them with each other."""
+        return {policy: await self.score(policy, given) for policy in policies}
+
+    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of an adapter."""
+        from peft import PeftModel
+
+        # A name that no adapter had before; PEFT's are names of submodules, which have no dot.
+        name = f"adapter{next(self._adapter_ids)}"
+        with tempfile.TemporaryDirectory(prefix="pettingllms-engine-") as folder:
+            for file, content in files.items():
+                (Path(folder) / file).write_bytes(content)
+            if self._peft is None:
+                self._peft = PeftModel.from_pretrained(self._lm, folder, adapter_name=name)
+                self._peft.eval()
+            else:
+                self._peft.load_adapter(folder, adapter_name=name)
+        old, self._adapters[policy] = self._adapters.get(policy), name
+        if old is not None:
+            self._peft.set_adapter(name)
+            self._peft.delete_adapter(old)
+        self._versions[policy] = version
+
+    async def publish_weights(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of the whole model."""
+        self._fill(self._lm, policy, files)
+        self._versions[policy] = version
+
+    async def publish_copy(self, policy: str, version: int, files: Files) -> None:
+        """Take the weights of a whole model that answers beside this engine's own."""
+        copy = deepcopy(self._lm)
+        self._fill(copy, policy, files)
+        self._copies[policy] = copy
+        self._versions[policy] = version
+
+    async def drop(self, policy: str) -> None:
+        """Forget a frozen policy; an engine that was started anew may not know it."""
+        if self._versions.pop(policy, None) is None:
+            return
+        if self._copies.pop(policy, None) is None:
+            old = self._adapters.pop(policy)
+            self._peft.set_adapter(next(iter(self._adapters.values())))  # not the one that goes
+            self._peft.delete_adapter(old)
+
+    def _fill(self, lm: Any, policy: str, files: Files) -> None:
+        from safetensors.torch import load
+
+        (content,) = files.values()
+        odd = lm.load_state_dict(load(content), strict=False)
+        tied = set(getattr(lm, "all_tied_weights_keys", {}))
+        if odd.unexpected_keys or set(odd.missing_keys) - tied:
+            raise SamplerError(f"the new weights of '{policy}' are of another model: {odd}")
+
+    async def versions(self) -> dict[str, int]:
+        """The version under which each policy answers."""
+        return dict(self._versions)
+
+    async def sleep(self) -> None:
+        """Nothing: a small model has no memory to free."""
+
+    async def wake(self) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing: no process and no file is left behind."""
+
+    def _refused(self, request: SampleRequest) -> Failed | None:
+        """Why a request is not answered, without which the others of its batch would fail."""
+        limit = self._spec.config.max_model_tokens
+        if request.guide is not None:
+            return UNGUIDED
+        if len(request.prompt_ids) >= limit:
+            return too_long(request, limit)
+        return not_seen(self._eyes, request)
+
+    def _generate(self, policy: str, requests: Sequence[SampleRequest]) -> list[list[Sample]]:
+        from pettingllms.inference.generate import generate
+
+        if policy not in self._versions:
+            raise SamplerError(f"this engine does not serve '{policy}'")
+        version = self._versions[policy]
+        with self._speaking(policy) as lm:
+            replies = generate(lm, requests, self._stop_ids, self._eyes)
+        return [
+            [Sample(ids, logprobs, version, finish) for ids, logprobs, finish in some]
+            for some in replies
+        ]
+
+    @contextmanager
+    def _speaking(self, policy: str) -> Iterator[Any]:
+        """The model that answers for the policy, its adapter on, or the base alone if it has
+        none."""
+        if policy in self._copies or self._peft is None:
+            yield self._copies.get(policy, self._lm)
+        elif policy in self._adapters:
+            self._peft.set_adapter(self._adapters[policy])
+            yield self._lm
+        else:
+            with self._peft.disable_adapter():
+                yield self._lm
+
+
+def _fitting(request: SampleRequest, limit: int) -> SampleRequest:
+    from dataclasses import replace
+
+    room = limit - len(request.prompt_ids)
+    return request if request.max_tokens <= room else replace(request, max_tokens=room)
+
+
+def lockstep_parts(requests: Sequence[SampleRequest], max_replies: int) -> list[list[int]]:
+    """Places of requests that are answered together: of one policy, at most so many replies, and
+    prompts of about one length side by side."""
+    parts: list[list[int]] = []
+    for policy in {request.policy: None for request in requests}:
+        places = [at for at, request in enumerate(requests) if request.policy == policy]
+        room = 0
+        for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
+            if requests[at].num_samples > room:
+                parts.append([])
+                room = max_replies
+            parts[-1].append(at)
+            room -= requests[at].num_samples
+    return parts

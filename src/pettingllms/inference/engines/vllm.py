@@ -1,0 +1,385 @@
+"""One vLLM engine: a model with its adapters, each policy under a name that carries its version."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pettingllms.config import InferenceConfig
+from pettingllms.errors import EngineDiedError, ImageError, SamplerError
+from pettingllms.inference.adapter_versions import AdapterVersions, write_files
+from pettingllms.inference.chat import stop_ids
+from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, OWNER
+from pettingllms.policies.files import Files
+from pettingllms.rollout.player import NO_IDS
+from pettingllms.types import Failed, Given, Ids, LogProbs, PromptTooLong, Sample, SampleRequest
+from pettingllms.types.episodes import Finish
+from pettingllms.vision.processor import Eyes, eyes_of
+from pettingllms.vision.support import sees
+
+if TYPE_CHECKING:
+    from vllm import RequestOutput, SamplingParams
+    from vllm.inputs import TokensPrompt
+    from vllm.sampling_params import StructuredOutputsParams
+
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+UNBOUND = "nobind"
+"""vLLM's word for threads that may run on any core."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What an engine is started with."""
+
+    model: Path
+    config: InferenceConfig
+    policies: tuple[str, ...]
+    max_rank: int = 0
+    """Largest rank of an adapter; 0: there are none."""
+    num_adapters: int = 0
+    adapted_eyes: bool = False
+    """Whether some adapter changes how images are seen."""
+    num_snapshots: int = 0
+    """Frozen adapters that are kept ready beside those."""
+    num_opponents: int = 0
+    """How many of them answer in one batch."""
+    device: str = "cpu"
+    cores: str = "auto"
+    """CPU: cores of the engine's threads, as in "0-3", or `UNBOUND`."""
+    num_threads: int = 1
+    """CPU: threads of an engine that has no cores of its own, or is in plain PyTorch."""
+    loopback: bool = True
+    """Whether all of the run is on this machine."""
+    sleeps: bool = False
+    """GPU: whether the engine frees its memory while learners work."""
+
+    def environment(self) -> dict[str, str]:
+        """Variables that must be set before vLLM is imported."""
+        both = {
+            OWNER: str(os.getpid()),
+            "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        if self.loopback:
+            both |= {"VLLM_HOST_IP": "127.0.0.1"}
+            both |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+        if self.device != "cpu":
+            return both
+        if self.cores == UNBOUND:
+            both["OMP_NUM_THREADS"] = str(self.num_threads)
+        return both | {
+            "VLLM_CPU_KVCACHE_SPACE": str(self.config.cache_gib),
+            "VLLM_CPU_OMP_THREADS_BIND": self.cores,
+            "OMP_WAIT_POLICY": "passive",
+            "TORCHDYNAMO_DISABLE": "1",  # else the first request waits for a C++ compiler
+        }
+
+    def options(self) -> dict[str, Any]:
+        """vLLM's arguments, without what is ours."""
+        config = self.config
+        options: dict[str, Any] = {
+            "model": str(self.model),
+            "dtype": config.dtype,
+            "max_model_len": config.max_model_tokens,
+            "max_num_seqs": config.max_num_seqs,
+            "tensor_parallel_size": config.tensor_parallel,
+            "enforce_eager": self.device == "cpu",
+            "skip_tokenizer_init": not config.guided,
+            "logprobs_mode": "processed_logprobs",
+            "enable_sleep_mode": self.sleeps and self.device != "cpu",
+            "disable_log_stats": True,
+            "seed": 0,
+        }
+        if sees(self.model):
+            options |= {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"video": 0}}
+        if self.num_adapters:
+            options |= {
+                "enable_lora": True,
+                "max_loras": self.num_adapters + self.num_opponents,
+                "max_cpu_loras": 2 * self.num_adapters + self.num_snapshots,
+                "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
+                "enable_tower_connector_lora": self.adapted_eyes,
+            }
+        if self.device == "cpu":
+            # A prompt that is read in parts kills vLLM's worker there if its request has a seed.
+            options["enable_chunked_prefill"] = False
+        else:
+            options["gpu_memory_utilization"] = config.gpu_memory
+        return options
+
+
+class Engine:
+    """Samples and scores. Call `start` first, inside the event loop that will use it."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._versions = dict.fromkeys(spec.policies, 0)
+        self._request_ids = itertools.count()
+        self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
+
+    async def start(self) -> None:
+        """Load the model."""
+        os.environ.update(self._spec.environment())
+        os.environ[FOLDER] = str(self._folder)
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        args = AsyncEngineArgs(**self._spec.options(), worker_extension_cls=EXTENSION)
+        self._stop_ids = stop_ids(self._spec.model)
+        self._eyes = eyes_of(self._spec.model)
+        self._vllm = AsyncLLM.from_engine_args(args)
+        self._adapters = AdapterVersions(self._vllm, self._folder)
+
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Replies with the log-probs of what was sampled, temperature included."""
+        room = self._spec.config.max_model_tokens - len(request.prompt_ids)
+        if room < 1:
+            return [too_long(request, self._spec.config.max_model_tokens)] * request.num_samples
+        version = self._version(request.policy)
+        if request.guide is not None and not self._spec.config.guided:
+            return [UNGUIDED] * request.num_samples
+        if (unseen := not_seen(self._eyes, request)) is not None:
+            return [unseen] * request.num_samples
+        params = self._params(
+            n=request.num_samples,
+            max_tokens=min(request.max_tokens, room),
+            temperature=request.temperature,
+            seed=request.seed,
+            logprobs=0,
+            stop_token_ids=self._stop_ids,
+            structured_outputs=None if request.guide is None else _guiding(request.guide),
+        )
+        prompt = Given(request.prompt_ids, NO_IDS, request.images)
+        output = await self._generate(request.policy, prompt, params)
+        samples: list[Sample | Failed] = []
+        for reply in sorted(output.outputs, key=lambda reply: reply.index):
+            if reply.finish_reason not in ("stop", "length"):
+                reason = f"vLLM ended the reply with '{reply.finish_reason}'"
+                samples.append(Failed(reason, "sampler"))
+                continue
+            ids = np.array(reply.token_ids, dtype=np.int32)
+            logprobs = _chosen(reply.logprobs or [], ids)
+            finish: Finish = "stop" if reply.finish_reason == "stop" else "length"
+            samples.append(Sample(ids, logprobs, version, finish))
+        return marked_if_cut(request, samples, self._spec.config.max_model_tokens)
+
+    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+        """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
+        likeliest token."""
+        if temperature != 1:  # vLLM gives log-probs of a prompt at temperature 1 alone
+            places = range(len(given.response_ids))
+            found = (self._score_token(policy, given, at, temperature) for at in places)
+            return np.array(await asyncio.gather(*found), dtype=np.float32)
+        params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0)
+        output = await self._generate(policy, given, params)
+        if output.prompt_logprobs is None:
+            raise SamplerError("vLLM gave no log-probs of a prompt")
+        return _chosen(output.prompt_logprobs[len(given.prompt_ids) :], given.response_ids)
+
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
+        """The same for many prompts and replies."""
+        return list(await asyncio.gather(*(self.score(policy, one, temperature) for one in given)))
+
+    async def _score_token(self, policy: str, given: Given, at: int, temperature: float) -> float:
+        """The log-prob of one token of a reply, as the sampler would choose it next."""
+        token = int(given.response_ids[at])
+        params = self._params(
+            max_tokens=1, temperature=temperature, logprobs=1, logprob_token_ids=[token]
+        )
+        before = given._replace(response_ids=given.response_ids[:at])
+        (reply,) = (await self._generate(policy, before, params)).outputs
+        if not reply.logprobs:
+            raise SamplerError("vLLM gave no log-prob of a token")
+        logprob = float(reply.logprobs[0][token].logprob)
+        return logprob if temperature else logprob - reply.logprobs[0][reply.token_ids[0]].logprob
+
+    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+        """The same by several policies, side by side in one batch."""
+        # One request keeps vLLM at work while the others arrive, so it schedules those together.
+        asked = (policies[0], *policies)
+        _, *found = await asyncio.gather(*(self.score(policy, given) for policy in asked))
+        return dict(zip(policies, found, strict=True))
+
+    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of an adapter. Requests under way finish on the version they began with;
+        vLLM's caches tell versions apart by their names."""
+        with self._alive():
+            new = await self._adapters.load(policy, version, files)
+            self._adapters.switch(policy, new)
+            self._versions[policy] = version
+            await self._adapters.remove_unused()
+
+    async def publish_weights(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of the whole model."""
+        folder = write_files(self._folder, f"{policy}@{version}", files)
+        shutil.copy(self._spec.model / "config.json", folder)
+        with self._alive():
+            await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            if self._spec.device == "cpu":
+                await self._vllm.collective_rpc("repack")
+            self._versions[policy] = version
+            shutil.rmtree(folder)
+            await self._drop_cache()
+
+    async def drop(self, policy: str) -> None:
+        """Forget a frozen adapter; an engine that was started anew may not know it."""
+        if self._versions.pop(policy, None) is None:
+            return
+        self._adapters.switch(policy, None)
+        with self._alive():
+            await self._adapters.remove_unused()
+
+    async def versions(self) -> dict[str, int]:
+        """The version under which each policy answers."""
+        return dict(self._versions)
+
+    async def sleep(self) -> None:
+        """Free the device's memory until `wake`; nothing on CPU, where vLLM cannot sleep."""
+        if self._spec.sleeps and self._spec.device != "cpu":
+            with self._alive():
+                await self._vllm.sleep(level=1)
+
+    async def wake(self) -> None:
+        """Be ready again."""
+        if self._spec.sleeps and self._spec.device != "cpu":
+            with self._alive():
+                await self._vllm.wake_up()
+
+    def stop(self) -> None:
+        """End the engine's processes."""
+        self._vllm.shutdown()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Say in our words that vLLM's processes are gone: whoever asked can start another."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            yield
+        except EngineDeadError as error:
+            raise EngineDiedError(f"vLLM's own processes are gone: {error}") from None
+
+    async def _generate(
+        self, policy: str, given: Given, params: "SamplingParams"
+    ) -> "RequestOutput":
+        prompt = self._prompt(given)
+        request_id = f"{policy}-{next(self._request_ids)}"
+        last = None
+        with self._alive():
+            async with self._adapters.using(policy) as lora:
+                outputs = self._vllm.generate(prompt, params, request_id, lora_request=lora)
+                async for output in outputs:
+                    last = output
+        if last is None:
+            raise SamplerError("vLLM gave no output")
+        if given.images and last.prompt_token_ids != np.concatenate(given[:2]).tolist():
+            raise SamplerError("vLLM read a prompt with images otherwise than it is recorded")
+        return last
+
+    def _prompt(self, given: Given) -> "TokensPrompt":
+        """What vLLM reads. It widens the place of an image by itself."""
+        from vllm.inputs import TokensPrompt
+
+        if self._eyes is None:
+            return TokensPrompt(prompt_token_ids=np.concatenate(given[:2]).tolist())
+        ids = self._eyes.narrowed(given.prompt_ids, given.images) + given.response_ids.tolist()
+        if not given.images:
+            return TokensPrompt(prompt_token_ids=ids)
+        return TokensPrompt(
+            prompt_token_ids=ids,
+            multi_modal_data={"image": [self._eyes.sized(image) for image in given.images]},
+            multi_modal_uuids={"image": [image.digest for image in given.images]},
+        )
+
+    def _params(self, **options: Any) -> "SamplingParams":
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        kind = RequestOutputKind.FINAL_ONLY
+        return SamplingParams(output_kind=kind, detokenize=False, **options)
+
+    def _version(self, policy: str) -> int:
+        if policy not in self._versions:
+            raise SamplerError(f"this engine does not serve '{policy}'")
+        return self._versions[policy]
+
+    async def _drop_cache(self) -> None:
+        if not await self._vllm.reset_prefix_cache():
+            raise SamplerError(
+                "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
+                "were requests still under way?"
+            )
+        if self._eyes is not None:  # what the old weights saw of an image
+            await self._vllm.reset_encoder_cache()
+
+
+UNGUIDED = Failed(
+    "this engine cannot hold a reply to a schema; set inference.guided = true, with vLLM", "limit"
+)
+
+BLIND = Failed("an image was to be shown to a model that only reads", "sampler")
+
+
+def _guiding(schema: str) -> "StructuredOutputsParams":
+    """What vLLM is told of a schema; `{}` is any object."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    if schema == "{}":
+        return StructuredOutputsParams(json_object=True)
+    return StructuredOutputsParams(json=schema)
+
+
+def too_long(request: SampleRequest, limit: int) -> Failed:
+    """What a request gets whose prompt fills the model."""
+    return PromptTooLong(
+        f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
+        f"(inference.max_model_tokens = {limit})",
+        "limit",
+    )
+
+
+def marked_if_cut(
+    request: SampleRequest, samples: Sequence[Sample | Failed], limit: int
+) -> Sequence[Sample | Failed]:
+    """The samples, with the limit on those that the end of the model cut short of what was asked
+    for."""
+    room = limit - len(request.prompt_ids)
+    if request.max_tokens <= room:
+        return samples
+    reason = (
+        f"the reply was cut after {room} of {request.max_tokens} tokens: its prompt has "
+        f"{len(request.prompt_ids)} (inference.max_model_tokens = {limit})"
+    )
+    return [
+        replace(s, limit=reason) if isinstance(s, Sample) and s.finish == "length" else s
+        for s in samples
+    ]
+
+
+def not_seen(eyes: Eyes | None, request: SampleRequest) -> Failed | None:
+    """What a request gets whose images cannot be shown to the model; None if they can."""
+    if eyes is None:
+        return BLIND if request.images else None
+    try:
+        eyes.places(request.prompt_ids, request.images)
+    except ImageError as error:
+        return Failed(str(error), "sampler")
+    return None
+
+
+def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:
+    """Log-probs of the given ids among those that vLLM gives at each step."""
+    pairs = zip(steps, ids.tolist(), strict=True)
+    return np.array([step[chosen].logprob for step, chosen in pairs], dtype=np.float32)

@@ -1,0 +1,59 @@
+"""Prompts with images, read into a cache.
+
+Some models that see count positions otherwise than tokens: an image is as wide as its longer side.
+So whoever writes on behind a prompt must be told where it ends.
+
+U prompts, L their padded length, H hidden size.
+"""
+
+# ruff: noqa: N806
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pettingllms.errors import SamplerError
+from pettingllms.types import Ids, Image
+from pettingllms.vision.embeddings import Row, decoder_inputs, sight_of
+from pettingllms.vision.processor import Eyes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """What a model reads before it replies."""
+
+    ids: Ids
+    images: tuple[Image, ...] = ()
+
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        """Equal exactly where prompts are."""
+        return (self.ids.tobytes(), *(image.data for image in self.images))
+
+
+def read_seen(
+    lm: Any, eyes: Eyes | None, prompts: Sequence[Prompt], cache: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the model has in mind after each prompt, which places of the cache count, and the
+    position of what comes next. Padding stands on the right."""
+    if eyes is None:
+        raise SamplerError("an image is to be shown to a model that only reads")
+    longest = max(len(prompt.ids) for prompt in prompts)
+    ids_UL = np.zeros((len(prompts), longest), dtype=np.int64)
+    for row, prompt in enumerate(prompts):
+        ids_UL[row, : len(prompt.ids)] = prompt.ids
+    rows = [Row(prompt.ids, prompt.images, len(prompt.ids)) for prompt in prompts]
+    sight = sight_of(rows, longest, eyes, lm.device)
+    given = decoder_inputs(lm.model, sight, torch.from_numpy(ids_UL))
+    mask_UL = sight.mask_BL.long()
+    hidden_ULH = lm.get_decoder()(
+        **given, attention_mask=mask_UL, past_key_values=cache, use_cache=True
+    ).last_hidden_state
+    last_U = torch.tensor([len(prompt.ids) - 1 for prompt in prompts])
+    # By the row's greatest position, in whichever of its axes that is.
+    highest_UL = given["position_ids"].view(-1, *ids_UL.shape).amax(dim=0)
+    return hidden_ULH[torch.arange(len(prompts)), last_U], mask_UL, highest_UL.amax(dim=1) + 1

@@ -1,0 +1,153 @@
+"""One question to a model that judges: asked within limits, asked again, cached, ended in time.
+
+This is the boundary at which a judge's failures become records: whatever goes wrong in sampling is
+the reason in `Failed`, and touches no other verdict.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from pettingllms.errors import ClusterError, describe
+from pettingllms.judges.base import Voice
+from pettingllms.judges.rate_limits import Limits
+from pettingllms.judges.verdicts import BadVerdict
+from pettingllms.runtime.in_flight import served_within
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Failed, Message, Reward, Sample, SampleRequest, Scored, images_of
+
+LETTERS_A_TOKEN = 3
+"""For a guess at a prompt's tokens before a server has counted them: rather too many."""
+WAIT_SECONDS = 0.25
+"""Before a judge is asked a second time; then twice as long each time."""
+
+Reader = Callable[[str], Scored]
+ResultT = TypeVar("ResultT")
+
+
+class Unreadable(Failed):
+    """The voice replied, and no reply was a verdict: what it was shown may have confused it."""
+
+    __slots__ = ()
+
+
+class Asker:
+    """Puts questions to a voice."""
+
+    def __init__(
+        self, voice: Voice, limits: Limits, num_tries: int, seconds: float, max_tokens: int
+    ) -> None:
+        self._voice = voice
+        self._limits = limits
+        self._num_tries = num_tries
+        self._seconds = seconds
+        self._max_tokens = max_tokens
+        self.num_tokens = 0
+        """Tokens that were used since somebody set this to 0."""
+
+    async def ask(self, messages: Sequence[Message], read: Reader, seed: int) -> Reward:
+        """The verdict in the voice's reply; Failed with the last reason if no try gave one."""
+        reason, kind = "", Failed
+        for number in range(self._num_tries):
+            if number:
+                await asyncio.sleep(WAIT_SECONDS * 2 ** (number - 1))
+            reply = await self._reply(messages, derive_seed(seed, number))
+            if isinstance(reply, str):
+                try:
+                    return read(reply.strip())
+                except BadVerdict as bad:
+                    reason, kind = str(bad), Unreadable
+            else:
+                reason, kind = reply.reason, Failed
+        return kind(f"no verdict in {self._num_tries} tries: {reason}", "judge")
+
+    async def choose(
+        self, messages: Sequence[Message], replies: Sequence[str]
+    ) -> list[float] | Failed:
+        """How likely each of the replies is; nothing is written."""
+        assert self._voice.read is not None  # noqa: S101 - checked when the judge was made
+        async with self._limits.place(0):
+            return await self._within(self._voice.read(messages, replies))
+
+    async def _reply(self, messages: Sequence[Message], seed: int) -> str | Failed:
+        letters = sum(len(message.text) for message in messages)
+        expected = letters // LETTERS_A_TOKEN + self._max_tokens
+        async with self._limits.place(expected):
+            found = await self._sample(messages, seed)
+            if isinstance(found, Failed):
+                return found
+            usage = found.usage
+            used = letters // LETTERS_A_TOKEN + len(found.ids)
+            used = used if usage is None else usage.prompt + usage.reply
+            self._limits.settle(expected, used)
+            self.num_tokens += used
+        return self._voice.renderer.decode(found.ids)
+
+    async def _sample(self, messages: Sequence[Message], seed: int) -> Sample | Failed:
+        request = SampleRequest(
+            policy=self._voice.policy,
+            role="judge",
+            prompt_ids=self._voice.renderer.render(messages),
+            num_samples=1,
+            max_tokens=self._max_tokens,
+            seed=seed,
+            task_id="",
+            temperature=self._voice.temperature,
+            images=images_of(messages),
+        )
+        found = await self._within(self._voice.sampler.sample(request))
+        return found if isinstance(found, Failed) else found[0]
+
+    async def _within(self, work: Awaitable[ResultT]) -> ResultT | Failed:
+        """What the voice gave, if it gave it in time; waiting for an engine does not count."""
+        try:
+            async with served_within(self._seconds):
+                return await work
+        except TimeoutError:
+            return Failed(f"no reply within {self._seconds:g} s", "judge")
+        except ClusterError:
+            raise  # no engine will answer any more
+        except Exception as error:  # noqa: BLE001 - see the docstring
+            return Failed(describe(error), "judge")
+
+
+class Cache:
+    """Verdicts that were given. Failures are not kept; no question is asked twice at once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._given: OrderedDict[str, Scored] = OrderedDict()
+        self._under_way: dict[str, asyncio.Future[Reward]] = {}
+        self.num_hits = 0
+
+    async def verdict(self, key: str, make: Callable[[], Awaitable[Reward]]) -> Reward:
+        """The verdict of that key, made if it is not there."""
+        if key in self._given:
+            self.num_hits += 1
+            self._given.move_to_end(key)
+            return self._given[key]
+        if key in self._under_way:
+            self.num_hits += 1
+            return await asyncio.shield(self._under_way[key])
+        waiting = self._under_way[key] = asyncio.get_running_loop().create_future()
+        found: Reward = Failed("judging was ended", "judge")
+        try:
+            found = await make()
+        finally:
+            del self._under_way[key]
+            waiting.set_result(found)
+        if isinstance(found, Scored):
+            self._given[key] = found
+            while len(self._given) > self._size:
+                self._given.popitem(last=False)
+        return found
+
+
+def key_of(*texts: str) -> str:
+    """What a verdict is kept under."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    return digest.hexdigest()

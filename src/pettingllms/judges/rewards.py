@@ -1,0 +1,217 @@
+"""From verdicts to rewards: what was laid before the judge is paid in the step that laid it.
+
+Rewards of a group are known only when all of it is there, so this happens once a batch is played,
+before credit is given. What is written are plain rewards at the level of agent or team: every
+algorithm reads them as it reads the environment's own.
+"""
+
+import asyncio
+import random
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from pettingllms.config import JudgeConfig
+from pettingllms.judges.base import Judge
+from pettingllms.judges.batch import Court
+from pettingllms.judges.bradley_terry import Comparison, strengths
+from pettingllms.judges.pairing import Pair, round_robin, swiss_round
+from pettingllms.seeds import derive_seed
+from pettingllms.types import TEAM, Episode, Exhibit, Failed, Reward, Scored, Step, total
+
+Key = tuple[Hashable, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An exhibit, the step that laid it before the judge, and who is paid for it."""
+
+    key: Key
+    """What has the same key may be compared."""
+    step: Step
+    role: str
+    exhibit: Exhibit
+    verdict: Reward = field(default_factory=lambda: Failed("was not judged", "judge"))
+    doubt: float | None = None
+    """Deviation of its strength, where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What judging a batch came to."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    alarms: list[str] = field(default_factory=list)
+
+
+async def judge_all(
+    episodes: Sequence[Episode],
+    references: Sequence[Episode],
+    config: JudgeConfig,
+    judges: Mapping[str, Judge],
+    max_failure_share: float,
+) -> Verdicts:
+    """Judge every exhibit of the episodes, and pay for it where it was laid."""
+    entries = [entry for episode in episodes for entry in _entries(episode)]
+    if not entries:
+        return Verdicts(alarms=["no play laid anything before the judge (judge.by)"])
+    court = Court(config, judges, asyncio.get_running_loop().time() + config.seconds)
+    if config.against == "score":
+        await _score(court, entries)
+    elif config.against == "reference":
+        known = [entry for episode in references for entry in _entries(episode)]
+        await _meet_references(court, entries, known)
+    else:
+        await _meet_each_other(court, entries)
+    for entry in entries:
+        _pay(entry, config.weight)
+    return _summary(court, entries, max_failure_share)
+
+
+def _entries(episode: Episode) -> list[Entry]:
+    problem = (episode.env, episode.task.id, episode.seed)
+    return [
+        Entry((*problem, role, exhibit.question), step, role, exhibit)
+        for step in episode.steps
+        for role, exhibit in step.exhibits.items()
+    ]
+
+
+async def _score(court: Court, entries: Sequence[Entry]) -> None:
+    found = await asyncio.gather(*(court.score(entry.exhibit) for entry in entries))
+    for entry, verdict in zip(entries, found, strict=True):
+        entry.verdict = verdict
+
+
+async def _meet_references(
+    court: Court, entries: Sequence[Entry], references: Sequence[Entry]
+) -> None:
+    by_key: dict[Key, list[Exhibit]] = {}
+    for reference in references:
+        by_key.setdefault(reference.key, []).append(reference.exhibit)
+
+    async def meet(entry: Entry) -> None:
+        others = by_key.get(entry.key, [])
+        met = await asyncio.gather(*(court.compare(entry.exhibit, other) for other in others))
+        entry.verdict = _mean(met, "the reference came to no answer to the same question")
+
+    await asyncio.gather(*(meet(entry) for entry in entries))
+
+
+async def _meet_each_other(court: Court, entries: Sequence[Entry]) -> None:
+    groups: dict[Key, list[Entry]] = {}
+    for entry in entries:
+        rivals = id(entry.step), entry.exhibit.question  # of one step, asked the same
+        key = rivals if court.config.against == "rival" else entry.key
+        groups.setdefault(key, []).append(entry)
+    await asyncio.gather(*(_tournament(court, group) for group in groups.values()))
+
+
+async def _tournament(court: Court, group: Sequence[Entry]) -> None:
+    """Let a group's answers meet, and give each the share of others that it would beat."""
+    troubles: list[str] = []
+    found = await _play_tournament(court, group, troubles)
+    met = {player for comparison in found for player in (comparison.one, comparison.other)}
+    fitted = strengths(len(group), found, court.config.prior)
+    expected = fitted.expected()
+    for at, entry in enumerate(group):
+        if at in met:
+            entry.verdict, entry.doubt = Scored(float(expected[at])), float(fitted.deviations[at])
+        else:
+            why = troubles[0] if troubles else "nobody to compare it with"
+            entry.verdict = Failed(why, "judge")
+
+
+async def _play_tournament(
+    court: Court, group: Sequence[Entry], troubles: list[str]
+) -> list[Comparison]:
+    rounds = court.config.rounds
+    if not rounds or len(group) < 3:
+        return await _play_round(court, group, round_robin(len(group)), troubles)
+    rng = random.Random(derive_seed("swiss", *(entry.exhibit.answer for entry in group)))
+    points = [0.0] * len(group)
+    met: set[Pair] = set()
+    found: list[Comparison] = []
+    for _ in range(rounds):
+        pairs = swiss_round(points, met, rng)
+        met.update(pairs)
+        for comparison in await _play_round(court, group, pairs, troubles):
+            points[comparison.one] += comparison.won
+            points[comparison.other] += 1 - comparison.won
+            found.append(comparison)
+    return found
+
+
+async def _play_round(
+    court: Court, group: Sequence[Entry], pairs: Sequence[Pair], troubles: list[str]
+) -> list[Comparison]:
+    """What the pairs' comparisons came to; why those failed that did goes to `troubles`."""
+    asked = (court.compare(group[one].exhibit, group[other].exhibit) for one, other in pairs)
+    verdicts = await asyncio.gather(*asked)
+    troubles += [verdict.reason for verdict in verdicts if isinstance(verdict, Failed)]
+    return [
+        Comparison(one, other, verdict.value)
+        for (one, other), verdict in zip(pairs, verdicts, strict=True)
+        if isinstance(verdict, Scored)
+    ]
+
+
+def _mean(verdicts: Sequence[Reward], missing: str) -> Reward:
+    given = [verdict.value for verdict in verdicts if isinstance(verdict, Scored)]
+    if given:
+        return Scored(fmean(given))
+    return next((v for v in verdicts if isinstance(v, Failed)), Failed(missing, "judge"))
+
+
+def _pay(entry: Entry, weight: float) -> None:
+    """Add what the judge said to what the step paid."""
+    verdict, step, role = entry.verdict, entry.step, entry.role
+    paid = Scored(weight * verdict.value) if isinstance(verdict, Scored) else verdict
+    rewards = step.rewards
+    if role == TEAM:
+        step.rewards = replace(rewards, team=total([rewards.team, paid]))
+    else:
+        both = total([rewards.agent.get(role), paid]) or paid
+        step.rewards = replace(rewards, agent={**rewards.agent, role: both})
+    if isinstance(verdict, Scored):
+        name = f"judged_{role}" if role else "judged"
+        step.metrics = {**step.metrics, name: verdict.value}
+
+
+def _summary(court: Court, entries: Sequence[Entry], max_failure_share: float) -> Verdicts:
+    given = [entry.verdict.value for entry in entries if isinstance(entry.verdict, Scored)]
+    failed = [entry.verdict.reason for entry in entries if isinstance(entry.verdict, Failed)]
+    share = len(failed) / len(entries)
+    metrics = {"num_verdicts": float(len(entries)), "failed_share": share}
+    alarms = []
+    if share > max_failure_share:
+        alarms.append(f"{share:.0%} of verdicts failed; the first: {failed[0]}")
+    if given:
+        metrics["score"] = fmean(given)
+    doubts = [entry.doubt for entry in entries if entry.doubt is not None]
+    if doubts:
+        metrics["doubt"] = fmean(doubts)
+    if court.pairs:
+        metrics |= _watched(court)
+        if metrics["gap"] > court.config.max_gap:
+            alarms.append(
+                f"'{court.config.by}' and '{court.config.held_out}', which nobody is paid by, are "
+                f"{metrics['gap']:.2f} apart, more than judge.max_gap; is the judge being pleased "
+                "and not the task done?"
+            )
+    for name, judge in court.judges.items():
+        metrics |= {f"{name}_{key}": value for key, value in judge.metrics().items()}
+    return Verdicts(metrics, alarms)
+
+
+def _watched(court: Court) -> dict[str, float]:
+    """Against nothing or a reference, the gap is how much more the judge is pleased than the
+    other; inside a group both are pleased with half, so it is how far they are apart on a pair."""
+    own, held_out = (fmean(side) for side in zip(*court.pairs, strict=True))
+    apart = fmean(abs(one - other) for one, other in court.pairs)
+    by_mean = court.config.against in ("score", "reference")
+    return {
+        "held_out_score": held_out,
+        "disagreement": apart,
+        "gap": own - held_out if by_mean else apart,
+    }

@@ -1,0 +1,205 @@
+"""Company that changes: who sits with the learners in a step, and what a change did to them.
+
+A learner that only ever meets one company learns that company. Here it changes by a schedule, and
+what follows is measured: the reward before and after each switch, the steps it takes to recover,
+and, where a run evaluates, how much is forgotten of company that was met before. Everything follows
+from the run's seed and from rewards, so a run that goes on meets whom it would have met.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from pettingllms.algos.credit import role_reward
+from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config.co_players import CompanyConfig
+from pettingllms.league.assignments import Lineup
+from pettingllms.league.pool import Snapshot
+from pettingllms.seeds import derive_seed
+from pettingllms.types import Episode, Scored, Task
+
+
+@dataclass(slots=True)
+class Switch:
+    """A change of company, and what came of it."""
+
+    step: int
+    """The first with the new one."""
+    before: float
+    """Mean reward over the window before."""
+    rewards: list[float] = field(default_factory=list)
+    """Of the steps since, until it has recovered."""
+    recovered_after: int | None = None
+    """Steps after which the mean over a window was as good as before; None: not yet."""
+
+
+@dataclass(slots=True)
+class Company:
+    """Where a run is in its schedule, and what it remembers."""
+
+    config: CompanyConfig
+    roles: Lineup
+    """Whom [roles] names."""
+    seats: tuple[str, ...]
+    """Roles that company plays."""
+    seed: int
+    phase: int = 0
+    since: int = 1
+    """First step of the phase."""
+    recent: list[float] = field(default_factory=list)
+    """The learners' mean reward in the last steps of the phase."""
+    switches: list[Switch] = field(default_factory=list)
+    pool: list[Snapshot] = field(default_factory=list)
+    """Snapshots that were taken."""
+    best: dict[str, float] = field(default_factory=dict)
+    """By phase: the best reward that was measured against its company."""
+
+    @property
+    def learners(self) -> list[str]:
+        """Roles that are not company's."""
+        return [role for role in self.roles if role not in self.seats]
+
+    def mixture(self, step: int) -> dict[str, float]:
+        """How likely each member is in a step."""
+        phases = self.config.phases
+        now = _shares(phases[self.phase].members)
+        drift = phases[self.phase].drift
+        new = min(1.0, (step - self.since + 1) / (drift + 1))
+        if new == 1.0:
+            return now
+        before = _shares(phases[self.phase - 1].members)
+        return {
+            name: (1 - new) * before.get(name, 0.0) + new * now.get(name, 0.0)
+            for name in [*before, *(name for name in now if name not in before)]
+        }
+
+    def lineups(self, step: int, tasks: Sequence[Task]) -> dict[str, Lineup]:
+        """Who plays each task of a step, by the task's id."""
+        return self._drawn(self.mixture(step), tasks, ("company", step))
+
+    def lineups_of(self, phase: int, tasks: Sequence[Task]) -> dict[str, Lineup]:
+        """The same with the company of one phase, as it is once it has drifted."""
+        members = _shares(self.config.phases[phase].members)
+        return self._drawn(members, tasks, ("company of", phase))
+
+    def due(self, step: int) -> list[str]:
+        """Policies of which a snapshot is taken after a step."""
+        there = [snapshot.name for snapshot in self.pool]
+        wanted = [policy for policy, at in self.config.snapshots() if at == step]
+        return [p for p in dict.fromkeys(wanted) if f"{p}@{step}" not in there]
+
+    def record(self, step: int, reward: float | None) -> dict[str, float]:
+        """Note what learners were paid in a step, and go on to the next phase if it is time."""
+        metrics = {"phase": float(self.phase + 1)}
+        if reward is None:
+            return metrics
+        self.recent = [*self.recent, reward][-self.config.window :]
+        metrics["reward"] = reward
+        if self.switches:
+            self._recover(self.switches[-1], reward)
+            metrics |= _measured(self.switches[-1], self.config.window)
+        if self._is_over(step):
+            self.switches.append(Switch(step + 1, fmean(self.recent)))
+            self.phase, self.since, self.recent = self.phase + 1, step + 1, []
+            metrics["switched"] = 1.0
+        return metrics
+
+    def compare(self, rewards: Mapping[int, float]) -> dict[str, float]:
+        """What is forgotten: by phase, rewards against its company as they are now."""
+        metrics = {f"eval_phase_{phase + 1}": reward for phase, reward in rewards.items()}
+        lost = [self.best.get(str(p), r) - r for p, r in rewards.items() if p != self.phase]
+        if lost:
+            metrics["forgetting"] = fmean(lost)
+        for phase, reward in rewards.items():
+            self.best[str(phase)] = max(reward, self.best.get(str(phase), reward))
+        return metrics
+
+    def to_json(self) -> dict[str, Any]:
+        """All that must be saved with a run."""
+        return {
+            "phase": self.phase,
+            "since": self.since,
+            "recent": list(self.recent),
+            "switches": [asdict(switch) for switch in self.switches],
+            "pool": [asdict(snapshot) for snapshot in self.pool],
+            "best": dict(self.best),
+        }
+
+    def loaded(self, data: Mapping[str, Any]) -> "Company":
+        """The same company where a checkpoint left it."""
+        return replace(
+            self,
+            phase=data["phase"],
+            since=data["since"],
+            recent=list(data["recent"]),
+            switches=[Switch(**switch) for switch in data["switches"]],
+            pool=[Snapshot(**snapshot) for snapshot in data["pool"]],
+            best=dict(data["best"]),
+        )
+
+    def _drawn(
+        self, mixture: Mapping[str, float], tasks: Sequence[Task], seed: tuple[int | str, ...]
+    ) -> dict[str, Lineup]:
+        names, weights = list(mixture), list(mixture.values())
+        found: dict[str, Lineup] = {}
+        for task in tasks:
+            rng = random.Random(derive_seed(self.seed, *seed, task.id))
+            (member,) = rng.choices(names, weights)
+            found[task.id] = {r: member if r in self.seats else p for r, p in self.roles.items()}
+        return found
+
+    def _is_over(self, step: int) -> bool:
+        if self.phase + 1 >= len(self.config.phases):
+            return False
+        phase = self.config.phases[self.phase]
+        if phase.until_step is not None and step >= phase.until_step:
+            return True  # or past it: the phase began late, or nobody was paid in that step
+        if phase.until_reward is None or len(self.recent) < self.config.window:
+            return False
+        return fmean(self.recent) >= phase.until_reward
+
+    def _recover(self, switch: Switch, reward: float) -> None:
+        if switch.recovered_after is not None:
+            return
+        switch.rewards.append(reward)
+        window = self.config.window
+        lost = (1 - self.config.recover_share) * abs(switch.before)
+        if (
+            len(switch.rewards) >= window
+            and fmean(switch.rewards[-window:]) >= switch.before - lost
+        ):
+            switch.recovered_after = len(switch.rewards)
+
+
+def _measured(switch: Switch, window: int) -> dict[str, float]:
+    """What is known of the last switch."""
+    found = {"before": switch.before}
+    if len(switch.rewards) >= window:
+        found["after"] = fmean(switch.rewards[:window])
+        found["drop"] = switch.before - found["after"]
+    if switch.recovered_after is not None:
+        found["steps_to_recover"] = float(switch.recovered_after)
+    return found
+
+
+def _shares(members: Mapping[str, float]) -> dict[str, float]:
+    total = sum(members.values())
+    return {name: weight / total for name, weight in members.items()}
+
+
+def mean_reward(
+    episodes: Sequence[Episode], roles: Sequence[str], reward: RewardConfig
+) -> float | None:
+    """What roles were paid on average; None if none was."""
+    paid = [role_reward(episode, role, reward) for episode in episodes for role in roles]
+    values = [one.value for one in paid if isinstance(one, Scored)]
+    return fmean(values) if values else None
+
+
+def make_company(config: RunConfig, data: Mapping[str, Any]) -> Company:
+    """The company of a run, where a checkpoint left it, if it did."""
+    seats = config.company.taken_seats(config.roles, config.policies)
+    company = Company(config.company, config.roles, tuple(seats), config.seed)
+    return company.loaded(data) if data else company

@@ -1,0 +1,1 @@
+"""Checks before a run starts: of the machine and of a configuration."""

@@ -1,0 +1,267 @@
+"""What would stop a sound configuration later, found before anything is started.
+
+Nothing here imports an engine or loads weights: sizes are read from the heads of files, so that all
+of it takes a second or two. Each finding names the key that it is about.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pettingllms.config import RunConfig
+from pettingllms.config.policies import ApiPolicy
+from pettingllms.envs import make_env_for
+from pettingllms.envs.check_start import check_start
+from pettingllms.errors import ClusterError, EnvContractError, ModelError, PettingError
+from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
+from pettingllms.policies import (
+    ModelGroup,
+    plan_critics,
+    plan_models,
+    refuse_what_does_not_fit,
+)
+from pettingllms.preflight.machine import Finding, check_sandbox, find_gpus
+from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.trackers import PLUGINS
+from pettingllms.runtime.resources import GIB, in_gib, memory
+from pettingllms.sandbox.detect import standing
+from pettingllms.vision.support import ADVICE, object_in, sees
+
+FLOAT = 4
+LEARNING = 4 * FLOAT
+"""Bytes of a parameter that learns: itself, its gradient and AdamW's two moments."""
+SAVED = 3 * FLOAT
+"""Bytes of a parameter that learns in a checkpoint."""
+PROCESS = {"vllm": 1.5 * GIB, "torch": 0.5 * GIB}
+"""What a process of an engine takes before it has a model."""
+PATIENCE = 1.0
+"""Seconds that a server has to take a connection."""
+
+
+def inspect(config: RunConfig, out: Path) -> list[Finding]:
+    """Everything that can be told without starting a run, problems of the configuration's own
+    apart: those are errors when it is read. `out` is where it would write."""
+    groups = plan_models(config)
+    models = dict.fromkeys([*(g.model for g in groups), *_critics(config)])
+    folders: dict[str, Path] = {}
+    found: list[Finding] = []
+    for model in models:
+        key = _key(config, model)
+        try:
+            folder = find_model(model)
+            found += list(_check_folder(config, key, folder))
+            folders[model] = folder
+        except ModelError as error:
+            what, _, advice = str(error).rpartition("; ")
+            found.append(Finding("problem", f"{key}: {what}", advice))
+    if groups:
+        found += _check_engine(config)
+    if len(folders) == len(models):
+        found += _check_room(config, groups, folders, out)
+    return [
+        *found,
+        *_check_eyes(config, folders),
+        *_check_tasks(config),
+        *_check_start(config),
+        *_check_schedule(config),
+        *_check_servers(config),
+        *_check_trackers(config),
+    ]
+
+
+def _critics(config: RunConfig) -> list[str]:
+    return [plan.model for plan in plan_critics(config)]
+
+
+def _key(config: RunConfig, model: str) -> str:
+    """The key of the file that names a model."""
+    if config.critic is not None and config.critic.model == model:
+        return "critic.model"
+    named = (n for n, policy in config.policies.items() if getattr(policy, "model", "") == model)
+    return f"policies.{next(named)}.model"
+
+
+def _check_folder(config: RunConfig, key: str, folder: Path) -> Iterator[Finding]:
+    missing = missing_in(folder)
+    if missing:
+        what = f"{key}: {folder} is not a whole model: {'; '.join(missing)}"
+        yield Finding("problem", what, "fetch it again with `pettingllms models get`")
+    elif not has_template(folder):
+        what = f"{key}: {folder} has no chat template, so it cannot be given messages"
+        yield Finding("problem", what, "take an instruct model, or add a chat_template.jinja")
+    else:
+        yield Finding("ok", f"{key}: {folder}, with tokenizer and chat template")
+    room = _context(folder)
+    if room is not None and config.inference.max_model_tokens > room:
+        what = (
+            f"inference.max_model_tokens: is {config.inference.max_model_tokens}, and {folder} "
+            f"was made for {room}"
+        )
+        yield Finding("problem", what, f"set it to {room} or less")
+
+
+def _check_eyes(config: RunConfig, folders: Mapping[str, Path]) -> Iterator[Finding]:
+    env = make_env_for(config.env)
+    seeing = {model for model, folder in folders.items() if sees(folder)}
+    for role in env.seeing:
+        model = getattr(config.policies[config.roles[role]], "model", "")
+        if model in folders and model not in seeing:
+            what = f"policies.{config.roles[role]}.model: '{env.id}' shows images to '{role}', and"
+            yield Finding("problem", f"{what} {folders[model]} only reads", ADVICE)
+    if seeing and config.inference.engine == "vllm" and find_spec("torchvision") is None:
+        what = f"{_key(config, min(seeing))}: vLLM needs torchvision for models that see"
+        advice = 'pip install torchvision (CPU: scripts/vision_cpu.sh), or inference.engine="torch"'
+        yield Finding("problem", what, advice)
+
+
+def _context(folder: Path) -> int | None:
+    room = object_in(folder / "config.json").get("max_position_embeddings")
+    return room if isinstance(room, int) else None
+
+
+def _check_engine(config: RunConfig) -> Iterator[Finding]:
+    engine, device, gpus = config.inference.engine, config.cluster.device, find_gpus()
+    needed = [engine, *(["torch", "peft"] if config.trained_policies() else []), "ray"]
+    missing = [name for name in dict.fromkeys(needed) if find_spec(name) is None]
+    if missing:
+        what = f"inference.engine: '{engine}' and learning need {', '.join(missing)}, not installed"
+        yield Finding("problem", what, "pip install 'pettingllms[cpu]', or [gpu]")
+    if config.cluster.address:
+        return
+    if device == "gpu" and not gpus:
+        what = 'cluster.device: is "gpu", and no NVIDIA GPU is seen'
+        yield Finding("problem", what, 'set cluster.device = "cpu", or see `nvidia-smi`')
+    if engine == "torch" and gpus and device != "cpu":
+        what = 'inference.engine: "torch" runs on CPU alone, and there are GPUs'
+        yield Finding("problem", what, 'set cluster.device = "cpu", or leave inference.engine out')
+    elif gpus and device != "cpu":
+        try:
+            refuse_what_does_not_fit(config, plan_models(config), len(gpus))
+        except ClusterError as error:
+            what, _, advice = str(error).partition("; ")
+            yield Finding("problem", f"cluster: {what}", advice)
+
+
+def _check_room(
+    config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], out: Path
+) -> Iterator[Finding]:
+    """Memory and disk, roughly: activations are left out."""
+    try:
+        sizes = {model: num_parameters(folder) for model, folder in folders.items()}
+    except ModelError as error:
+        yield Finding("problem", f"policies: {error}")
+        return
+    learning = [sizes[g.model] for g in groups if g.full] + [sizes[m] for m in _critics(config)]
+    disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
+    place = next(path for path in [out.absolute(), *out.absolute().parents] if path.exists())
+    free = shutil.disk_usage(place).free
+    what = f"disk: checkpoints take about {in_gib(disk)}, {in_gib(free)} are free in {place}"
+    advice = "free some, write elsewhere with --out, or lower train.keep_checkpoints"
+    yield Finding("problem", what, advice) if disk > free else Finding("ok", what)
+    if config.cluster.address or (config.cluster.device != "cpu" and find_gpus()):
+        return
+    needed = memory_needed(config, groups, sizes)
+    unused, whole = memory()
+    what = f"memory: about {in_gib(needed)} needed, {in_gib(unused)} of {in_gib(whole)} free"
+    advice = 'take a smaller model, adapters (kind = "lora") or a lower inference.cache_gib'
+    if needed > whole:
+        yield Finding("problem", what, advice)
+    elif needed > unused:
+        yield Finding("note", what, f"close programs, or {advice}")
+    else:
+        yield Finding("ok", what)
+
+
+def memory_needed(config: RunConfig, groups: list[ModelGroup], sizes: dict[str, int]) -> float:
+    """Bytes that samplers and learners take on a CPU, activations left out."""
+    inference = config.inference
+    width = FLOAT if inference.dtype == "float32" else FLOAT / 2
+    cache = inference.cache_gib * GIB if inference.engine == "vllm" else 0
+    engine = PROCESS[inference.engine] + cache
+    total = 0.0
+    for group in groups:
+        total += inference.num_replicas * (engine + width * sizes[group.model])
+        if group.trained:
+            total += PROCESS["torch"] + sizes[group.model] * (LEARNING if group.full else FLOAT)
+    return total + sum(PROCESS["torch"] + LEARNING * sizes[model] for model in _critics(config))
+
+
+def _check_tasks(config: RunConfig) -> Iterator[Finding]:
+    env = make_env_for(config.env)
+    try:
+        check_start(env, forks=config.rollout.type != "linear")
+    except EnvContractError as error:
+        yield Finding("problem", f"env.id: {error}", "`pettingllms check-env` looks for more")
+        return
+    yield Finding("ok", f"rollout.on_limit: {env.describe_limit(config.rollout.on_limit)}")
+    counts = {split: len(env.tasks(split)) for split in ("train", "test")}
+    if counts["train"] < config.rollout.num_tasks:
+        what = f"rollout.num_tasks: is {config.rollout.num_tasks}, and '{env.id}' has"
+        what = f"{what} {counts['train']} tasks to train on, so a batch is smaller"
+        yield Finding("note", what, "lower it, or give the environment more")
+    if counts["test"] <= config.eval.first_task:
+        what = f"eval.first_task: is {config.eval.first_task}, and '{env.id}' has {counts['test']}"
+        yield Finding("problem", f"{what} tasks to test on", "lower it")
+    elif counts["test"] < config.eval.first_task + config.eval.num_tasks:
+        left = counts["test"] - config.eval.first_task
+        what = f"eval.num_tasks: is {config.eval.num_tasks}, and '{env.id}' has {left} from"
+        what = f"{what} eval.first_task on, so fewer are played"
+        yield Finding("note", what, "lower it, or give the environment more")
+    if env.runs_programs:
+        found = check_sandbox()
+        level = found.level if standing()[0] else "problem"
+        yield Finding(level, f"env.id: '{env.id}' runs programs; {found.what}", found.advice)
+
+
+def _check_start(config: RunConfig) -> Iterator[Finding]:
+    if config.train.start:
+        try:
+            RunFolder(Path(config.train.start)).weights(sorted(config.trained_policies()))
+        except (PettingError, OSError) as error:
+            advice = "give the folder of a run that has a checkpoint, or leave the key out"
+            yield Finding("problem", f"train.start: {error}", advice)
+
+
+def _check_schedule(config: RunConfig) -> Iterator[Finding]:
+    if config.train.max_tokens is not None and config.learner.decay_steps:
+        what = (
+            f"learner.decay_steps: is {config.learner.decay_steps}, and train.max_tokens ends the "
+            "run by tokens, so runs with the same budget end at different points of the schedule"
+        )
+        yield Finding("note", what, f"set learner.decay_tokens = {config.train.max_tokens}")
+
+
+def _check_servers(config: RunConfig) -> Iterator[Finding]:
+    """Keys that are asked for, and ports that must answer."""
+    played = config.played_policies()
+    for name, policy in config.policies.items():
+        if not isinstance(policy, ApiPolicy) or name not in played:
+            continue
+        if policy.key and not os.environ.get(policy.key):
+            what = f"policies.{name}.key: the environment variable {policy.key} is not set"
+            yield Finding("problem", what, f"export {policy.key}=..., or leave the key out")
+        yield _reached(f"policies.{name}.url", policy.url)
+    if config.cluster.address and config.cluster.address != "auto":
+        yield _reached("cluster.address", config.cluster.address)
+
+
+def _reached(key: str, address: str) -> Finding:
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE):
+            return Finding("ok", f"{key}: {address} takes connections")
+    except (OSError, ValueError) as error:
+        what = f"{key}: nothing takes connections at {address} ({error})"
+        return Finding("problem", what, "start the server, or correct the address")
+
+
+def _check_trackers(config: RunConfig) -> Iterator[Finding]:
+    for name in PLUGINS:
+        if getattr(config.log, name) and find_spec(name) is None:
+            what = f"log.{name}: is asked for and not installed, so the run would be refused"
+            yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")

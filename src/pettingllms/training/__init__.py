@@ -1,0 +1,1 @@
+"""Training loops and what belongs to them: train, SFT, DPO, evaluation, export."""

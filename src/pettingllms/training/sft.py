@@ -1,0 +1,244 @@
+"""Supervised training of policies from episodes: a warm start, or rejection-sampling fine-tuning.
+
+Turns are learnt by the learner that reinforcement learning uses, with an advantage of one and no
+ratio. What a policy of this run wrote is learnt by the ids that were sampled. What a script wrote
+has never been tokenised for the policy, so it is here, once, with the model's own template.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pettingllms.cluster.start import ray_running
+from pettingllms.config import LossConfig, RunConfig
+from pettingllms.envs import make_env_for
+from pettingllms.errors import ConfigError
+from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.multimodal_chat import renderer_of
+from pettingllms.league import rotations
+from pettingllms.learners.batches import Item, Unit, UnitT, split
+from pettingllms.models import find_model
+from pettingllms.rollout import in_order
+from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.checkpoint import State
+from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.trackers import make_trackers
+from pettingllms.seeds import derive_seed
+from pettingllms.training.collect import scripted_worker
+from pettingllms.training.evaluate import start_weights
+from pettingllms.types import Episode, Turn, images_of, read_episodes
+
+__all__ = ["sft"]
+
+if TYPE_CHECKING:
+    from pettingllms.cluster.team import Team
+
+WHOLE = 1 << 30
+"""As many bytes as any script writes."""
+
+
+def sft(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    """Train every policy that learns on what its roles said, and leave a checkpoint."""
+    watcher.phase("collecting")
+    items = items_by_policy(config, source_episodes(config))
+    for policy in config.trained_policies() - set(config.league.exploiters):
+        if not items.get(policy):
+            raise ConfigError(
+                "sft",
+                [f"'{policy}' has no turn to learn from: no episode has one of its roles in it"],
+            )
+    watcher.phase("starting Ray")
+    with ray_running(config.cluster):
+        asyncio.run(_sft(_supervised(config), items, folder, watcher))
+
+
+async def _sft(
+    config: RunConfig, items: dict[str, list[Item]], folder: RunFolder, watcher: Watcher
+) -> None:
+    batches = {
+        name: batches_of(some, config.sft.num_turns, config, name, "sft")
+        for name, some in items.items()
+    }
+
+    async def unprepared(_: "Team") -> dict[str, Iterator[list[Item]]]:
+        return batches
+
+    await teach(config, unprepared, config.sft.num_steps, folder, watcher)
+
+
+async def teach(
+    config: RunConfig,
+    prepare: Callable[["Team"], Awaitable[Mapping[str, Iterator[Sequence[Unit]]]]],
+    num_steps: int,
+    folder: RunFolder,
+    watcher: Watcher,
+) -> None:
+    """Let learners learn what is prepared for each policy, batch after batch; leave a checkpoint.
+
+    What is prepared may ask the learners, which by then have the weights that they begin with.
+    """
+    from pettingllms.cluster.team import Team
+
+    watcher.phase("starting learners")
+    begun = start_weights(config)
+    team = await Team.start(config, watcher.say, sampling=False)
+    folder.rewind(0)
+    trackers = make_trackers(config, folder.path, watcher.say)
+    try:
+        await team.load_learners(begun)
+        batches = await prepare(team)
+        watcher.phase("learning")
+        for step in range(1, num_steps + 1):
+            numbers: dict[str, float] = {}
+            for policy, some in batches.items():
+                measured = await team.teach(policy, next(some), step)
+                if measured["skipped_updates"]:
+                    watcher.say(f"step {step} of '{policy}' was skipped: it was not finite")
+                numbers |= {f"policies/{policy}/{name}": v for name, v in measured.items()}
+            for tracker in trackers:
+                tracker.log(step, numbers)
+            watcher.progress(step, num_steps)
+        losses = {policy: numbers[f"policies/{policy}/loss"] for policy in batches}
+        watcher.say(", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items()))
+        writer = folder.checkpoint(State(step=num_steps, versions=dict.fromkeys(batches, 0)))
+        if writer is not None:
+            for policy in batches:
+                writer.add(policy, await team.saved(policy))
+            writer.finish(config.train.keep_checkpoints)
+    finally:
+        for tracker in trackers:
+            tracker.close()
+        await team.stop()
+
+
+def source_episodes(config: RunConfig) -> list[Episode]:
+    """The episodes to learn from: read from files, or played by a script."""
+    source = config.sft
+    if source.episodes and source.player:
+        raise ConfigError("sft", ["player and episodes are both set; set one"])
+    if source.episodes:
+        return episodes_in(source.episodes, "sft.episodes")
+    if not source.player:
+        raise ConfigError("sft", ["there is no teacher; set sft.player or sft.episodes"])
+    env = make_env_for(config.env)
+    whole = {"max_reply_tokens": WHOLE, "max_episode_tokens": WHOLE}  # a script's are bytes
+    rollout = config.rollout.linear(1).model_copy(update=whole)
+    episodes: list[Episode] = []
+    tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))
+    lineups = rotations(config.roles, tasks, 0) if config.rollout.rotate else {}
+    worker = scripted_worker(config, env, lineups, rollout, source.player)
+    asyncio.run(worker.run(tasks, derive_seed(config.seed, "sft"), episodes.append))
+    return in_order(episodes, tasks)
+
+
+def episodes_in(files: Sequence[str], key: str) -> list[Episode]:
+    """The episodes of the files that a key of the configuration names."""
+    if missing := [file for file in files if not Path(file).is_file()]:
+        advice = "those of a run are RUN/episodes/*.jsonl"
+        raise ConfigError(key, [f"there is no file {file}; {advice}" for file in missing])
+    return [episode for file in files for episode in read_episodes(Path(file))]
+
+
+def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, list[Item]]:
+    """What each policy that learns is taught, in the order of episodes and turns."""
+    renderers = renderers_of(config)
+    items: dict[str, list[Item]] = {name: [] for name in renderers}
+    for episode in episodes:
+        for turn in episode.trunk_turns():
+            policy = pupil(config, episode, turn)
+            if policy not in renderers or turn.failure is not None or turn.limit or not turn.text:
+                continue
+            if config.sft.only_success and not episode.success.get(turn.role):
+                continue
+            items[policy].append(taught_item(turn, policy, renderers[policy]))
+    refuse_longer(config, items, "sft")
+    return items
+
+
+def pupil(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
+    """Who is taught a reply: the policy that wrote it, if one of this configuration that learns had
+    a part in the play; so nobody is taught what its opponents or its company said. Else the play is
+    a teacher's, and each role is for whoever has it."""
+    learners = config.trained_policies()
+    if any(other.policy in learners for other in episode.turns):
+        return turn.policy if turn.policy in learners else None
+    return config.roles.get(turn.role)
+
+
+def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:
+    """Of every policy that learns in some role."""
+    trained = config.trained_policies() & set(config.roles.values())
+    return {
+        name: renderer_of(find_model(config.policies[name].model))  # type: ignore[union-attr]
+        for name in sorted(trained)
+    }
+
+
+def refuse_longer(config: RunConfig, items: Mapping[str, Sequence[Item]], source: str) -> None:
+    """Refuse to teach what could never be sampled."""
+    limit = config.rollout.max_reply_tokens
+    for policy, some in items.items():
+        longest = max((len(item.response_ids) for item in some), default=0)
+        if longest > limit:
+            problem = (
+                f"'{policy}' would be taught replies of up to {longest} tokens, and rollout."
+                f"max_reply_tokens cuts what it says after {limit}; set it to {longest}"
+            )
+            raise ConfigError(source, [problem])
+
+
+def taught_item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
+    """The ids that were shown and sampled, if this policy's model wrote them: one of the same name
+    may have had another tokenizer, which its prompt shows."""
+    prompt_ids, response_ids = turn.prompt_ids, turn.response_ids
+    if turn.logprobs is None or turn.policy != policy or not _are_of(renderer, turn):
+        prompt_ids, response_ids = renderer.render(turn.messages), renderer.encode(turn.text)
+        if turn.finish == "length":
+            response_ids = response_ids[:-1]  # it was cut, and nobody wrote an end
+    nothing = np.zeros(len(response_ids), np.float32)
+    return Item(prompt_ids, response_ids, nothing, 1.0, images=images_of(turn.messages))
+
+
+def _are_of(renderer: ChatRenderer, turn: Turn) -> bool:
+    """Whether a turn's ids are this tokenizer's. What a program of somebody else's showed has more
+    in it than its messages, such as tools; then it must read as they do."""
+    if np.array_equal(renderer.render(turn.messages), turn.prompt_ids):
+        return True
+    prompt = renderer.decode(turn.prompt_ids)
+    return renderer.decode(turn.response_ids) == turn.text and all(
+        message.content.strip() in prompt for message in turn.messages
+    )
+
+
+def batches_of(
+    units: Sequence[UnitT], size: int, config: RunConfig, policy: str, use: str
+) -> Iterator[list[UnitT]]:
+    """Batches without end; each unit once in an epoch, in an order that the seed gives."""
+    num_parts = max(1, len(units) // size)
+    for epoch in itertools.count():
+        yield from split(units, num_parts, derive_seed(config.seed, use, policy, epoch))
+
+
+def _supervised(config: RunConfig) -> RunConfig:
+    """The run whose learner learns by likelihood alone."""
+    return taught_config(config, LossConfig(type="plain"), config.sft.num_steps, config.sft.lr)
+
+
+def taught_config(
+    config: RunConfig, loss: LossConfig, num_steps: int, lr: float | None
+) -> RunConfig:
+    """The run whose learner learns what it is given, one optimizer step a batch, at a rate that
+    falls to the end. Critics have nothing to learn from: nothing is paid."""
+    schedule = {"decay_steps": num_steps, "decay_tokens": 0}
+    once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
+    learner = config.learner.model_copy(update=once)
+    policies = dict(config.policies)
+    if lr is not None:
+        for name in config.trained_policies():
+            policies[name] = policies[name].model_copy(update={"lr": lr})
+    update = {"loss": loss, "learner": learner, "policies": policies}
+    return config.model_copy(update={**update, "critic": None})

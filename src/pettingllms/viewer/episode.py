@@ -1,0 +1,167 @@
+"""An episode as the page draws it: lanes of roles over the decisions of the trunk.
+
+A decision is a state of the trunk in which roles were asked; beside the reply that went on stand
+its siblings. What was played only to judge a sibling, or again with one thing changed, hangs below.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pettingllms.algos.credit import turn_levels, turn_reward
+from pettingllms.config import RewardConfig
+from pettingllms.types import Episode, Failed, Message, Turn
+from pettingllms.types.records import reward_to_json
+from pettingllms.viewer.comparison import Place
+from pettingllms.viewer.images import shown_images
+from pettingllms.viewer.submissions import judged_turn, shown_exhibits
+
+LEVELS = ("process", "agent", "team")
+
+
+def shown_episode(
+    episode: Episode, mix: RewardConfig, groups: Mapping[Place, dict[str, Any]]
+) -> dict[str, Any]:
+    """Everything that the page shows of an episode, as plain data."""
+    prompts: dict[tuple[Message, ...], int] = {}
+    trunk = episode.trunk()
+    on_trunk = {index for at in trunk for index in episode.steps[at].turns}
+    turns = []
+    for number, turn in enumerate(episode.turns):
+        prompt = prompts.setdefault(turn.messages, len(prompts))
+        levels = turn_levels(episode, turn)
+        turns.append(
+            _turn(turn)
+            | {
+                "prompt": prompt,
+                "chosen": number in on_trunk,
+                "rewards": dict(zip(LEVELS, map(reward_to_json, levels), strict=True)),
+                "reward": reward_to_json(turn_reward(episode, turn, mix)),
+                "group": groups.get((episode.id, number)),
+                "judged": judged_turn(episode, turn),
+            }
+        )
+    return {
+        "id": episode.id,
+        "env": episode.env,
+        "task": {"id": episode.task.id, "data": dict(episode.task.data), "seed": episode.task.seed},
+        "seed": episode.seed,
+        "success": dict(episode.success),
+        "answers": dict(episode.answers),
+        "failure": reward_to_json(episode.failure),
+        "limit": episode.limit,
+        "num_extra_tokens": episode.num_extra_tokens,
+        "without": {
+            role: reward_to_json(end) if isinstance(end, Failed) else end
+            for role, end in episode.without.items()
+        },
+        "roles": list(dict.fromkeys(turn.role for turn in episode.turns)),
+        "prompts": [[_message(message) for message in messages] for messages in prompts],
+        "images": shown_images(image for ms in prompts for m in ms for image in m.images),
+        "exhibits": shown_exhibits(episode),
+        "turns": turns,
+        "decisions": decisions(episode),
+        "branches": branches(episode),
+    }
+
+
+def decisions(episode: Episode) -> list[dict[str, Any]]:
+    """Along the trunk: which turns stood side by side, and what the step that went on paid."""
+    trunk = episode.trunk()
+    parents: list[int | None] = [None, *trunk]
+    depth = {parent: at for at, parent in enumerate(parents)}
+    rows: list[list[int]] = [[] for _ in parents]
+    at = 0
+    for number, turn in enumerate(episode.turns):
+        parent = None if turn.step is None else episode.steps[turn.step].parent
+        beside = parent not in depth or (turn.branch is None and turn.step not in depth)
+        if turn.step is not None and beside:
+            continue
+        at = depth[parent] if turn.step is not None else _place(episode, number, depth, at)
+        rows[at].append(number)
+    paid = [episode.steps[at] for at in trunk]
+    return [
+        {
+            "turns": numbers,
+            "metrics": dict(paid[at].metrics) if at < len(paid) else {},
+            "rewards": _step_rewards(paid[at].rewards) if at < len(paid) else {},
+        }
+        for at, numbers in enumerate(rows)
+        if numbers
+    ]
+
+
+def branches(episode: Episode) -> list[dict[str, Any]]:
+    """What was played beside the trunk, with the replies that were kept of it."""
+    trunk = set(episode.trunk())
+    children = {step.parent for step in episode.steps}
+    shown = {number for row in decisions(episode) for number in row["turns"]}
+    found = []
+    for at in range(len(episode.steps)):
+        if at in trunk or at in children:
+            continue
+        path = [one for one in episode.path(at) if one not in trunk][::-1]
+        said = [index for one in path for index in episode.steps[one].turns]
+        if len(path) > 1 or any(index not in shown for index in said):
+            kept = [index for index in said if index not in shown]
+            found.append({"turns": kept, "steps": len(path), "role": _without(episode, at)})
+    return found
+
+
+def _place(episode: Episode, number: int, depth: Mapping[int | None, int], before: int) -> int:
+    """The decision of a turn that never reached the environment: that of its siblings."""
+    turn = episode.turns[number]
+    for other in episode.turns[number + 1 :]:
+        if other.role != turn.role or not other.branch:
+            break
+        if other.step is not None and episode.steps[other.step].parent in depth:
+            return depth[episode.steps[other.step].parent]
+    if turn.branch:
+        return before
+    return len(depth) - 1
+
+
+def _without(episode: Episode, last: int) -> str | None:
+    return next((role for role, end in episode.without.items() if end == last), None)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    images = [image.digest for image in message.images]
+    return {"speaker": message.speaker, "content": message.text, "images": images}
+
+
+def _turn(turn: Turn) -> dict[str, Any]:
+    gap = None
+    if turn.learner_logprobs is not None and turn.logprobs is not None:
+        gap = _numbers(turn.learner_logprobs - turn.logprobs)
+    return {
+        "role": turn.role,
+        "policy": turn.policy,
+        "version": turn.policy_version,
+        "text": turn.text,
+        "finish": turn.finish,
+        "branch": turn.branch,
+        "failure": reward_to_json(turn.failure),
+        "advantage": turn.advantage,
+        "advantages": None if turn.advantages is None else _numbers(turn.advantages),
+        "values": None if turn.values is None else _numbers(turn.values),
+        "logprobs": None if turn.logprobs is None else _numbers(turn.logprobs),
+        "gap": gap,
+        "ends": None if turn.ends is None else turn.ends.tolist(),
+        "tokens": turn.num_tokens,
+        "prompt_tokens": turn.num_prompt_tokens,
+    }
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Four digits are more than an eye tells apart."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _step_rewards(rewards: Any) -> dict[str, Any]:
+    return {
+        "process": {role: reward_to_json(one) for role, one in rewards.process.items()},
+        "agent": {role: reward_to_json(one) for role, one in rewards.agent.items()},
+        "team": reward_to_json(rewards.team),
+    }

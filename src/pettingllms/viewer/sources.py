@@ -1,0 +1,154 @@
+"""What is looked at: the files of a run, a rollout or an evaluation, read as plain data.
+
+A configuration may name an environment in somebody's own file. To look at a run is not to trust
+it, so nothing that it names is imported: of the environment its name is known and no more, and an
+algorithm that does not ship is not asked what it compared.
+"""
+
+import json
+import math
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config.section import EnvConfig
+from pettingllms.config.user_code import named_code
+from pettingllms.errors import ConfigError, RecordError, describe
+from pettingllms.registry import ALGORITHMS
+from pettingllms.runs.folder import CONFIG_FILE, EPISODES, VERSIONS_FILE
+from pettingllms.runs.trackers import METRICS_FILE
+
+STEP = re.compile(r"step-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewedRun:
+    """A folder with a run in it, or one file of episodes."""
+
+    path: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The configuration as it is written; empty if there is none."""
+    config: RunConfig | None = None
+    """The same, if this version reads it; its environment has a name and no options."""
+    problem: str = ""
+    """Why there is none."""
+
+    @property
+    def name(self) -> str:
+        """What the page calls it."""
+        return self.path.resolve().name
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @property
+    def reward(self) -> RewardConfig:
+        """How levels of reward are mixed."""
+        return RewardConfig() if self.config is None else self.config.reward
+
+    def episode_files(self) -> dict[Path, int]:
+        """Every file of episodes there is now, with its step; 0 if it is of none."""
+        if self.path.is_file():
+            return {self.path: _step_of(self.path)}
+        found = [self.path / f"{EPISODES}.jsonl", *(self.path / EPISODES).glob("*.jsonl")]
+        return {path: _step_of(path) for path in found if path.is_file()}
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics of every step so far; of a step that was done twice, the later ones."""
+        path = self.folder / METRICS_FILE
+        if self.path.is_file() or not path.is_file():
+            return []
+        rows: dict[int, dict[str, Any]] = {}
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+            if line.endswith(b"\n"):  # else it is being written
+                try:
+                    row = _numbers_in(line)
+                except (LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+                    raise RecordError(
+                        f"{path}, line {number}: not the metrics of a step ({describe(error)}); "
+                        "take the line out to see the others"
+                    ) from error
+                rows[row["step"]] = row
+        return [rows[step] for step in sorted(rows)]
+
+    def versions(self) -> dict[str, str]:
+        """Of what the run was made with."""
+        path = self.folder / VERSIONS_FILE
+        if not path.is_file():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return {str(name): str(number) for name, number in found.items()}
+        except (AttributeError, RecursionError, ValueError) as error:
+            raise RecordError(
+                f"{path}: not the versions of a run ({describe(error)}); take the file away, "
+                "nothing else needs it"
+            ) from error
+
+
+def open_run(path: Path) -> ViewedRun:
+    """A run, a rollout or an evaluation to look at."""
+    if not path.exists():
+        raise ConfigError(str(path), ["there is no such folder or file; give that of a run"])
+    run = ViewedRun(path)
+    config = run.folder / CONFIG_FILE
+    if path.is_dir() and not config.is_file() and not run.episode_files():
+        raise ConfigError(
+            str(path), [f"holds no run: neither {CONFIG_FILE} nor {EPISODES}; look one folder on"]
+        )
+    if not config.is_file():
+        return ViewedRun(path, problem=f"there is no {CONFIG_FILE} beside the episodes")
+    try:
+        settings = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (RecursionError, ValueError) as error:
+        return ViewedRun(path, problem=f"{config} is not TOML: {error}")
+    return replace(_with_config(path, settings), settings=_plain(settings))
+
+
+def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
+    try:
+        algo = settings["algo"]["type"]
+        if algo not in ALGORITHMS.names():
+            return ViewedRun(
+                path, settings, problem=f"the algorithm '{algo}' is not one that ships"
+            )
+        others = {key: value for key, value in settings.items() if key != "env"}
+        if foreign := named_code(others):
+            return ViewedRun(path, settings, problem=f"'{foreign[0]}' is not one that ships")
+        env = EnvConfig(id=str(settings["env"]["id"]))
+        config = RunConfig.model_validate({**settings, "env": env})
+    except (KeyError, TypeError, ValidationError) as error:
+        return ViewedRun(path, settings, problem=f"this version does not read it: {error}")
+    return ViewedRun(path, settings, config)
+
+
+def _numbers_in(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(line.decode("utf-8"))
+    if not isinstance(row["step"], int):
+        raise TypeError(f"its step is {row['step']!r:.40}")
+    for name, value in row.items():
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
+    return row
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON can have them: infinity, and days of the calendar, as text."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    fits = isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+    return value if fits else str(value)
+
+
+def _step_of(path: Path) -> int:
+    found = STEP.search(path.stem)
+    return int(found[1]) if found else 0

@@ -1,0 +1,1 @@
+"""Images: validation, image processors, VLM families and image embeddings."""

@@ -1,0 +1,68 @@
+"""Runs to look at, made without an engine: real rollouts of scripted players, with real credit."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from pettingllms.algos import make_algorithm_for
+from pettingllms.config import RunConfig, load_config, to_toml
+from pettingllms.runs.trackers import JsonLines
+from pettingllms.training.collect import collect
+from pettingllms.types import Episode, read_episodes, write_episodes
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def config_of(*overrides: str) -> RunConfig:
+    """A planner and a checker in a small maze, in trees."""
+    small = ["env.width=4", "env.height=4", "env.terse=true", "rollout.num_samples=4"]
+    return load_config(CONFIGS / "plan_path_quickstart.toml", [*small, *overrides])
+
+
+def rolled(folder: Path, num_tasks: int, *overrides: str) -> list[Episode]:
+    """Episodes of a careless player."""
+    config = config_of(f"rollout.num_tasks={num_tasks}", "env.num_tasks=2000", *overrides)
+    with ThreadPoolExecutor(1) as pool:  # a loop of its own, whoever asks
+        pool.submit(collect, config, folder, "careless").result()
+    return list(read_episodes(folder / "episodes.jsonl"))
+
+
+def write_run(
+    folder: Path, episodes: Sequence[Episode], num_steps: int, *overrides: str
+) -> RunConfig:
+    """A run's folder, with the episodes dealt out to its steps."""
+    config = config_of(*overrides)
+    (folder / "episodes").mkdir(parents=True)
+    (folder / "config.toml").write_text(to_toml(config))
+    tracker = JsonLines(folder / "metrics.jsonl")
+    size = -(-len(episodes) // num_steps)
+    for step in range(1, num_steps + 1):
+        part = list(episodes[(step - 1) * size : step * size])
+        make_algorithm_for(config).assign(part)
+        write_episodes(folder / "episodes" / f"step-{step:06d}.jsonl", part)
+        tracker.log(step, metrics_of(step))
+    tracker.close()
+    return config
+
+
+def metrics_of(step: int) -> dict[str, float]:
+    found = {"rollout/tokens_per_second": 900.0 + step, "time/step": 3.0}
+    for at, name in enumerate(("planner", "checker")):
+        found |= {f"roles/{name}/reward": step / 50 + at, f"roles/{name}/success": step / 50}
+        found |= {f"policies/{name}/gap": 1e-6 * step, f"policies/{name}/sampler_entropy": 2 / step}
+        if step % 4 == 0:
+            found[f"roles/{name}/eval_success"] = step / 60
+    return found
+
+
+def with_tokens(episode: Episode) -> Episode:
+    """The same with a log-prob on both sides for every letter that was said."""
+    for number, turn in enumerate(episode.turns):
+        count = len(turn.text)
+        turn.response_ids = np.arange(count + 1, dtype=np.int32)
+        turn.ends = np.array([*range(1, count + 1), count], dtype=np.int32)
+        turn.logprobs = np.full(count + 1, -0.5, dtype=np.float32)
+        turn.learner_logprobs = turn.logprobs + np.float32(0.001 * (number + 1))
+    return episode

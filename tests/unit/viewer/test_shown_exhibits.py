@@ -1,0 +1,67 @@
+"""What the page is told of judges and images."""
+
+import base64
+
+import pytest
+from plays import linear
+
+from pettingllms.config import RewardConfig
+from pettingllms.types import TEAM, Exhibit, Failed, Image, Rewards, Scored, user
+from pettingllms.viewer import images
+from pettingllms.viewer.episode import shown_episode
+from pettingllms.viewer.images import SIGNATURE, shown_images
+from pettingllms.viewer.submissions import judged_turn, shown_exhibits
+
+PNG = Image(SIGNATURE + b"one")
+
+
+def test_a_turn_answers_for_its_role_and_its_team_and_for_nobody_else() -> None:
+    episode = linear("t", 0, ("a", Rewards()), ("b", Rewards()))
+    last = episode.steps[-1]
+    last.exhibits = {
+        TEAM: Exhibit("q", "whole"),
+        "a": Exhibit("q", "hers"),
+        "b": Exhibit("q", "his"),
+    }
+    last.metrics = {"judged": 0.5, "judged_a": 0.25}
+    last.rewards = Rewards(
+        agent={"a": Scored(0.25), "b": Failed("too late", "judge")}, team=Scored(9.0)
+    )
+    at = len(episode.steps) - 1
+    assert judged_turn(episode, episode.turns[0]) == [f"{at}/", f"{at}/a"]
+    assert judged_turn(episode, episode.turns[1]) == [f"{at}/", f"{at}/b"]
+    shown = shown_exhibits(episode)
+    assert shown[f"{at}/"]["verdict"] == 0.5, "what the judge said, not what was paid"
+    assert shown[f"{at}/a"]["verdict"] == 0.25
+    assert shown[f"{at}/b"]["verdict"] == {"failed": "too late", "owner": "judge"}
+    assert shown[f"{at}/b"]["answer"] == "his"
+
+
+def test_an_environment_that_failed_is_no_word_of_the_judge() -> None:
+    episode = linear("t", 0, ("a", Rewards()))
+    episode.steps[-1].exhibits = {TEAM: Exhibit("q", "whole")}
+    episode.steps[-1].rewards = Rewards(team=Failed("it broke", "environment"))
+    assert shown_exhibits(episode)[f"{len(episode.steps) - 1}/"]["verdict"] is None
+
+
+def test_an_image_is_carried_once_whoever_saw_it() -> None:
+    episode = linear("t", 0, ("a", Rewards()), ("b", Rewards()))
+    for turn in episode.turns:
+        turn.messages = (user("look", PNG),)
+    shown = shown_episode(episode, RewardConfig(), {})
+    assert [m["images"] for prompt in shown["prompts"] for m in prompt] == [[PNG.digest]]
+    (carried,) = shown["images"].values()
+    head, _, data = carried["data"].partition(",")
+    assert (head, base64.b64decode(data)) == ("data:image/png;base64", PNG.data)
+
+
+def test_what_is_no_png_never_reaches_a_browser() -> None:
+    svg = Image(b"<svg xmlns='http://www.w3.org/2000/svg' onload='x()'/>")
+    assert shown_images([svg]) == {svg.digest: {"missing": "not a PNG file"}}
+
+
+def test_an_episode_carries_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "MAX_BYTES", 25)
+    first, second, third = (Image(SIGNATURE + text) for text in (b"a" * 9, b"b" * 9, b"c"))
+    shown = shown_images([first, second, first, third])
+    assert [("data" in shown[one.digest]) for one in (first, second, third)] == [True, False, False]
