@@ -86,7 +86,7 @@ def reference() -> str:
             table(f'[judge.judges.NAME], kind = "{n}"', JUDGES.load(n).Config)
             for n in JUDGES.names()
         ),
-        table("[[company.phases]]", PhaseConfig),
+        table("[[co_players.phases]]", PhaseConfig),
         *experiment_tables(),
     ]
     return "\n\n".join(parts) + "\n"

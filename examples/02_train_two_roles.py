@@ -1,7 +1,7 @@
 """Train two roles, each with weights of its own, from Python instead of the command line.
 
 The sender sees red or blue and says one letter; the receiver hears the letter and names a colour.
-The team is paid when the colour arrives. First both imitate a careless pair, which keeps to a code
+The team is paid when the colour arrives. First both imitate a noisy pair, which keeps to a code
 more often than not; then they learn from what their own replies come to. Needs the engines
 (scripts/install_cpu.sh); a minute or two on two cores.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.training.sft import sft
 from pettingllms.training.train import train
 
@@ -42,7 +42,7 @@ def say_careless(env, state, role, rng):
 class Signals(pl.Environment):
     id = "two_signals-v1"
     roles = ("sender", "receiver")
-    players = {"random": say_any, "careless": say_careless}
+    players = {"random": say_any, "noisy": say_careless}
     late_rewards = True  # what a letter is worth shows when the colour is named
 
     def tasks(self, split):
@@ -73,7 +73,7 @@ class Signals(pl.Environment):
         return state.named == state.colour[0]
 
 
-class Lines(Watcher):
+class Lines(Callback):
     """Is told everything, and prints one line a step."""
 
     def step(self, step, metrics):
@@ -100,17 +100,17 @@ def run(folder: Path, num_steps: int = 10) -> pl.RunFolder:
             "select": "sampled",
             "max_reply_tokens": 2,  # a letter, and the end of the reply
         },
-        "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_tokens": 32},
-        "loss": {"entropy": 0.02},
+        "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_len": 32},
+        "loss": {"entropy_coef": 0.02},
         "cluster": {"device": "cpu"},
-        "sft": {"player": "careless", "num_episodes": 400, "num_steps": 80, "lr": 3e-3},
+        "sft": {"player": "noisy", "num_episodes": 400, "num_steps": 80, "lr": 3e-3},
         "train": {"num_steps": num_steps, "save_every": num_steps},
     }
     # First by imitation: who never says a letter is never paid for one.
     config = pl.parse_config(settings)
     taught = pl.RunFolder(folder / "taught")
     taught.create(config, supervised=True)
-    sft(config, taught, Watcher())
+    sft(config, taught, Callback())
     # Then by reward.
     settings["train"]["start"] = str(taught.path)
     config = pl.parse_config(settings)

@@ -44,7 +44,7 @@ def run(folder: Path) -> list[pl.Episode]:
             "rollout": {"num_tasks": 4, "num_samples": 6},
         }
     )
-    collect(config, folder, stand_in="careless")
+    collect(config, folder, stand_in="noisy")
     return list(pl.read_episodes(folder / "episodes.jsonl"))
 
 

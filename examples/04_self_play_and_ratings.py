@@ -1,6 +1,6 @@
 """Self-play from random weights, then a tournament in which everybody meets everybody.
 
-One policy sits in both seats of Kuhn poker and also meets its own past. Afterwards it is rated
+One policy sits in both players of Kuhn poker and also meets its own past. Afterwards it is rated
 beside its untrained self, a random player and perfect play. A rating counts games, and perfect play
 counts chips: it folds often and loses little each time, so it need not stand first. Needs the
 engines (scripts/install_cpu.sh); under two minutes on two cores.
@@ -10,17 +10,17 @@ import tempfile
 from pathlib import Path
 
 import pettingllms as pl
-from pettingllms.evaluation.tournament import Tournament, hold, read_contestants
+from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
 from pettingllms.models import make_tiny
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.training.train import train
 
 GAME = {"id": "kuhn_poker-v1", "terse": True}
 WORDS = ["check bet fold call", "J Q K player_1 player_2", "0123456789 :,./-|"]
 
 
-class Lines(Watcher):
-    """Prints what each seat was paid: at first moves that are none cost chips."""
+class Lines(Callback):
+    """Prints what each player was paid: at first moves that are none cost chips."""
 
     def step(self, step, metrics):
         paid = {role: row["reward"] for role, row in metrics["roles"].items()}
@@ -34,12 +34,12 @@ def play_itself(folder: Path, num_steps: int = 24) -> Path:
     config = pl.parse_config(
         {
             "env": {**GAME, "num_tasks": 100_000},
-            "algo": {"type": "rae"},  # a running baseline for each seat: seats are not equal
+            "algo": {"type": "rae"},  # a running baseline for each player: players are not equal
             "policies": {"shared": {"kind": "full", "model": str(model), "lr": 2e-3}},
             "league": {"snapshot_every": 12, "share": 0.25},  # its past, a quarter of the games
             "rollout": {"num_tasks": 256, "num_samples": 1, "max_reply_tokens": 1},
-            "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_tokens": 64},
-            "loss": {"entropy": 0.1},
+            "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_len": 64},
+            "loss": {"entropy_coef": 0.1},
             "cluster": {"device": "cpu"},
             "train": {"num_steps": num_steps, "save_every": num_steps},
         }
@@ -54,7 +54,7 @@ def rate(run: Path, num_rounds: int = 40) -> list[dict]:
     """Rows of the table, the best player first."""
     env = pl.make_env(**GAME)
     words = ["nash", "random", f"trained={run}", f"untrained={run}@0"]
-    found = hold(Tournament(env, read_contestants(env, words), num_rounds), say=print)
+    found = hold(Tournament(env, parse_entries(env, words), num_rounds), notify=print)
     return list(found.rows())
 
 

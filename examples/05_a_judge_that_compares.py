@@ -16,9 +16,9 @@ from pettingllms.training.collect import collect
 class FreshWords(pl.Judge):
     """The better of two stories is the one with more words that the other does not have."""
 
-    async def score(self, exhibit):
+    async def score(self, submission):
         """One story alone, from 0 to 1: the share of its words that come for the first time."""
-        words = exhibit.answer.lower().split()
+        words = submission.answer.lower().split()
         if not words:
             return pl.Failed("there is no story", "judge")  # never a made-up number
         return pl.Scored(len(set(words)) / len(words))
@@ -46,7 +46,7 @@ def run(folder: Path) -> list[pl.Episode]:
             "rollout": {"num_tasks": 3, "num_samples": 4},
         }
     )
-    collect(config, folder, stand_in="careless")
+    collect(config, folder, stand_in="noisy")
     return list(pl.read_episodes(folder / "episodes.jsonl"))
 
 
@@ -57,8 +57,8 @@ if __name__ == "__main__":
     print("story      judge   rule  advantage")
     for episode in episodes:
         last = episode.steps[episode.last]
-        (exhibit,) = last.exhibits.values()
-        judged, held_out = last.metrics["judged"], rule(exhibit).value
+        (submission,) = last.submissions.values()
+        judged, held_out = last.metrics["judged"], rule(submission).value
         advantage = episode.turns[0].advantage
         print(f"{episode.id:10} {judged:5.2f}  {held_out:5.2f}      {advantage:+.2f}")
-    print(f"\nThe last one:\n{exhibit.answer}")
+    print(f"\nThe last one:\n{submission.answer}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pettingllms as pl
 from pettingllms.models import make_tiny
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.training.train import train
 
 KINDS = {"digit": tuple("01234"), "letter": tuple("abcde")}
@@ -52,7 +52,7 @@ class Examples(pl.Workflow):
         return result[role]
 
 
-class Lines(Watcher):
+class Lines(Callback):
     def step(self, step, metrics):
         shares = {role: row["success"] for role, row in metrics["roles"].items()}
         print(f"step {step:2}:", ", ".join(f"{role} {share:.0%}" for role, share in shares.items()))
@@ -71,8 +71,8 @@ def run(folder: Path, num_steps: int = 14) -> pl.RunFolder:
             "policies": {"giver": policy, "adder": policy},
             "roles": {"giver": "giver", "adder": "adder"},
             "rollout": {"num_tasks": 4, "num_samples": 10, "max_reply_tokens": 1},
-            "inference": {"engine": "torch", "max_num_seqs": 256, "max_model_tokens": 64},
-            "loss": {"entropy": 0.1},
+            "inference": {"engine": "torch", "max_num_seqs": 256, "max_model_len": 64},
+            "loss": {"entropy_coef": 0.1},
             "cluster": {"device": "cpu"},
             "train": {"num_steps": num_steps, "save_every": num_steps},
         }

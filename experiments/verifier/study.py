@@ -140,7 +140,7 @@ def warm_started(folder: Path, seed: int, size: Size, held_out: set[str]) -> Pat
 
 async def answered(model: Path, questions: Sequence[str], size: Size, seed: int) -> list[Answer]:
     """What the model says, graded."""
-    config = InferenceConfig(engine="torch", max_num_seqs=512, max_model_tokens=64)
+    config = InferenceConfig(engine="torch", max_num_seqs=512, max_model_len=64)
     engine, renderer = TorchEngine(EngineSpec(model, config, ("p",))), ChatRenderer(model)
     await engine.start()
     requests = [

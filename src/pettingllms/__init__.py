@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pettingllms.runs import RunFolder
     from pettingllms.types import (
         Episode,
-        Exhibit,
         Failed,
         Group,
         Message,
         Rewards,
         Scored,
+        Submission,
         Task,
         Turn,
         assistant,
@@ -62,7 +62,7 @@ _HOMES = {
     "pettingllms.runs": ("RunFolder",),
     "pettingllms.types": (
         "Episode",
-        "Exhibit",
+        "Submission",
         "Failed",
         "Group",
         "Message",

@@ -11,6 +11,7 @@ __all__ = [
     "EngineDiedError",
     "EnvContractError",
     "ExperimentError",
+    "ExploitabilityError",
     "ForkError",
     "GraderError",
     "ImageError",
@@ -23,7 +24,6 @@ __all__ = [
     "RecordError",
     "SamplerError",
     "SandboxError",
-    "SolveError",
     "StaleWeightsError",
     "TaskError",
     "UnknownNameError",
@@ -93,7 +93,7 @@ class PausedError(PettingError):
     """A run that paused itself: it is saved, and goes on when somebody has looked."""
 
 
-class SolveError(PettingError, ValueError):
+class ExploitabilityError(PettingError, ValueError):
     """A game of which no distance from perfect play can be worked out."""
 
 

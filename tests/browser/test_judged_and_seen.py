@@ -33,7 +33,7 @@ def played(folder: Path, player: str, **sections: object) -> Path:
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return played(
         tmp_path_factory.mktemp("stories") / "run",
-        "careless",
+        "noisy",
         env={"id": "story-v1"},
         algo={"type": "grpo"},
         judge={"by": "rule", "against": "group"},
@@ -63,7 +63,7 @@ def shot(page: Page, name: str) -> None:
 def test_a_turn_shows_what_the_judge_was_shown_and_said(browser: Browser, stories: Path) -> None:
     episode = next(iter(read_episodes(stories / "episodes.jsonl")))
     last = episode.steps[episode.last or 0]
-    (exhibit,) = last.exhibits.values()
+    (submission,) = last.submissions.values()
     with (
         served(stories) as address,
         opened(browser, f"{address}#/episode?run=0&n=1", viewport=SIZE) as page,
@@ -75,8 +75,8 @@ def test_a_turn_shows_what_the_judge_was_shown_and_said(browser: Browser, storie
         assert not judged.first.locator("dl").is_visible()
         judged.first.locator("summary").click()
         words = judged.first.locator("dd .words")
-        assert exhibit.question in words.all_inner_texts()
-        assert exhibit.answer in words.all_inner_texts()
+        assert submission.question in words.all_inner_texts()
+        assert submission.answer in words.all_inner_texts()
         shot(page, "judged-light")
         assert grave_faults(page) == []
         page.emulate_media(color_scheme="dark")
@@ -97,8 +97,8 @@ def test_a_verdict_that_failed_says_why_and_hostile_answers_are_text(
         step = episode.steps[episode.last or 0]
         step.metrics = {}
         step.rewards = Rewards(step.rewards.process, team=Failed("the judge was silent", "judge"))
-        shown = {r: dataclasses.replace(e, answer=HOSTILE[0]) for r, e in step.exhibits.items()}
-        step.exhibits = shown
+        shown = {r: dataclasses.replace(e, answer=HOSTILE[0]) for r, e in step.submissions.items()}
+        step.submissions = shown
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.toml").write_text((stories / "config.toml").read_text())
     write_episodes(tmp_path / "run/episodes.jsonl", episodes)

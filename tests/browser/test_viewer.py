@@ -89,7 +89,7 @@ def test_a_person_opens_filters_reads_and_compares(browser: Browser, address: st
         assert decision.locator(".board").count() >= 1
         decision.locator(".compared summary").first.click()
         assert decision.locator(".compared table").first.locator("tbody tr").count() == 4
-        page.locator("#shade").select_option("gap")
+        page.locator("#shade").select_option("mismatch")
         assert page.locator(".token").count() > 8
         page.locator("label", has_text="only what went on").click()
         expect(page.locator(".reply.aside")).to_have_count(0)

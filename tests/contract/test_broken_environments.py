@@ -343,7 +343,7 @@ class ShowsAnImageUnsaid(Relay):
 class ShowsABrokenImage(ShowsAnImageUnsaid):
     """The image is cut short."""
 
-    seeing = ("a", "b")
+    image_roles = ("a", "b")
 
     def observe(self, state, role):
         return [user("look", Image(plain().data[:-20]))]

@@ -11,9 +11,9 @@ import pytest
 
 from pettingllms.config import OneJudgeConfig
 from pettingllms.envs import check_env, make_env
-from pettingllms.judges import Hall, Voice
+from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.registry import ALGORITHMS, JUDGES
-from pettingllms.types import Exhibit, Failed, Group, Member, Scored
+from pettingllms.types import Failed, Group, Member, Scored, Submission
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
@@ -86,15 +86,15 @@ def test_ranks_by_hand(rewards: list[float], advantages: list[float]) -> None:
 
 
 def test_the_judge_prefers_fresh_words_and_makes_up_no_number() -> None:
-    def no_voice(policy: str) -> Voice:
+    def no_voice(policy: str) -> JudgeModel:
         raise AssertionError(policy)
 
     cls = JUDGES.load(f"{FOLDER / '05_a_judge_that_compares.py'}:FreshWords")
-    judge = cls("fresh", OneJudgeConfig(), Hall(lambda *_: Scored(0.0), no_voice))
-    many, few = Exhibit("q", "a bear met a fox"), Exhibit("q", "a bear a bear a bear")
+    judge = cls("fresh", OneJudgeConfig(), JudgeContext(lambda *_: Scored(0.0), no_voice))
+    many, few = Submission("q", "a bear met a fox"), Submission("q", "a bear a bear a bear")
     assert asyncio.run(judge.compare(many, few)) == Scored(1.0)
     assert asyncio.run(judge.compare(few, many)) == Scored(0.0)
-    assert isinstance(asyncio.run(judge.score(Exhibit("q", ""))), Failed)
+    assert isinstance(asyncio.run(judge.score(Submission("q", ""))), Failed)
 
 
 def test_a_base_class_that_an_error_names_is_there() -> None:

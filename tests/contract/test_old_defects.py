@@ -20,7 +20,7 @@ from pettingllms.config import load_config, parse_config
 from pettingllms.envs import StepResult, make_env
 from pettingllms.errors import ConfigError, UnknownNameError
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
-from pettingllms.rollout import Seat, tree
+from pettingllms.rollout import Player, tree
 from pettingllms.rollout.context import Table
 from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.training.collect import collect
@@ -32,9 +32,9 @@ LINEAR = ["grpo", "dr_grpo", "rloo", "magrpo", "dr_mas", "debate"]
 
 def scripted(name: str, player: str = "random", num_tasks: int = 6, **options) -> list[Episode]:
     env = make_env(name)
-    seat = Seat("shared", ScriptedSampler(env, player), ByteRenderer(), sees_state=True)
-    seats = dict.fromkeys(env.roles, seat)
-    return play_with(env, seats, num_tasks, **{"type": "tree", "num_samples": 4, **options})
+    player = Player("shared", ScriptedSampler(env, player), ByteRenderer(), reads_state=True)
+    players = dict.fromkeys(env.roles, player)
+    return play_with(env, players, num_tasks, **{"type": "tree", "num_samples": 4, **options})
 
 
 # --- one problem a group -------------------------------------------------------------------------
@@ -95,8 +95,8 @@ def reward_only_the_first_fork(patch: pytest.MonkeyPatch) -> None:
     """All siblings get what one branch got, as when it is copied before they are stepped."""
     real = tree.make_fork
 
-    async def once(table, episode, at, joint, *choice):
-        first = (joint[0] - (episode.turns[joint[0]].branch or 0),)
+    async def once(table, episode, at, joint_action, *choice):
+        first = (joint_action[0] - (episode.turns[joint_action[0]].branch or 0),)
         return await real(table, episode, at, first, "0")
 
     patch.setattr(tree, "make_fork", once)
@@ -115,13 +115,13 @@ def never_play_on(patch: pytest.MonkeyPatch) -> None:
 def check_the_second_sees_the_first() -> None:
     for type_ in ("tree", "linear"):
         for episode in scripted("sudoku-v1", "backtracking", num_tasks=3, type=type_):
-            first, second, *_ = episode.trunk_turns()
+            first, second, *_ = episode.main_turns()
             said = first.text.removeprefix("<answer>").removesuffix("</answer>")
             digits = "".join(c for c in said if c.isdigit())
             prompt = bytes(second.prompt_ids.tolist()).decode()
             assert digits in "".join(c for c in prompt if c.isdigit())
     for episode in roll(Relay(), num_tasks=3, type="tree"):
-        first, second, *_ = episode.trunk_turns()
+        first, second, *_ = episode.main_turns()
         assert f"a:{first.text}" in bytes(second.prompt_ids.tolist()).decode()
 
 

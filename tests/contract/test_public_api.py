@@ -9,7 +9,7 @@ PUBLIC = {
     "EnvConfig",
     "Environment",
     "Episode",
-    "Exhibit",
+    "Submission",
     "Failed",
     "Group",
     "Judge",

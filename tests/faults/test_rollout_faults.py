@@ -10,7 +10,7 @@ from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.errors import SamplerError
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Rewards, Sample, Scored, Task, episode_line, user
 
@@ -57,7 +57,7 @@ def lines(episodes: list[Episode], but: str) -> list[str]:
 @pytest.mark.parametrize("hang", [False, True], ids=["raises", "hangs"])
 @pytest.mark.parametrize("where", ["reset", "acting", "observe", "step", "success"])
 def test_a_broken_environment_fails_its_own_episodes_alone(where, hang, type_) -> None:
-    options = {"num_tasks": 4, "num_samples": 2, "type": type_, "env_seconds": 0.1}
+    options = {"num_tasks": 4, "num_samples": 2, "type": type_, "env_timeout": 0.1}
     sound = roll(Relay(), **options)
     broken = roll(Faulty(where, hang), **options)
     assert lines(broken, "train-1") == lines(sound, "train-1")
@@ -114,7 +114,7 @@ class Blocking(Relay):
 
 def test_an_environment_that_blocks_holds_up_nobody() -> None:
     start = time.monotonic()
-    episodes = roll(Blocking(), num_tasks=4, num_samples=2, env_seconds=0.2)
+    episodes = roll(Blocking(), num_tasks=4, num_samples=2, env_timeout=0.2)
     assert time.monotonic() - start < 2.5
     for episode in episodes:
         assert (episode.failure is not None) == (episode.task.id == "train-1")
@@ -148,9 +148,9 @@ class Moody:
     ],
 )
 def test_a_failing_sampler_fails_its_own_turns_alone(mood, reason, type_) -> None:
-    seats = {role: Seat("p", Moody(mood), ByteRenderer()) for role in ("a", "b")}
+    players = {role: Player("p", Moody(mood), ByteRenderer()) for role in ("a", "b")}
     episodes = play_with(
-        Relay(), seats, num_tasks=3, num_samples=2, type=type_, sampler_seconds=0.1
+        Relay(), players, num_tasks=3, num_samples=2, type=type_, sampler_timeout=0.1
     )
     for episode in episodes:
         if episode.task.id != "train-1":
@@ -184,8 +184,8 @@ def test_a_run_that_is_cancelled_stops_at_once() -> None:
         from pettingllms.rollout import Worker
 
         env = Relay()
-        seats = {role: Seat("p", Never(), ByteRenderer()) for role in env.roles}
-        worker = Worker(env, seats, RolloutConfig(type="linear"), RewardConfig())
+        players = {role: Player("p", Never(), ByteRenderer()) for role in env.roles}
+        worker = Worker(env, players, RolloutConfig(type="linear"), RewardConfig())
         async with asyncio.timeout(0.2):
             await worker.run(env.tasks("train"), 0, lambda _: None)
 
@@ -277,8 +277,8 @@ def test_a_sample_outside_the_contract_is_a_failure_of_the_sampler(oddity, type_
                 return odd_samples(oddity, request)
             return await AnsweringSampler(by_chance).sample(request)
 
-    seats = {role: Seat("p", Strange(), ByteRenderer()) for role in ("a", "b")}
-    for episode in play_with(Relay(), seats, num_tasks=3, num_samples=2, type=type_):
+    players = {role: Player("p", Strange(), ByteRenderer()) for role in ("a", "b")}
+    for episode in play_with(Relay(), players, num_tasks=3, num_samples=2, type=type_):
         failed = episode.failure is not None and episode.failure.owner == "sampler"
         assert failed == (episode.task.id == "train-1")
 
@@ -291,8 +291,8 @@ def test_a_sampler_that_uses_its_buffer_again_changes_no_turn() -> None:
             self.buffer[0] = 48 + request.seed % 10
             return [Sample(self.buffer[:], None, 1, "stop")]
 
-    seats = {role: Seat("p", Reusing(), ByteRenderer()) for role in ("a", "b")}
-    for episode in play_with(Relay(), seats, num_tasks=3, num_samples=1):
+    players = {role: Player("p", Reusing(), ByteRenderer()) for role in ("a", "b")}
+    for episode in play_with(Relay(), players, num_tasks=3, num_samples=1):
         for turn in episode.turns:
             assert bytes(turn.response_ids.tolist()).decode() == turn.text
 
@@ -307,8 +307,8 @@ def test_a_cancelled_future_in_a_sampler_loses_no_episode(width: int) -> None:
                 await future
             return await self.sound.sample(request)
 
-    seats = {role: Seat("p", Cancelling("sound"), ByteRenderer()) for role in ("a", "b")}
-    episodes = play_with(Relay(), seats, num_tasks=5, num_samples=2, max_concurrent=width)
+    players = {role: Player("p", Cancelling("sound"), ByteRenderer()) for role in ("a", "b")}
+    episodes = play_with(Relay(), players, num_tasks=5, num_samples=2, max_concurrent=width)
     assert len(episodes) == 10
     assert sum(episode.failure is not None for episode in episodes) == 2
 
@@ -318,8 +318,8 @@ def test_a_samplers_own_time_out_is_not_taken_for_ours() -> None:
         async def sample(self, request):
             raise TimeoutError("connect to engine")
 
-    seats = {role: Seat("p", Slow(), ByteRenderer()) for role in ("a", "b")}
-    (episode,) = play_with(Relay(), seats, num_tasks=1, num_samples=1)
+    players = {role: Player("p", Slow(), ByteRenderer()) for role in ("a", "b")}
+    (episode,) = play_with(Relay(), players, num_tasks=1, num_samples=1)
     assert episode.failure is not None
     assert episode.failure.reason == "TimeoutError: connect to engine"
 

@@ -115,12 +115,13 @@ def run_all(folder: Path) -> dict[str, Any]:
 
 
 def _warm_start(path: Path, texts: Sequence[str], toml: str) -> dict[str, Any]:
-    from pettingllms.config import load_config
     from pettingllms.export import export
-    from pettingllms.models import make_tiny
-    from pettingllms.runs.folder import RunFolder
     from pettingllms.sft import sft
     from pettingllms.watching import Watcher
+
+    from pettingllms.config import load_config
+    from pettingllms.models import make_tiny
+    from pettingllms.runs.folder import RunFolder
 
     tiny = make_tiny(path / "tiny", texts=texts, hidden_size=64, vocab_size=300)
     (path / "config.toml").write_text(toml.replace("MODEL", str(tiny)), encoding="utf-8")
@@ -132,9 +133,10 @@ def _warm_start(path: Path, texts: Sequence[str], toml: str) -> dict[str, Any]:
 
 
 def _train(path: Path, toml: str, model: Path) -> dict[str, Any]:
+    from pettingllms.train import train
+
     from pettingllms.config import load_config
     from pettingllms.runs.folder import RunFolder
-    from pettingllms.train import train
 
     start = time.monotonic()
     path.mkdir()

@@ -39,7 +39,7 @@ class Rules:
     rewards: Callable[[State, State], Rewards]
     words: Mapping[str, str]
     """The letters that each role may say."""
-    sees: Callable[[State, str], str] = lambda state, role: state.words()
+    supports_images: Callable[[State, str], str] = lambda state, role: state.words()
     starts: tuple[str, ...] = ("",)
     """What chance may draw, all equally likely."""
     fixed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Game(Environment[State, EnvConfig]):
         return self.rules.acting(state)
 
     def observe(self, state: State, role: str) -> Sequence[Message]:
-        return [user(f"{role}|{self.rules.sees(state, role)}")]
+        return [user(f"{role}|{self.rules.supports_images(state, role)}")]
 
     def step(self, state: State, replies: Mapping[str, str]) -> StepResult[State]:
         said = tuple((role, replies[role]) for role in self.acting(state))
@@ -249,7 +249,7 @@ def games() -> dict[str, Rules]:
             "chance moves",
             [("dealer",), ("guesser",)],
             lambda s: float(s.start[0] == s.words()[1:2]) * (1 + int(s.start[1])),
-            sees=lambda s, role: s.start[0] if role == "dealer" else s.words(),
+            supports_images=lambda s, role: s.start[0] if role == "dealer" else s.words(),
             starts=("L0", "L2", "R0", "R1"),
         ),
         _team_game("three roles", [("a",), ("b", "c")], lambda s: table("three", s.words())),

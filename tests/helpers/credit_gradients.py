@@ -78,7 +78,7 @@ class TabularSampler:
 
 
 @dataclass
-class Player:
+class ScriptedPlayer:
     """Plays a game by the real rollouts, in every way that chance can go."""
 
     game: Game
@@ -100,8 +100,8 @@ class Player:
         task = self.game.tasks("train")[start]
         episode = Episode(f"{task.id}/{number}", self.game.id, task, seed=start)
         sampler = TabularSampler(self.game, choices)
-        seats = {role: Seat(role, sampler, ByteRenderer()) for role in self.game.roles}
-        table = Table(self.game, seats, config, RewardConfig(), guard)
+        players = {role: Seat(role, sampler, ByteRenderer()) for role in self.game.roles}
+        table = Table(self.game, players, config, RewardConfig(), guard)
         await ROLLOUTS[config.type](table, episode, number)
         assert episode.failure is None, episode.failure
         return episode
@@ -175,7 +175,7 @@ class Critic:
     """Exact values of a game: expectations over everything that the critic cannot see."""
 
     game: Game
-    central: bool
+    centralized: bool
     mix: RewardConfig
     values: dict[tuple[str, object], float] = field(default_factory=dict)
 
@@ -192,7 +192,7 @@ class Critic:
         self.values = {key: worth / chance for key, (chance, worth) in sums.items()}
 
     def _seen(self, state: State, role: str) -> object:
-        return state if self.central else prompt_of(self.game, state, role)
+        return state if self.centralized else prompt_of(self.game, state, role)
 
     def value(self, state: State, role: str) -> float:
         return self.values[role, self._seen(state, role)]
@@ -211,7 +211,7 @@ class Critic:
     def fill_in(self, episode: Episode) -> None:
         """Write what the critic says on every turn of an episode."""
         state = self.game.reset(episode.task, episode.seed)
-        for at in episode.trunk():
+        for at in episode.main_branch():
             turns = [episode.turns[index] for index in episode.steps[at].turns]
             replies = {turn.role: turn.text for turn in turns}
             for turn in turns:
@@ -246,7 +246,7 @@ def estimated_gradient(rules: Rules, setup: Setup) -> Gradient:
     made = make_algorithm(setup.algo, **setup.options)
     algorithm = type(made)(made.config, setup.mix)
     kind = algorithm.rollout_type()
-    player = Player(game, {"type": kind, **setup.rollout})
+    player = ScriptedPlayer(game, {"type": kind, **setup.rollout})
     num_starts = len(rules.starts)
     size = 1 if kind == "tree" else setup.size
     played = [

@@ -17,7 +17,7 @@ from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.rollout.scripted import ByteRenderer, text_ids
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import Given, Sample, SampleRequest
 
@@ -76,7 +76,7 @@ class FakeLearners:
                 self.weights[policy] += 1
                 self.trained.append((step, policy))
                 tokens = float(sum(item.num_tokens for item in items))
-                return {"gap": 0.0, "skipped_updates": 0.0, "tokens": tokens, "seconds": 1.0}
+                return {"mismatch": 0.0, "skipped_updates": 0.0, "tokens": tokens, "seconds": 1.0}
             case "logprobs":
                 return [logprobs(self.weights[policy], len(i.response_ids)) for i in args[0]]
             case "base_logprobs":
@@ -155,7 +155,7 @@ def logprobs(weights: int, count: int) -> Any:
     return np.full(count, -1.0 - weights, dtype=np.float32)
 
 
-class Watched(Watcher):
+class Watched(Callback):
     """What the loop said and measured."""
 
     def __init__(self, dies_after: int = 0) -> None:
@@ -168,7 +168,7 @@ class Watched(Watcher):
         if step == self._dies_after:
             raise KeyboardInterrupt
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         self.said.append(text)
 
 

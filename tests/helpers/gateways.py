@@ -10,7 +10,7 @@ from pettingllms.envs import Agents, RoleRule
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits, Session
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, SampleRequest, Task
 
@@ -59,7 +59,7 @@ class Served:
 
     def another(self, name: str = "t/1") -> "Served":
         episode = Episode(name, "program-v1", Task("t"), 0)
-        session = self.gateway.open(episode, self.session.seats, 2)
+        session = self.gateway.open(episode, self.session.players, 2)
         return Served(self.gateway, session, self.sampler)
 
     def close(self) -> Episode:
@@ -83,12 +83,12 @@ def served(
     async def run() -> ResultT:
         sampler = AnsweringSampler(answer)
         gateway = await Gateway.start(lambda _: None, bounds)
-        seats = {
-            role: Seat(f"{role}_policy", sampler, renderer or ByteRenderer(), trained, rests)
+        players = {
+            role: Player(f"{role}_policy", sampler, renderer or ByteRenderer(), trained, rests)
             for role in roles
         }
         episode = Episode("t/0", "program-v1", Task("t"), 0)
-        session = gateway.open(episode, seats, 1, rules, limits)
+        session = gateway.open(episode, players, 1, rules, limits)
         gate = Served(gateway, session, sampler)
         try:
             return await work(gate)

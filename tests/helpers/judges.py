@@ -8,27 +8,27 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.judges import Hall, Voice
+from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.judges.llm import LlmConfig, LlmJudge
 from pettingllms.rollout.scripted import text_ids
-from pettingllms.types import Exhibit, Failed, Reward, Sample, SampleRequest, Scored
+from pettingllms.types import Failed, Reward, Sample, SampleRequest, Scored, Submission
 
 ResultT = TypeVar("ResultT")
 QUESTION = "Name as many fruits as you can."
 FRUITS = ("apple", "pear", "plum", "fig", "lime", "kiwi", "peach", "grape", "melon", "quince")
 
 
-def fruits(num: int, rng: random.Random) -> Exhibit:
+def fruits(num: int, rng: random.Random) -> Submission:
     """An answer that is worth the number of fruits in it."""
-    return Exhibit(QUESTION, ", ".join(rng.sample(FRUITS, num)), facts={"num": num})
+    return Submission(QUESTION, ", ".join(rng.sample(FRUITS, num)), facts={"num": num})
 
 
-def count(exhibit: Exhibit, part: str = "") -> Reward:
+def count(submission: Submission, part: str = "") -> Reward:
     """The rule that knows the truth: fruits, each once."""
-    return Scored(len(set(re.findall(r"\w+", exhibit.answer)) & set(FRUITS)) / len(FRUITS))
+    return Scored(len(set(re.findall(r"\w+", submission.answer)) & set(FRUITS)) / len(FRUITS))
 
 
-def labelled_pairs(num_pairs: int = 200) -> list[tuple[Exhibit, Exhibit, float]]:
+def labelled_pairs(num_pairs: int = 200) -> list[tuple[Submission, Submission, float]]:
     """Two answers, and what the pair is worth to the first; one in ten is a tie."""
     rng, found = random.Random(1), []
     for at in range(num_pairs):
@@ -82,8 +82,8 @@ def counting(bias: float = 0.0) -> Callable[[str, str], str]:
 def llm(model: Model, **options: Any) -> LlmJudge:
     """A judge that speaks through the model."""
     config = LlmConfig(kind="llm", policy="judge", **options)
-    voice = Voice("judge", model, JsonRenderer())
-    return LlmJudge("llm", config, Hall(count, lambda _: voice))
+    judge_model = JudgeModel("judge", model, JsonRenderer())
+    return LlmJudge("llm", config, JudgeContext(count, lambda _: judge_model))
 
 
 def run(work: Awaitable[ResultT]) -> ResultT:

@@ -12,7 +12,7 @@ from pettingllms.config import RunConfig
 from pettingllms.experiments.experiment import load_experiment
 from pettingllms.experiments.plan import Order
 from pettingllms.experiments.reproduce import reproduce
-from pettingllms.experiments.scoring import Distances
+from pettingllms.experiments.scoring import Exploitability
 from pettingllms.types import write_episodes
 
 EXPERIMENT = """
@@ -102,23 +102,23 @@ class FakeMachine:
         self.calls.append(f"model {seed}, {len(envs)} environments")
         self._write(out)
 
-    def warm_start(self, config: RunConfig, folder: Any, out: Path, watcher: Any):
+    def warm_start(self, config: RunConfig, folder: Any, out: Path, callback: Any):
         self.calls.append(f"warm start {config.seed} by {config.sft.player}")
         self.models.append(config.policies["policy_a"].model)
         self._write(out)
 
-    def train(self, config: RunConfig, folder: Any, watcher: Any) -> None:
+    def train(self, config: RunConfig, folder: Any, callback: Any) -> None:
         self.calls.append(f"train {config.seed}")
         self.models.append(config.policies["policy_a"].model)
         last = min(config.train.num_steps, self.stop_after or config.train.num_steps)
         with (folder.path / "metrics.jsonl").open("w") as file:
             for step in range(1, last + 1):
                 roles = {"a": {"reward": step / 10}}
-                watcher.step(step, {"roles": roles, "rollout": {"total_tokens": 100.0 * step}})
+                callback.step(step, {"roles": roles, "rollout": {"total_tokens": 100.0 * step}})
                 row = {"step": step, "rollout/total_tokens": 100.0 * step, "time/step": 2.0}
                 file.write(json.dumps({**row, "roles/a/reward": step / 10}) + "\n")
 
-    def evaluate(self, config: RunConfig, run: Any, out: Path, say: Any) -> Distances:
+    def evaluate(self, config: RunConfig, run: Any, out: Path, notify: Any) -> Exploitability:
         trained = run is not None
         self.calls.append(f"evaluate {config.seed} {'trained' if trained else 'untrained'}")
         self.models.append(config.policies["policy_a"].model)

@@ -15,7 +15,7 @@ from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Agents, Split, Workflow, WorkflowConfig, command
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.programs import Play, Stage
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Rewards, SampleRequest, Scored, Task
 
@@ -173,11 +173,13 @@ def play(
 ) -> list[Episode]:
     async def run() -> list[Episode]:
         asked = sampler(answer)
-        seats = {role: Seat(f"p_{role}", asked, ByteRenderer()) for role in workflow.roles}
+        players = {role: Player(f"p_{role}", asked, ByteRenderer()) for role in workflow.roles}
         config = RolloutConfig(type="linear", **{"num_samples": 2, **rollout})
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()
-        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
+        worker = Worker(
+            workflow, players, config, RewardConfig(), play=Play(gateway, stage, config)
+        )
         episodes: list[Episode] = []
         try:
             await worker.run(workflow.tasks("train")[:num_tasks], 5, episodes.append)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pettingllms.config import EnvConfig, RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, Split, StepResult
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import ByteRenderer, text_ids
 from pettingllms.types import (
     Episode,
@@ -132,16 +132,16 @@ def roll(
     """Play tasks with answers by function, or with a sampler for each role."""
     samplers = answer if isinstance(answer, Mapping) else {}
     shared = AnsweringSampler(answer) if callable(answer) else None
-    seats = {
-        role: Seat(f"policy_{role}", samplers.get(role, shared), ByteRenderer())
+    players = {
+        role: Player(f"policy_{role}", samplers.get(role, shared), ByteRenderer())
         for role in env.roles
     }
-    return play_with(env, seats, num_tasks, seed, reward, **options)
+    return play_with(env, players, num_tasks, seed, reward, **options)
 
 
 def play_with(
     env: Environment[Any, Any],
-    seats: Mapping[str, Seat],
+    players: Mapping[str, Player],
     num_tasks: int = 3,
     seed: int = 0,
     reward: RewardConfig | None = None,
@@ -149,6 +149,6 @@ def play_with(
 ) -> list[Episode]:
     config = RolloutConfig(**{"type": "linear", "num_samples": 3, "replay": "resampled", **options})
     episodes: list[Episode] = []
-    worker = Worker(env, seats, config, reward or RewardConfig())
+    worker = Worker(env, players, config, reward or RewardConfig())
     asyncio.run(worker.run(env.tasks("train")[:num_tasks], seed, episodes.append))
     return sorted(episodes, key=lambda episode: episode.id)

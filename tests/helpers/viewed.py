@@ -22,10 +22,10 @@ def config_of(*overrides: str) -> RunConfig:
 
 
 def rolled(folder: Path, num_tasks: int, *overrides: str) -> list[Episode]:
-    """Episodes of a careless player."""
+    """Episodes of a noisy player."""
     config = config_of(f"rollout.num_tasks={num_tasks}", "env.num_tasks=2000", *overrides)
     with ThreadPoolExecutor(1) as pool:  # a loop of its own, whoever asks
-        pool.submit(collect, config, folder, "careless").result()
+        pool.submit(collect, config, folder, "noisy").result()
     return list(read_episodes(folder / "episodes.jsonl"))
 
 
@@ -51,7 +51,10 @@ def metrics_of(step: int) -> dict[str, float]:
     found = {"rollout/tokens_per_second": 900.0 + step, "time/step": 3.0}
     for at, name in enumerate(("planner", "checker")):
         found |= {f"roles/{name}/reward": step / 50 + at, f"roles/{name}/success": step / 50}
-        found |= {f"policies/{name}/gap": 1e-6 * step, f"policies/{name}/sampler_entropy": 2 / step}
+        found |= {
+            f"policies/{name}/mismatch": 1e-6 * step,
+            f"policies/{name}/sampler_entropy": 2 / step,
+        }
         if step % 4 == 0:
             found[f"roles/{name}/eval_success"] = step / 60
     return found

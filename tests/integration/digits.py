@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pettingllms import EnvConfig, Environment, Message, Rewards, Scored, StepResult, Task, user
-from pettingllms.envs.solo import AllSeats
-from pettingllms.types import TEAM, Exhibit
+from pettingllms.envs.solo import SoloAllRoles
+from pettingllms.types import TEAM, Submission
 
 
 class DigitsConfig(EnvConfig):
@@ -61,7 +61,7 @@ class Digits(Environment):
         return any(c.isdigit() for c in state.said[self.roles.index(role)])
 
     def solo(self) -> Environment:
-        return AllSeats(self)
+        return SoloAllRoles(self)
 
 
 class JudgedDigits(Digits):
@@ -73,8 +73,10 @@ class JudgedDigits(Digits):
         after = super().step(state, replies).state
         if self.acting(after):
             return StepResult(after, Rewards())
-        shown = Exhibit(f"Count on from {state.first}.", "\n".join(after.said), "Look for digits.")
-        return StepResult(after, Rewards(), exhibits={TEAM: shown})
+        shown = Submission(
+            f"Count on from {state.first}.", "\n".join(after.said), "Look for digits."
+        )
+        return StepResult(after, Rewards(), submissions={TEAM: shown})
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Scored:
-        return Scored(sum(c.isdigit() for c in exhibit.answer) / max(1, len(exhibit.answer)))
+    def rule(self, submission: Submission, part: str = "") -> Scored:
+        return Scored(sum(c.isdigit() for c in submission.answer) / max(1, len(submission.answer)))

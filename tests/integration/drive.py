@@ -16,13 +16,13 @@ from pettingllms.cluster.canary import first_prompt
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import load_config
 from pettingllms.errors import StaleWeightsError
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training import train as loop
 from pettingllms.types import Given
 
 
-class Quiet(Watcher):
+class Quiet(Callback):
     """Watches and prints what is said."""
 
     def phase(self, text: str) -> None:
@@ -31,7 +31,7 @@ class Quiet(Watcher):
     def step(self, step: int, metrics: Any) -> None:
         print(f"step {step}", flush=True)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         print(text, flush=True)
 
 
@@ -53,7 +53,7 @@ async def fingerprints(team: Any) -> dict[str, dict[str, str]]:
 
 
 def add_prompt(team: Any) -> None:
-    renderer = team._voices.renderers[team._groups[0].policies[0]]
+    renderer = team._samplers.renderers[team._groups[0].policies[0]]
     team._renderers_prompt = lambda: renderer.render(first_prompt(team.env))
 
 
@@ -101,7 +101,7 @@ async def base_gap(team: Any, policy: str) -> float:
 async def started(config: Any) -> Any:
     from pettingllms.cluster.team import Team
 
-    team = await Team.start(config, Quiet().say)
+    team = await Team.start(config, Quiet().notify)
     await team.load({}, {})
     add_prompt(team)
     return team
@@ -222,7 +222,7 @@ def killed(config: Any, result: Path, options: dict[str, Any]) -> Any:
         (group,) = team._groups
         await team.publish(list(await team.learn(await batch(team, 1), 1)))
         said: list[str] = []
-        team._engines[group.name]._say = said.append
+        team._engines[group.name]._notify = said.append
         before = await fingerprints(team)
         outcomes = []
         for target in ("owner", "children"):

@@ -105,7 +105,7 @@ async def main(model: Path, kernels: str) -> dict[str, Any]:
     if kernels == "stock":
         engine_module.EXTENSION = "stock_kernels.StockKernels"
     first, *later = (learner_of(model, seed) for seed in (1, 2, 3))
-    config = InferenceConfig(max_model_tokens=512, max_num_seqs=16)
+    config = InferenceConfig(max_model_len=512, max_num_seqs=16)
     spec = partial(EngineSpec, model, config, POLICIES, 8, len(ADAPTERS))
     engine = Engine(spec(cores=UNBOUND))
     await engine.start()

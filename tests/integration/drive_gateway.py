@@ -19,7 +19,7 @@ from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.engines.vllm import Engine, EngineSpec
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.types import Episode, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -77,20 +77,20 @@ async def converse(http: Any, access: dict[str, str], number: int) -> None:
 
 
 async def run(model: Path, port: int) -> Any:
-    config = InferenceConfig(max_model_tokens=1024, max_num_seqs=64, guided=True)
+    config = InferenceConfig(max_model_len=1024, max_num_seqs=64, guided=True)
     engine = Engine(EngineSpec(model, config, ("tiny",)))
     await engine.start()
     watched = Watched(engine)
     renderer = ChatRenderer(model)
-    seats = {
-        "learner": Seat("tiny", engine, renderer),
-        "agent": Seat("tiny", engine, renderer, trained=False),
+    players = {
+        "learner": Player("tiny", engine, renderer),
+        "agent": Player("tiny", engine, renderer, trained=False),
     }
     said: list[str] = []
     gateway = await Gateway.start(said.append, Bounds(calls_per_second=1e6, max_calls_at_once=999))
-    gateway.check(seats)
+    gateway.check(players)
     episode = Episode("t/0", "program-v1", Task("t"), 0)
-    session = gateway.open(episode, seats, 1, (), Limits(max_calls=10**6))
+    session = gateway.open(episode, players, 1, (), Limits(max_calls=10**6))
     agents = gateway.agents(session)
     found: dict[str, Any] = {"said": said}
     async with httpx.AsyncClient(timeout=600) as http:

@@ -118,7 +118,7 @@ def items_of(model: Path) -> list[Item]:
 
 async def main(model: Path, dtype: Any) -> dict[str, Any]:
     policies = policies_of(model)
-    config = InferenceConfig(dtype=dtype, max_model_tokens=256, max_num_seqs=32)
+    config = InferenceConfig(dtype=dtype, max_model_len=256, max_num_seqs=32)
     spec = EngineSpec(model, config, tuple(policies), 16, 1, cores=UNBOUND, num_threads=2)
     engine = Engine(spec)
     await engine.start()

@@ -24,10 +24,10 @@ async def drive(folder: Path, policy: FullPolicy | LoraPolicy) -> dict[str, Any]
     """What vLLM and the learner differ by on every sight, before and after training; how much the
     log-probs of a reply change with the picture; and whether the ids were the same."""
     adapted = isinstance(policy, LoraPolicy)
-    config = InferenceConfig(dtype="float32", max_model_tokens=512, max_num_seqs=16)
+    config = InferenceConfig(dtype="float32", max_model_len=512, max_num_seqs=16)
     spec = EngineSpec(
         folder, config, ("p",), max_rank=8 * adapted, num_adapters=int(adapted),
-        adapted_eyes=adapted and bool(policy.sees_by),
+        adapts_vision=adapted and bool(policy.supports_images_by),
     )  # fmt: skip
     engine, learner, renderer = Engine(spec), learner_of(folder, policy), VisionRenderer(folder)
     reply = renderer.encode("B2")

@@ -50,7 +50,7 @@ def trained(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
             await super().start()
             add_prompt(self._team)
             history.append(await fingerprints(self._team))
-            saved = RunFolder(Path(config.train.start)).load(print)
+            saved = RunFolder(Path(config.train.init_from)).load(print)
             assert saved is not None
             for policy, group in self._team._trained():
                 files = await (await self._team._learners[group.name].files(policy))[0]

@@ -17,7 +17,7 @@ PROMPT, REPLIES = np.arange(5, 25, dtype=np.int32), ([30, 31, 32], [40], [5, 5, 
 
 
 async def scored(model: Path) -> dict[str, Any]:
-    config = InferenceConfig(max_model_tokens=128, max_num_seqs=16)
+    config = InferenceConfig(max_model_len=128, max_num_seqs=16)
     engine = Engine(EngineSpec(model, config, ("p",)))
     await engine.start()
     given = [Given(PROMPT, np.array(reply, np.int32)) for reply in REPLIES]

@@ -28,7 +28,7 @@ def config_of(policies: Config, roles: dict[str, str], **sections: Any) -> Confi
         "policies": policies,
         "roles": roles,
         "rollout": {"num_tasks": 2, "num_samples": 3, "max_reply_tokens": 12},
-        "inference": {"max_model_tokens": 256, "max_num_seqs": 16},
+        "inference": {"max_model_len": 256, "max_num_seqs": 16},
         "train": {"num_steps": 3, "save_every": 1, "keep_checkpoints": 100},
     }
     for name, values in sections.items():

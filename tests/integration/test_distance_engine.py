@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "policies": {"p": {"kind": "full", "model": str(model), "lr": 1e-3}},
             "rollout": {"num_tasks": 8, "num_samples": 2, "max_reply_tokens": 4},
             "train": {"num_steps": 2, "eval_every": 1},
-            "eval": {"num_tasks": 4, "distance": True},
+            "eval": {"num_tasks": 4, "exploitability": True},
             "inference": {"engine": "torch"},
             "cluster": {"device": "cpu"},
         },

@@ -72,7 +72,7 @@ def trained(program: str, roles: tuple[str, ...], model: Path, num_steps: int) -
         "policies": {role: {"kind": "lora", "model": str(model)} for role in roles},
         "roles": {role: role for role in roles},
         "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 8},
-        "inference": {"max_model_tokens": 512, "max_num_seqs": 16},
+        "inference": {"max_model_len": 512, "max_num_seqs": 16},
         "train": {"num_steps": num_steps, "save_every": num_steps},
     }
 

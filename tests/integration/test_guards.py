@@ -49,10 +49,10 @@ def config_of(model: Path, player: str, start: str = "") -> RunConfig:
             "algo": {"type": "grpo"},
             "policies": {"p": {"kind": "full", "model": str(model), "lr": 1e-5}},
             "rollout": {"num_tasks": 16, "num_samples": 2, "max_reply_tokens": 4},
-            "inference": {"engine": "torch", "max_model_tokens": 64},
+            "inference": {"engine": "torch", "max_model_len": 64},
             "sft": {"player": player, "num_episodes": 100, "num_steps": 60, "lr": 3e-3}
             | {"num_turns": 64},
-            "train": {"num_steps": STEPS, "save_every": 2, "start": start},
+            "train": {"num_steps": STEPS, "save_every": 2, "init_from": start},
         }
     )
 
@@ -90,15 +90,15 @@ def test_a_sound_run_is_not_paused_and_can_be_played_against(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with in_process():
-        run = trained(tmp_path, model, "careless")
+        run = trained(tmp_path, model, "noisy")
         rows = rows_of(run.path)
         assert len(rows) == STEPS
         assert all(row["policies/p/distinct_replies"] > 2 for row in rows)
         monkeypatch.setattr(
             "pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext()
         )
-        seats: list[Any] = ["--seat", "x=random", "--seat", f"o={run.path}", "--delay", "0"]
-        played = CliRunner().invoke(app, ["play", ENV, "terse=true", *seats])
+        players: list[Any] = ["--player", "x=random", "--player", f"o={run.path}", "--delay", "0"]
+        played = CliRunner().invoke(app, ["play", ENV, "terse=true", *players])
     assert played.exit_code == 0, played.output
     assert "the end" in played.output
     assert played.output.count("player_o (") >= 2

@@ -77,19 +77,19 @@ def play_side_by_side(env: Any, game: Any, seed: int) -> str:
     paid = 0.0
     deal(oracle, order)
     while not oracle.is_terminal():
-        seat = oracle.current_player()
-        assert env.acting(state) == (env.roles[seat],)
-        moves = compare(env, state, oracle, seat)
+        position = oracle.current_player()
+        assert env.acting(state) == (env.roles[position],)
+        moves = compare(env, state, oracle, position)
         player = env.players["cautious" if rng.random() < skill else "random"]
-        said = answer_in(player(env, state, env.roles[seat], rng))
-        result = env.step(state, {env.roles[seat]: as_reply(said)})
+        said = answer_in(player(env, state, env.roles[position], rng))
+        result = env.step(state, {env.roles[position]: as_reply(said)})
         state = result.state
         paid += result.rewards.team.value
         oracle.apply_action(moves[said])
         deal(oracle, order)
     assert env.acting(state) == ()
-    for seat in range(len(env.roles)):
-        compare(env, state, oracle, seat)
+    for position in range(len(env.roles)):
+        compare(env, state, oracle, position)
     assert [state.score] * len(env.roles) == oracle.returns()
     assert paid == state.score
     return ending(env, state)
@@ -110,23 +110,23 @@ def ending(env: Any, state: Any) -> str:
     return DONE if env.success(state, env.roles[0]) else OUT
 
 
-def compare(env: Any, state: Any, oracle: Any, seat: int) -> dict[str, int]:
+def compare(env: Any, state: Any, oracle: Any, position: int) -> dict[str, int]:
     """Assert that the seat reads and may do the same; give OpenSpiel's number of each move."""
-    ours = facts_of_prompt(env, env.observe(state, env.roles[seat])[-1].content, seat)
+    ours = facts_of_prompt(env, env.observe(state, env.roles[position])[-1].content, position)
     moves: dict[str, int] = {}
     if not oracle.is_terminal():
-        moves = {translated(env, oracle, seat, a): a for a in oracle.legal_actions()}
+        moves = {translated(env, oracle, position, a): a for a in oracle.legal_actions()}
     assert ours.pop("moves") == set(moves)
-    assert ours == facts_of_oracle(oracle.observation_string(seat))
+    assert ours == facts_of_oracle(oracle.observation_string(position))
     return moves
 
 
-def translated(env: Any, oracle: Any, seat: int, action: int) -> str:
+def translated(env: Any, oracle: Any, position: int, action: int) -> str:
     """OpenSpiel's move as our reply: positions from 1, players by name."""
     words = oracle.action_to_string(action).strip("()").split()
     if words[0] in ("Play", "Discard"):
         return f"{words[0].lower()} {int(words[1]) + 1}"
-    target = env.roles[(seat + int(words[2])) % len(env.roles)]
+    target = env.roles[(position + int(words[2])) % len(env.roles)]
     return f"hint {target} {LETTERS.get(words[4], words[4])}"
 
 
@@ -159,7 +159,7 @@ def oracle_card(line: str) -> tuple[str, set[str], set[int]]:
     )
 
 
-def facts_of_prompt(env: Any, text: str, seat: int) -> dict[str, Any]:
+def facts_of_prompt(env: Any, text: str, position: int) -> dict[str, Any]:
     def after(start: str) -> str:
         (found,) = re.findall(rf"^{re.escape(start)}(.*)$", text, re.MULTILINE)
         return str(found)
@@ -171,7 +171,7 @@ def facts_of_prompt(env: Any, text: str, seat: int) -> dict[str, Any]:
         "fireworks": {color: int(top) for color, top in map(str.split, fireworks)},
         "deck": int(after("Cards in the deck: ").partition(".")[0]),
         "discards": prompt_discards(after("Discards: ")),
-        "hands": prompt_hands(env, text, seat),
+        "hands": prompt_hands(env, text, position),
         "moves": prompt_moves(text),
     }
 
@@ -181,9 +181,9 @@ def prompt_discards(text: str) -> list[str]:
     return sorted(f"{color} {rank}" for color, *ranks in piles for rank in ranks)
 
 
-def prompt_hands(env: Any, text: str, seat: int) -> list[list[tuple[str, set[str], set[int]]]]:
+def prompt_hands(env: Any, text: str, position: int) -> list[list[tuple[str, set[str], set[int]]]]:
     """The hands in the order of play, from the reader's own on; so must their titles go."""
-    others = [*env.roles[seat + 1 :], *env.roles[:seat]]
+    others = [*env.roles[position + 1 :], *env.roles[:position]]
     titles = ["Your hand, as hints told you:", *(f"{name} has (and was told):" for name in others)]
     hands: list[list[tuple[str, set[str], set[int]]]] = []
     for line in text.partition("Discards: ")[2].partition("\nLast moves")[0].splitlines()[1:]:

@@ -19,9 +19,9 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.choice_logprobs import reply_logprobs
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.inference.engines.vllm import EngineSpec
-from pettingllms.judges import Hall, Voice
+from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.judges.llm import LlmConfig, LlmJudge
-from pettingllms.types import Exhibit, Scored
+from pettingllms.types import Scored, Submission
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 NUM_PAIRS = 10
@@ -39,7 +39,7 @@ def test_a_real_judge_favours_a_place_and_swapping_takes_it_away() -> None:
 
 
 async def measured(model: Path) -> dict[str, float]:
-    config = InferenceConfig(engine="torch", max_model_tokens=2048)
+    config = InferenceConfig(engine="torch", max_model_len=2048)
     engine = TorchEngine(EngineSpec(model, config, ("reader",), num_threads=2))
     await engine.start()
     renderer = ChatRenderer(model)
@@ -49,11 +49,11 @@ async def measured(model: Path) -> dict[str, float]:
         (one,) = await reply_logprobs(score, renderer, [(messages, replies)])
         return one
 
-    voice = Voice("reader", engine, renderer, 1.0, read, renderer.special)
-    hall = Hall(count, lambda name: voice, seed=1)
+    judge_model = JudgeModel("reader", engine, renderer, 1.0, read, renderer.special)
+    context = JudgeContext(count, lambda name: judge_model, seed=1)
 
     asked = LlmConfig(kind="llm", policy="reader", verdict="read", max_letters=400)
-    judge = LlmJudge("reader", asked, hall)
+    judge = LlmJudge("reader", asked, context)
     firsts, turned, right = [], [], []
     for one, other, won in [pair for pair in labelled_pairs() if pair[2] != 0.5][:NUM_PAIRS]:
         given, back = await judge.compare(one, other), await judge.compare(other, one)
@@ -63,7 +63,7 @@ async def measured(model: Path) -> dict[str, float]:
         turned.append(abs(given.value - (1 - back.value)))
         right.append((given.value > 0.5) == (won > 0.5))
     honest = fruits(4, random.Random(0))
-    cheats = [Exhibit(QUESTION, text) for text in attacks()]
+    cheats = [Submission(QUESTION, text) for text in attacks()]
     swapped = [await judge.compare(cheat, honest) for cheat in cheats]
     unswapped = [await judge._ordered(cheat, honest) for cheat in cheats]  # from the cache
     engine.stop()

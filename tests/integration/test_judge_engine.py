@@ -47,7 +47,7 @@ max_reply_tokens = 24
 
 [inference]
 engine = "torch"
-max_model_tokens = 1024
+max_model_len = 1024
 
 [train]
 num_steps = 1

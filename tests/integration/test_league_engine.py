@@ -30,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "algo": {"type": "rae"},
         "policies": {"p": {"kind": "lora", "model": str(model), "rank": 4, "lr": 1e-3}},
         "rollout": {"num_tasks": 8, "num_samples": 2, "max_reply_tokens": 4},
-        "inference": {"engine": "torch", "max_model_tokens": 64, "recording": str(root / "said")},
+        "inference": {"engine": "torch", "max_model_len": 64, "recording": str(root / "said")},
         "cluster": {"device": "cpu"},
         "train": {"num_steps": NUM_STEPS, "save_every": 2, "keep_checkpoints": 9},
         "league": {
@@ -73,8 +73,8 @@ def test_the_pool_is_thinned_and_all_of_it_is_in_the_checkpoint(runs: Path) -> N
     assert {names[0], names[-1]} == {"p@0", f"p@{NUM_STEPS}"}
     saved = {name.split("/")[0] for name in found["files"]}
     assert saved == {"p", *names}
-    marks = found["state"]["marks"]
-    assert len({marks[name] for name in names}) == 4, "each has weights of its own"
+    weight_hashes = found["state"]["marks"]
+    assert len({weight_hashes[name] for name in names}) == 4, "each has weights of its own"
 
 
 def test_snapshots_were_met_and_measured(runs: Path) -> None:

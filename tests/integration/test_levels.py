@@ -24,8 +24,8 @@ def assert_moved(history: list, moving: set[str]) -> None:
     """From step to step exactly these policies changed, in the learner and in the sampler."""
     for before, after in pairwise(history):
         for side in ("learner", "sampler"):
-            marks = {p: after[p][side] for p in after if side in after[p]}
-            changed = {p for p in marks if marks[p] != before[p][side]}
+            weight_hashes = {p: after[p][side] for p in after if side in after[p]}
+            changed = {p for p in weight_hashes if weight_hashes[p] != before[p][side]}
             assert changed == moving, f"{side}: {changed} changed, {moving} should have"
 
 
@@ -34,8 +34,8 @@ def assert_gaps(run_folder: Path, policies: set[str]) -> None:
     assert len(lines) >= 3
     for line in lines:
         for policy in policies:
-            assert line[f"policies/{policy}/gap"] < 1e-3
-            assert line[f"policies/{policy}/canary_gap"] < 1e-3
+            assert line[f"policies/{policy}/mismatch"] < 1e-3
+            assert line[f"policies/{policy}/canary_difference"] < 1e-3
 
 
 LEVELS = {
@@ -51,7 +51,8 @@ IN_CI = "L2"
 
 
 @pytest.mark.parametrize(
-    "level", [pytest.param(n, marks=[] if n == IN_CI else [pytest.mark.slow]) for n in LEVELS]
+    "level",
+    [pytest.param(n, marks=[] if n == IN_CI else [pytest.mark.slow]) for n in LEVELS],
 )
 def test_a_level_is_configuration(level: str, smollm2: Path, tmp_path: Path) -> None:
     policies, roles, sections = LEVELS[level](smollm2)

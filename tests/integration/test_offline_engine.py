@@ -53,7 +53,7 @@ def test_a_policy_learns_from_pairs_of_what_it_said(root: Path) -> None:
     losses = [step["policies/p/loss"] for step in numbers]
     assert losses[0] == pytest.approx(0.6931, abs=1e-3)
     assert losses[-1] < losses[0]
-    begun = ["train.start=" + str(root / "dpo"), "train.num_steps=1"]
+    begun = ["train.init_from=" + str(root / "dpo"), "train.num_steps=1"]
     cli(root / "train.log", "train", root / "config.toml", *begun, "--out", root / "train")
 
 

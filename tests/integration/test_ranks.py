@@ -20,7 +20,10 @@ def test_two_ranks_equal_one(
     policies = {"a": section, "b": section} if kind == "lora" else {"a": section}
     roles = {f"role{n}": name for n, name in enumerate(policies)}
     config = config_of(
-        policies, roles, learner={"max_batch_tokens": 64, "num_minibatches": 2}, loss={"kl": 0.01}
+        policies,
+        roles,
+        learner={"max_batch_tokens": 64, "num_minibatches": 2},
+        loss={"kl_coef": 0.01},
     )
     found = drive(tmp_path, "ranks", config)
     for policy in policies:

@@ -22,10 +22,10 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 ENVIRONMENTS = ("math", "debate", "code", "sql", "search", "verilog")
 LEVELS = {"L1": "team", "L2": "adapters", "L3": "models"}
 SMALL: dict[str, dict[str, Any]] = {
-    "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 32, "env_seconds": 120},
-    "inference": {"max_model_tokens": 1280, "max_num_seqs": 16},
+    "rollout": {"num_tasks": 1, "num_samples": 3, "max_reply_tokens": 32, "env_timeout": 120},
+    "inference": {"max_model_len": 1280, "max_num_seqs": 16},
     "learner": {"max_batch_tokens": 2048},
-    "loss": {"entropy": 0.01},
+    "loss": {"entropy_coef": 0.01},
     "train": {"num_steps": 2, "save_every": 2},
 }
 RATES = {"full": 1e-4, "lora": 1e-3}

@@ -33,7 +33,7 @@ def trained(folder: Path, policies: Any, **sections: Any) -> list[dict[str, Any]
         "policies": policies,
         "roles": {"looker": names[0], "mover": names[-1]},
         "rollout": {"num_tasks": 4, "num_samples": 4, "max_reply_tokens": 6},
-        "inference": {"engine": "torch", "max_model_tokens": 128},
+        "inference": {"engine": "torch", "max_model_len": 128},
         "cluster": {"device": "cpu"},
         "train": {"num_steps": NUM_STEPS},
         **sections,
@@ -48,12 +48,12 @@ def test_two_ranks_learn_what_the_engine_saw(model: str, tmp_path: Path) -> None
     lora = {"kind": "lora", "model": model, "rank": 4, "lr": 1e-2}
     policies = {"looker": {**lora, "parts": EVERYWHERE}, "mover": lora}
     # Random replies are mostly paid alike; a bonus for entropy moves whoever spoke.
-    lines = trained(tmp_path, policies, learner={"num_ranks": 2}, loss={"entropy": 0.01})
+    lines = trained(tmp_path, policies, learner={"num_ranks": 2}, loss={"entropy_coef": 0.01})
     assert len(lines) == NUM_STEPS
     for line in lines:
         for policy in policies:
-            assert line[f"policies/{policy}/gap"] < 1e-4
-            assert line[f"policies/{policy}/canary_gap"] < 1e-4
+            assert line[f"policies/{policy}/mismatch"] < 1e-4
+            assert line[f"policies/{policy}/canary_difference"] < 1e-4
             assert line[f"policies/{policy}/grad_norm"] > 0
 
 
@@ -63,7 +63,7 @@ def test_a_critic_of_the_team_sees_what_the_looker_saw(model: str, tmp_path: Pat
     lines = trained(tmp_path, policies, **sections)
     assert len(lines) == NUM_STEPS
     for line in lines:
-        assert line["policies/p/gap"] < 1e-4
+        assert line["policies/p/mismatch"] < 1e-4
         losses = [value for key, value in line.items() if key.endswith("value_loss")]
         assert losses
         assert all(loss > 0 for loss in losses)

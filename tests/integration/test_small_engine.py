@@ -91,8 +91,8 @@ def test_every_policy_moves_with_every_step_in_learner_and_sampler(found: Any, r
     for policy in ("adapted", "whole"):
         lines = metrics_of(root / "run")
         assert [line[f"policies/{policy}/version"] for line in lines] == [1, 2, 3]
-        assert all(line[f"policies/{policy}/canary_gap"] < 1e-4 for line in lines)
-        assert all(line[f"policies/{policy}/gap"] < 1e-4 for line in lines)
+        assert all(line[f"policies/{policy}/canary_difference"] < 1e-4 for line in lines)
+        assert all(line[f"policies/{policy}/mismatch"] < 1e-4 for line in lines)
 
 
 def test_models_that_learn_at_once_learn_the_same(root: Path) -> None:

@@ -56,7 +56,7 @@ COMMANDS: dict[str, list[str]] = {
     "eval of the file": ["eval", "RUN/config.toml"],
     "eval of a suite": ["eval", "RUN", "--suite", "games"],
     "export": ["export", "RUN", "OUT"],
-    "play": ["play", "tic_tac_toe-v1", "--seat", "player_x=RUN"],
+    "play": ["play", "tic_tac_toe-v1", "--player", "player_x=RUN"],
     "match": ["match", "tic_tac_toe-v1", "http://127.0.0.1:9/v1#m", "--against", "RUN"],
     "tournament": ["tournament", "tic_tac_toe-v1", "--player", "RUN", "--player", "random"],
     "verifier data": ["verifier", "data", "RUN/config.toml", "--out", "OUT"],

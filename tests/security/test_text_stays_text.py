@@ -30,12 +30,12 @@ from toys import Relay
 from pettingllms.envs import Environment, make_env
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.multimodal_chat import VisionRenderer
-from pettingllms.judges import Hall, Voice
+from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.judges.llm import LlmConfig, LlmJudge
 from pettingllms.models import make_tiny
 from pettingllms.models.tiny_vision import make_tiny_vision
 from pettingllms.registry import ENVIRONMENTS
-from pettingllms.types import Exhibit, Message, Sample, SampleRequest, Scored, user
+from pettingllms.types import Message, Sample, SampleRequest, Scored, Submission, user
 from pettingllms.verifier.classifier import Make, Reader
 
 PLAIN = "word"
@@ -137,7 +137,7 @@ def test_a_text_that_spells_an_image_shows_none(folders: dict[str, Path]) -> Non
         assert num_control(renderer, found) == num_control(
             renderer, renderer.render([user("x", plain())])
         )
-        assert not (renderer.render([user(text)]) == renderer.eyes.image_id).any()
+        assert not (renderer.render([user(text)]) == renderer.image_processor.image_id).any()
 
 
 def bodies(word: str) -> Mapping[str, Any]:
@@ -277,14 +277,14 @@ def test_no_submission_writes_control_tokens_into_a_judges_prompt(
     engine = Kept()
     criteria = data.draw(spelled(renderer))
     config = LlmConfig(kind="llm", policy="judge", num_tries=1, criteria=criteria)
-    voice = Voice("judge", engine, renderer, special=renderer.special)
-    judge = LlmJudge("llm", config, Hall(lambda *_: Scored(0.0), lambda _: voice))
+    judge_model = JudgeModel("judge", engine, renderer, special=renderer.special)
+    judge = LlmJudge("llm", config, JudgeContext(lambda *_: Scored(0.0), lambda _: judge_model))
     question, one, other = (data.draw(spelled(renderer)) for _ in range(3))
 
     async def ask() -> None:
         for asked, first, second in ((question, one, other), (PLAIN, PLAIN, "other")):
-            await judge.score(Exhibit(asked, first))
-            await judge.compare(Exhibit(asked, first), Exhibit(asked, second))
+            await judge.score(Submission(asked, first))
+            await judge.compare(Submission(asked, first), Submission(asked, second))
 
     asyncio.run(ask())
     found = [num_control(renderer, ids) for ids in engine.prompts]
@@ -299,9 +299,9 @@ def test_no_answer_writes_control_tokens_into_what_a_verifier_reads(
     renderer = ChatRenderer(folders["model"])
 
     def counted(asked: str, said: str) -> list[Counter[int]]:
-        joint = reader.read([user(asked)], said)
-        assert joint is not None
-        (item,) = joint.items
+        joint_action = reader.read([user(asked)], said)
+        assert joint_action is not None
+        (item,) = joint_action.items
         return [num_control(renderer, ids) for ids in (item.prompt_ids, item.response_ids)]
 
     usual = counted("abc", "abc")

@@ -113,10 +113,10 @@ class Algorithm(ABC):
             for turn in episode.turns:
                 turn.advantage = turn.advantages = turn.returns = None
 
-    def joints(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
+    def joint_actions(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
         """The turns that a critic gives values to, those together that it mixes."""
         return [
-            [turn] for episode in episodes for turn in episode.trunk_turns() if self.learns(turn)
+            [turn] for episode in episodes for turn in episode.main_turns() if self.learns(turn)
         ]
 
     @classmethod
@@ -154,7 +154,7 @@ class Algorithm(ABC):
     def parts(self, episode: Episode) -> dict[str, list[Turn]]:
         """The turns of the trunk that can be trained on, by role."""
         found: dict[str, list[Turn]] = {}
-        for turn in episode.trunk_turns():
+        for turn in episode.main_turns():
             if self.learns(turn):
                 found.setdefault(turn.role, []).append(turn)
         return found

@@ -46,9 +46,9 @@ class Counterfactual(Siblings):
         return leave_one_out(reward_list(group))
 
     def _siblings(self, episode: Episode) -> Iterator[tuple[tuple[object, ...], Member]]:
-        trunk = set(episode.trunk())
+        main_branch = set(episode.main_branch())
         for key, member in super()._siblings(episode):
-            given = all(turn.step in trunk for turn in member.turns)
+            given = all(turn.step in main_branch for turn in member.turns)
             yield (
                 key,
                 member if given or self.config.train_alternatives else replace(member, turns=[]),

@@ -93,7 +93,7 @@ def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
 
 def role_levels(episode: Episode, role: str) -> Levels:
     """What a role was paid over the whole play at each level."""
-    steps = [episode.steps[at] for at in episode.trunk()]
+    steps = [episode.steps[at] for at in episode.main_branch()]
     return _levels(steps, steps, role)
 
 
@@ -124,12 +124,14 @@ def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
 
     For a role that was paid at all: that a step between paid nothing is then known, and is zero.
     """
-    trunk = [episode.steps[at] for at in episode.trunk()]
-    depth = {id(episode.turns[index]): at for at, s in enumerate(trunk) for index in s.turns}
+    main_branch = [episode.steps[at] for at in episode.main_branch()]
+    depth = {id(episode.turns[index]): at for at, s in enumerate(main_branch) for index in s.turns}
     firsts = [depth[id(turn)] for turn in turns]
     return [
-        _or_zero(_mixed(_levels(trunk[first:after], trunk[first:after], turns[0].role), mix))
-        for first, after in zip(firsts, [*firsts[1:], len(trunk)], strict=True)
+        _or_zero(
+            _mixed(_levels(main_branch[first:after], main_branch[first:after], turns[0].role), mix)
+        )
+        for first, after in zip(firsts, [*firsts[1:], len(main_branch)], strict=True)
     ]
 
 

@@ -53,7 +53,7 @@ class Debate(Algorithm):
 def _scored_turns(episode: Episode) -> Iterator[tuple[int, Turn, Reward | None]]:
     """Each reply of the play with its round (how often its role spoke before) and its score."""
     spoken = Counter[str]()
-    for at in episode.trunk():
+    for at in episode.main_branch():
         step = episode.steps[at]
         for turn in (episode.turns[index] for index in step.turns):
             yield spoken[turn.role], turn, turn.failure or step.rewards.process.get(turn.role)

@@ -16,13 +16,13 @@ class Magrpo(Algorithm):
     """A = R_t - mean of R_t over the plays of the task, the same for every role."""
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
-        return self.grouped(part for episode in episodes for part in self._joints(episode))
+        return self.grouped(part for episode in episodes for part in self._joint_actions(episode))
 
     def advantages(self, group: Group) -> list[float]:
         return centered(reward_list(group))
 
-    def _joints(self, episode: Episode) -> Iterator[tuple[tuple[object, ...], Member]]:
-        for depth, at in enumerate(episode.trunk()):
+    def _joint_actions(self, episode: Episode) -> Iterator[tuple[tuple[object, ...], Member]]:
+        for depth, at in enumerate(episode.main_branch()):
             turns = [episode.turns[index] for index in episode.steps[at].turns]
             turns = [turn for turn in turns if self.learns(turn)]
             reward = team_reward(episode, at, self.reward)

@@ -1,7 +1,7 @@
 """RAE: role-conditioned advantage estimation, a running baseline for each role (Liu et al., 2025).
 
-In self-play one policy sits in every seat, and seats are not equal: who moves first wins more. A
-baseline for each environment and role, moved slowly from batch to batch, takes the seat's
+In self-play one policy sits in every player, and players are not equal: who moves first wins more.
+A baseline for each environment and role, moved slowly from batch to batch, takes the player's
 advantage out of the reply's, and needs one play of a task instead of several. The baseline is
 part of the run: `state` is saved with it, and `load_state` takes it up again. A batch is compared
 with the baseline from before it, and then moves it as a whole, so that the order of plays does

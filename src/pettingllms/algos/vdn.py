@@ -38,23 +38,25 @@ class Vdn(Valued):
     config: VdnConfig
     mixer: ClassVar[Mixer | None] = "sum"
 
-    def joints(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
-        return [joint for episode in episodes for joint, _ in self._joints(episode)]
+    def joint_actions(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
+        return [
+            joint_action for episode in episodes for joint_action, _ in self._joint_actions(episode)
+        ]
 
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
         for episode in episodes:
-            for joint, paid in self._joints(episode):
-                for turn in joint:
+            for joint_action, paid in self._joint_actions(episode):
+                for turn in joint_action:
                     targets = targets_at(turn, {0: paid, -1: paid})
                     yield Estimate(turn, [paid - (turn.mixed or 0.0)], targets)
 
-    def _joints(self, episode: Episode) -> Iterator[tuple[list[Turn], float]]:
+    def _joint_actions(self, episode: Episode) -> Iterator[tuple[list[Turn], float]]:
         """For each step the replies that learn, and the team's return from it on."""
-        steps = episode.trunk()
+        steps = episode.main_branch()
         if not steps or not isinstance(team_reward(episode, steps[0], self.reward), Scored):
             return
         paid = team_rewards(episode, steps, self.reward)
         for at, value in zip(steps, discounted(paid, self.config.gamma), strict=True):
             turns = (episode.turns[index] for index in episode.steps[at].turns)
-            if joint := [turn for turn in turns if self.learns(turn)]:
-                yield joint, value
+            if joint_action := [turn for turn in turns if self.learns(turn)]:
+                yield joint_action, value

@@ -32,7 +32,7 @@ from pettingllms.inference.engines.vllm_worker import OWNER
 from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
 from pettingllms.learners.transport import Units
 from pettingllms.models import find_model
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.runtime.resources import num_cores
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task
@@ -171,9 +171,9 @@ class Rollouts:
 
     async def play(self, sampler: Sampler, number: int) -> list[Episode]:
         """The episodes of a round."""
-        seat = Seat(POLICY, sampler, self.renderer)
+        player = Player(POLICY, sampler, self.renderer)
         config = RolloutConfig(type="linear", num_samples=1, max_reply_tokens=REPLY_TOKENS)
-        worker = Worker(self.env, dict.fromkeys(self.env.roles, seat), config, RewardConfig())
+        worker = Worker(self.env, dict.fromkeys(self.env.roles, player), config, RewardConfig())
         episodes: list[Episode] = []
         first = number * self.num_requests
         await worker.run(self.tasks[first : first + self.num_requests], number, episodes.append)
@@ -208,7 +208,7 @@ async def _bench_rollout(
     from pettingllms.cluster.placement import cores_of, usable_cores
 
     rollouts = Rollouts(model, num_requests, repeats + 1)
-    config = InferenceConfig(max_num_seqs=num_requests, gpu_memory=SHARED_MEMORY)
+    config = InferenceConfig(max_num_seqs=num_requests, gpu_memory_utilization=SHARED_MEMORY)
     spec = EngineSpec(
         model,
         config,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import make_env
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Sample, SampleRequest
 
@@ -75,9 +75,9 @@ def _play(num_episodes: int, at_once: int) -> tuple[float, int, deque[Episode]]:
     """
     env = make_env("tic_tac_toe-v1", num_tasks=num_episodes)
     sampler = InstantSampler(env, "random")
-    seat = Seat("shared", sampler, ByteRenderer(), sees_state=True)
+    player = Player("shared", sampler, ByteRenderer(), reads_state=True)
     config = RolloutConfig(type="linear", num_samples=1, max_concurrent=at_once)
-    worker = Worker(env, dict.fromkeys(env.roles, seat), config, RewardConfig())
+    worker = Worker(env, dict.fromkeys(env.roles, player), config, RewardConfig())
     held: deque[Episode] = deque(maxlen=at_once)
     num_turns = 0
 

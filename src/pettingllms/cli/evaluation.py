@@ -26,8 +26,9 @@ def evaluate(
     overrides: Overrides = None,
     checkpoint: Checkpoint = None,
     out: Out = None,
-    distance: Annotated[
-        bool, typer.Option("--distance", help="Also say how far policies are from perfect play.")
+    exploitability: Annotated[
+        bool,
+        typer.Option("--exploitability", help="Also say how far policies are from perfect play."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     suite: Annotated[
@@ -84,7 +85,7 @@ def evaluate(
 
         if not run:
             raise typer.BadParameter("give a run's folder, or --suite", param_hint="RUN")
-        evaluate_policies(Path(run), overrides or [], checkpoint, out, as_json, distance)
+        evaluate_policies(Path(run), overrides or [], checkpoint, out, as_json, exploitability)
         return
     from pettingllms.cli.suites import Order, evaluate_suite
     from pettingllms.evaluation.suites.rollouts import Settings
@@ -99,9 +100,9 @@ def evaluate(
 def _refuse_other_half(context: typer.Context, of_suites: bool) -> None:
     """Name an option that would be ignored, as the half that knows it was not asked for."""
     for param in _given(context):
-        if of_suites and param.name == "distance":
+        if of_suites and param.name == "exploitability":
             raise typer.BadParameter(
-                "benches have no distance from perfect play; leave out --suite or --distance",
+                "benches have no distance from perfect play; leave out --suite or --exploitability",
                 param=param,
             )
         if not of_suites and param.name != "suite" and param.rich_help_panel == SUITES:

@@ -50,7 +50,7 @@ def reproduce_experiment(
     order = Order(experiment, source, folder, command, floors, joined)
     shipped = None if quick else _shipped(label)
     run = seeds or experiment.seeds
-    short = reproduce(order, run, ThisMachine(), _say, jobs)
+    short = reproduce(order, run, ThisMachine(), _notify, jobs)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
     other = []
     if shipped is not None:
@@ -74,11 +74,11 @@ def _shipped(label: str) -> list[Result] | None:
     path = DOCS / label / RESULTS
     if path.is_file():
         return read_results(path)
-    _say(f"no shipped results to compare with: there is no {path}")
+    _notify(f"no shipped results to compare with: there is no {path}")
     return None
 
 
-def _say(text: str) -> None:
+def _notify(text: str) -> None:
     console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, soft_wrap=True)
 
 

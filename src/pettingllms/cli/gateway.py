@@ -40,7 +40,7 @@ class Wishes:
     out: Path | None
     keys: Sequence[str]
     max_tokens: int
-    max_model_tokens: int
+    max_model_len: int
     spans: str
     spans_text: bool
 
@@ -74,7 +74,7 @@ def gateway(
         ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of one reply.")] = 2048,
-    max_model_tokens: Annotated[int, typer.Option(min=16, help="Prompt and reply.")] = 8192,
+    max_model_len: Annotated[int, typer.Option(min=16, help="Prompt and reply.")] = 8192,
     spans: Annotated[
         str, typer.Option(help="OTLP address that OpenTelemetry spans go to, over HTTP.")
     ] = "",
@@ -95,14 +95,14 @@ def gateway(
     if out is not None and (out / FILE).exists():
         raise ConfigError(str(out), ["holds a recording already; give another folder by --out"])
     wishes = Wishes(
-        roles, rule or [], price or [], host, port, out, key or [], max_tokens, max_model_tokens,
+        roles, rule or [], price or [], host, port, out, key or [], max_tokens, max_model_len,
         spans, spans_text,
     )  # fmt: skip
     asyncio.run(_serve(wishes))
 
 
 async def _serve(wishes: Wishes) -> None:
-    from pettingllms.evaluation.players import ServerOptions, read_address, read_keys
+    from pettingllms.evaluation.players import ServerOptions, parse_address, parse_keys
     from pettingllms.gateway.gateway import Gateway
     from pettingllms.gateway.roles import RoleMap
     from pettingllms.gateway.session import Limits
@@ -112,22 +112,22 @@ async def _serve(wishes: Wishes) -> None:
     RoleMap(tuple(wishes.roles), rules)  # refuses what it cannot tell apart
     prices = dict(_price(text, wishes.roles) for text in wishes.prices)
     servers = {
-        role: read_address(name)
+        role: parse_address(name)
         for role, name in wishes.roles.items()
         if name.startswith(("http://", "https://"))
     }
-    options = ServerOptions(read_keys(wishes.keys, servers.values()))
+    options = ServerOptions(parse_keys(wishes.keys, servers.values()))
     exported = _spans(wishes)
-    async with _seats(wishes, servers, options) as seats:
+    async with _players(wishes, servers, options) as players:
         try:
             served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
         except OSError as error:
             raise no_port(wishes.host, wishes.port, error) from None
-        served.check(seats)
+        served.check(players)
         limits = Limits(max_calls=10**9, max_reply_tokens=wishes.max_tokens,
                         max_episode_tokens=10**12)  # fmt: skip
         episode = Episode("gateway", "gateway", Task("gateway"), 0)
-        session = served.open(episode, seats, 0, rules, limits)
+        session = served.open(episode, players, 0, rules, limits)
 
         def watch(call: Any, answered: Any, start: int, end: int) -> None:
             _show(answered)
@@ -149,45 +149,45 @@ async def _serve(wishes: Wishes) -> None:
 
 
 @asynccontextmanager
-async def _seats(
+async def _players(
     wishes: Wishes, servers: Mapping[str, Any], options: Any
 ) -> AsyncIterator[dict[str, Any]]:
-    """A seat for every role: one engine for each model, one connection for each server."""
+    """A player for every role: one engine for each model, one connection for each server."""
     from contextlib import AsyncExitStack
 
-    from pettingllms.evaluation.players import server_seat, with_model
+    from pettingllms.evaluation.players import server_player, with_model
 
     found: dict[str, Any] = {}
     engines: dict[str, Any] = {}
     async with AsyncExitStack() as stack:
         for role, name in wishes.roles.items():
             if role in servers:
-                seat = await asyncio.to_thread(with_model, servers[role], options)
-                found[role] = server_seat(stack, seat, options)
+                player = await asyncio.to_thread(with_model, servers[role], options)
+                found[role] = server_player(stack, player, options)
             else:
                 if name not in engines:
-                    engines[name] = await _engine(stack, name, wishes.max_model_tokens)
+                    engines[name] = await _engine(stack, name, wishes.max_model_len)
                 found[role] = engines[name]
         yield found
 
 
-async def _engine(stack: Any, name: str, max_model_tokens: int) -> Any:
+async def _engine(stack: Any, name: str, max_model_len: int) -> Any:
     from pettingllms.config import InferenceConfig
     from pettingllms.inference.engines.vllm import Engine, EngineSpec
     from pettingllms.inference.multimodal_chat import renderer_of
     from pettingllms.models import find_model
-    from pettingllms.rollout.player import Seat
+    from pettingllms.rollout.player import Player
 
     folder = find_model(name)
     if find_spec("vllm") is None:
         what = "needs vLLM, which is not installed; pip install 'pettingllms[cpu]', or [gpu]"
         raise ConfigError(f"--role ...={name}", [what])
-    config = InferenceConfig(max_model_tokens=max_model_tokens, guided=True)
+    config = InferenceConfig(max_model_len=max_model_len, guided=True)
     console.print(f"loading {folder.name}", markup=False)
     engine = Engine(EngineSpec(folder, config, (folder.name,)))
     await engine.start()
     stack.callback(engine.stop)
-    return Seat(folder.name, engine, renderer_of(folder), trained=False)
+    return Player(folder.name, engine, renderer_of(folder), trained=False)
 
 
 def _spans(wishes: Wishes) -> Any:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms.config import RunConfig
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 
 Clock = Callable[[], float]
 Numbers = Mapping[str, float]
@@ -27,7 +27,7 @@ MAX_WIDTH = 100
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 
 
-class Display(Watcher):
+class Display(Callback):
     """A watcher that has the screen while it is entered."""
 
     def __enter__(self) -> Self:
@@ -70,13 +70,15 @@ class PlainDisplay(Display):
                 *_named(numbers, "success", "{:.0%}"),
             ]
             parts.append(" ".join(words))
-        gaps = [p["gap"] for p in metrics.get("policies", {}).values() if "gap" in p]
-        if gaps:
-            parts.append(f"gap {_worst(gaps):.2g}")
+        mismatches = [
+            p["mismatch"] for p in metrics.get("policies", {}).values() if "mismatch" in p
+        ]
+        if mismatches:
+            parts.append(f"mismatch {_worst(mismatches):.2g}")
         seconds = metrics.get("time", {}).get("step", self._since - since)
-        self.say("  ".join([*parts, f"{seconds:.1f} s"]))
+        self.notify("  ".join([*parts, f"{seconds:.1f} s"]))
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -124,7 +126,7 @@ class LiveDisplay(Display):
             for role, rewards in self._rewards.items():
                 rewards.append(metrics.get("roles", {}).get(role, {}).get("reward", math.nan))
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False)
 
     def __rich__(self) -> RenderableType:
@@ -185,7 +187,7 @@ class LiveDisplay(Display):
 
     def _policy_table(self) -> Table:
         table = _table(
-            ["policy"], ["version", "gap", "clipped", "entropy", "grad norm", "tokens/s"]
+            ["policy"], ["version", "mismatch", "clipped", "entropy", "grad norm", "tokens/s"]
         )
         trained = self._config.trained_policies()
         for policy in (name for name in self._config.policies if name in trained):
@@ -193,7 +195,7 @@ class LiveDisplay(Display):
             table.add_row(
                 Text(policy),
                 _shown(numbers, "version", "{:.0f}"),
-                _bounded(numbers, "gap", "{:.2g}", self._config.gap_bound()),
+                _bounded(numbers, "mismatch", "{:.2g}", self._config.mismatch_bound()),
                 _shown(numbers, "clip_share", "{:.1%}"),
                 _shown(numbers, "entropy", "{:.3f}"),
                 _shown(numbers, "grad_norm", "{:.3g}"),
@@ -254,8 +256,8 @@ def _bounded(numbers: Numbers, key: str, form: str, limit: float) -> Text:
     return Text(_shown(numbers, key, form), style="" if fine else "bold red")
 
 
-def _worst(gaps: Sequence[float]) -> float:
-    return math.nan if any(math.isnan(gap) for gap in gaps) else max(gaps)
+def _worst(mismatches: Sequence[float]) -> float:
+    return math.nan if any(math.isnan(mismatch) for mismatch in mismatches) else max(mismatches)
 
 
 def _times(times: Numbers) -> str:

@@ -40,12 +40,13 @@ def plot(
         Path | None, typer.Option(metavar="FILE", help="PNG or SVG; else the terminal.")
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="Such as gap or roles/planner/reward; again for more.")
+        list[str] | None,
+        typer.Option(help="Such as mismatch or roles/planner/reward; again for more."),
     ] = None,
     x: Annotated[str, typer.Option(help="step or tokens.")] = "step",
     smooth: Annotated[int, typer.Option(min=1, help="Steps that a point is the mean of.")] = 1,
 ) -> None:
-    """Draw how runs went: reward by level and role, success, gap, entropy, speed."""
+    """Draw how runs went: reward by level and role, success, mismatch, entropy, speed."""
     from pettingllms.cli.plots import plot_runs
     from pettingllms.experiments.curves import Wish
 

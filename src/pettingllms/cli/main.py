@@ -140,7 +140,7 @@ def check_env(
 def play(
     env: EnvName,
     options: EnvOptions = None,
-    seat: Annotated[
+    player: Annotated[
         list[str] | None,
         typer.Option(
             help="Who plays a role: ROLE=human, ROLE=PLAYER, ROLE=RUN (a run's folder) or "
@@ -159,7 +159,7 @@ def play(
     """Play an environment at the terminal, or watch others play it."""
     from pettingllms.cli.playing import Game, play_game
 
-    game = Game.of(env, options or [], seat or [], watch, task, seed, delay)
+    game = Game.of(env, options or [], player or [], watch, task, seed, delay)
     play_game(game.with_servers(key or [], temperature, max_tokens, seconds))
 
 
@@ -171,10 +171,10 @@ def play_match(
     ],
     options: EnvOptions = None,
     against: Annotated[
-        str, typer.Option(help="Who has the other seats: a player, a run's folder, an address.")
+        str, typer.Option(help="Who has the other players: a player, a run's folder, an address.")
     ] = "random",
     role: Annotated[
-        str | None, typer.Option(help="The model's seat; else every seat equally often.")
+        str | None, typer.Option(help="The model's player; else every player equally often.")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Games to play.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of chance.")] = 0,
@@ -206,7 +206,7 @@ def tournament(
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(min=1, help="In a round all pairs meet, in every seat.")
+        int, typer.Option(min=1, help="In a round all pairs meet, in every player.")
     ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of chance.")] = 0,
     temperature: Annotated[

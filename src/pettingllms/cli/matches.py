@@ -24,11 +24,11 @@ from pettingllms.evaluation.match.tally import (
     summary_path,
 )
 from pettingllms.evaluation.players import (
-    Entrant,
     Env,
+    PlayerSpec,
     ServerOptions,
-    read_entrant,
-    read_keys,
+    parse_keys,
+    parse_player,
     with_model,
 )
 
@@ -37,7 +37,7 @@ def run_match(
     env_name: str,
     env_options: Sequence[str],
     names: tuple[str, str],
-    seat: str | None,
+    player: str | None,
     limits: Limits,
     folder: Path,
     keys: Sequence[str],
@@ -46,9 +46,9 @@ def run_match(
     """Play, log, count; exit code 1 if no game came to its end."""
     env = env_with(env_name, env_options)
     model, against = _entrants(env, *names)
-    options = ServerOptions(read_keys(keys, (model, against)), temperature)
+    options = ServerOptions(parse_keys(keys, (model, against)), temperature)
     model, against = with_model(model, options), with_model(against, options)
-    match = Match(env, model, against, _roles(env, seat), limits)
+    match = Match(env, model, against, _roles(env, player), limits)
     for one in (model, against):
         read_summary(summary_path(folder, one.name), one.name)
     with open_logs(folder, list(options.keys.values())) as (logs, results, conversation):
@@ -70,8 +70,8 @@ def run_match(
         raise typer.Exit(1)
 
 
-def _entrants(env: Env, server: str, against: str) -> tuple[Entrant, Entrant]:
-    model, other = read_entrant(server, env), read_entrant(against, env)
+def _entrants(env: Env, server: str, against: str) -> tuple[PlayerSpec, PlayerSpec]:
+    model, other = parse_player(server, env), parse_player(against, env)
     problems = []
     if model.kind != "server":
         problems.append(f"'{server}' is no address of a server; write http://HOST:PORT/v1")
@@ -82,12 +82,12 @@ def _entrants(env: Env, server: str, against: str) -> tuple[Entrant, Entrant]:
     return model, other
 
 
-def _roles(env: Env, seat: str | None) -> tuple[str, ...]:
-    if seat is None:
+def _roles(env: Env, player: str | None) -> tuple[str, ...]:
+    if player is None:
         return env.roles
-    role = full_role(seat, env.roles)
+    role = full_role(player, env.roles)
     if role is None:
-        raise ConfigError(f"--role {seat}", [f"no role '{seat}'; {nearest(seat, env.roles)}"])
+        raise ConfigError(f"--role {player}", [f"no role '{player}'; {nearest(player, env.roles)}"])
     return (role,)
 
 
@@ -101,10 +101,10 @@ def _play(match: Match, options: ServerOptions, logs: Logs, played: list[Played]
             logs.result(_result_line(one))
             progress.advance(bar)
 
-        def say(text: str) -> None:
+        def notify(text: str) -> None:
             progress.console.print(escape(text))
 
-        asyncio.run(play_match(match, options, logs, say, deliver))
+        asyncio.run(play_match(match, options, logs, notify, deliver))
 
 
 def _write_head(logs: Logs, match: Match, options: ServerOptions) -> None:
@@ -119,7 +119,7 @@ def _write_head(logs: Logs, match: Match, options: ServerOptions) -> None:
 
 
 def _result_line(one: Played) -> str:
-    turns = one.episode.trunk_turns()
+    turns = one.episode.main_turns()
     parts = [
         f"round {one.number}",
         one.episode.task.id,
@@ -149,7 +149,7 @@ def _add_up(folder: Path, match: Match, played: Sequence[Played]) -> list[Path]:
         return [own]
     rival = summary_path(folder, match.against.name)
     theirs = [
-        (row, outcome_of(one.episode, row.seat))
+        (row, outcome_of(one.episode, row.player))
         for one in played
         for row in match.rows_of_rival(one.role)
     ]
@@ -159,7 +159,7 @@ def _add_up(folder: Path, match: Match, played: Sequence[Played]) -> list[Path]:
 
 def _print_table(match: Match, played: Sequence[Played], logs: Logs) -> None:
     title = escape(f"{match.env.id}: {match.model.name} against {match.against.name}")
-    table = Table("seat", *OUTCOMES, "refused replies", title=title)
+    table = Table("player", *OUTCOMES, "refused replies", title=title)
     for role in match.roles:
         games = [one for one in played if one.role == role]
         counts = Counter(one.outcome for one in games)

@@ -19,15 +19,15 @@ from pettingllms.envs.toolkit.answers import CLOSE, OPEN
 from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
 from pettingllms.evaluation.players import (
     HUMAN,
-    Entrant,
+    PlayerSpec,
     ServerOptions,
-    read_entrant,
-    read_keys,
-    seated,
+    open_players,
+    parse_keys,
+    parse_player,
     with_model,
 )
 from pettingllms.rollout.env_calls import CallFailed, Guard
-from pettingllms.rollout.player import Question, Seat, ask
+from pettingllms.rollout.player import Player, Question, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored
 
@@ -41,7 +41,7 @@ class Game:
     """An environment, a task, and who plays each role."""
 
     env: Environment[Any, Any]
-    seats: Mapping[str, Entrant]
+    players: Mapping[str, PlayerSpec]
     task: int
     seed: int
     delay: float
@@ -54,33 +54,33 @@ class Game:
         cls,
         env_name: str,
         options: Sequence[str],
-        seats: Sequence[str],
+        players: Sequence[str],
         watch: str | None,
         task: int,
         seed: int,
         delay: float,
     ) -> "Game":
-        """Read who sits where; without a word, a person takes the first seat."""
+        """Read who sits where; without a word, a person takes the first player."""
         env = env_with(env_name, options)
         chosen = dict.fromkeys(env.roles, watch or "random")
-        if not seats and watch is None:
+        if not players and watch is None:
             chosen[env.roles[0]] = HUMAN
         problems = []
-        for text in seats:
+        for text in players:
             short, equals, player = text.partition("=")
             role = full_role(short, env.roles)
             if not equals or not player:
                 problems.append(
-                    f"--seat {text}: write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"
+                    f"--player {text}: write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"
                 )
             elif role is None:
-                problems.append(f"--seat {text}: no role '{short}'; {nearest(short, env.roles)}")
+                problems.append(f"--player {text}: no role '{short}'; {nearest(short, env.roles)}")
             else:
                 chosen[role] = player
-        entrants = {}
+        player_specs = {}
         for role, player in chosen.items():
             try:
-                entrants[role] = read_entrant(player, env)
+                player_specs[role] = parse_player(player, env)
             except ConfigError as error:
                 problems += [f"{role}: {problem}" for problem in error.problems]
         if task >= len(env.tasks("train")):
@@ -88,20 +88,24 @@ class Game:
             problems.append(f"--task {task}: there are {count} tasks; give 0 to {count - 1}")
         if problems:
             raise ConfigError(env_name, problems)
-        return cls(env, entrants, task, seed, delay)
+        return cls(env, player_specs, task, seed, delay)
 
     def with_servers(
         self, keys: Sequence[str], temperature: float, max_tokens: int, seconds: float
     ) -> "Game":
         """The same game, with the models that its servers have."""
-        options = ServerOptions(read_keys(keys, self.seats.values()), temperature)
-        seats = {role: with_model(entrant, options) for role, entrant in self.seats.items()}
-        return replace(self, seats=seats, servers=options, max_tokens=max_tokens, seconds=seconds)
+        options = ServerOptions(parse_keys(keys, self.players.values()), temperature)
+        players = {
+            role: with_model(player_spec, options) for role, player_spec in self.players.items()
+        }
+        return replace(
+            self, players=players, servers=options, max_tokens=max_tokens, seconds=seconds
+        )
 
     @property
     def people(self) -> list[str]:
         """Roles that a person plays."""
-        return [role for role, entrant in self.seats.items() if entrant.kind == HUMAN]
+        return [role for role, player_spec in self.players.items() if player_spec.kind == HUMAN]
 
 
 def full_role(short: str, roles: Sequence[str]) -> str | None:
@@ -116,9 +120,9 @@ def play_game(game: Game) -> None:
         with asyncio.Runner() as runner, Guard(ENV_SECONDS, game.env.blocking) as guard:
             stack = AsyncExitStack()
             try:
-                table = seated(game.env, game.seats, game.servers, _say)
-                seats = runner.run(stack.enter_async_context(table))
-                _Play(game, runner, guard, seats).run()
+                table = open_players(game.env, game.players, game.servers, _notify)
+                players = runner.run(stack.enter_async_context(table))
+                _Play(game, runner, guard, players).run()
             finally:
                 runner.run(stack.aclose())
     except KeyboardInterrupt:
@@ -132,7 +136,7 @@ class _EnvironmentError(PettingError):
     """An environment that a game cannot go on in."""
 
 
-def _say(text: str) -> None:
+def _notify(text: str) -> None:
     console.print(escape(text))
 
 
@@ -144,13 +148,13 @@ class _Play:
     """
 
     def __init__(
-        self, game: Game, runner: asyncio.Runner, guard: Guard, seats: Mapping[str, Seat]
+        self, game: Game, runner: asyncio.Runner, guard: Guard, players: Mapping[str, Player]
     ) -> None:
         self._game = game
         self._env = game.env
         self._runner = runner
         self._guard = guard
-        self._seats = seats
+        self._players = players
         self._num_steps = 0
 
     def run(self) -> None:
@@ -187,9 +191,9 @@ class _Play:
             seconds=self._game.seconds,
         )
         with console.status(f"{role} is thinking", spinner="dots"):
-            (turn,) = self._runner.run(ask(self._seats[role], question))
+            (turn,) = self._runner.run(ask(self._players[role], question))
         if turn.failure is not None:
-            who = self._game.seats[role].name
+            who = self._game.players[role].name
             raise SamplerError(f"{role} ({who}) could not reply: {turn.failure.reason}")
         return turn.text
 
@@ -219,7 +223,7 @@ class _Play:
         open_game = type(env).redeal is Environment.redeal
         for role, reply in replies.items():
             if not game.people or (open_game and role not in game.people):
-                who = escape(game.seats[role].name)
+                who = escape(game.players[role].name)
                 console.print(f"[bold]{role}[/] ({who}): {escape(_said(reply))}")
         for role in game.people:
             for level, reward in _levels(result, role):
@@ -235,13 +239,13 @@ class _Play:
         time.sleep(game.delay)
 
     def _show_end(self, state: Any, paid: Mapping[str, float]) -> None:
-        env, seats = self._env, self._game.seats
+        env, players = self._env, self._game.players
         for role in self._game.people or env.roles[:1]:
             console.print(Panel(env.draw(state, role), title="the end", expand=False))
         for role in env.roles:
             reached = env.success(state, role)
             aim = "[green]reached its aim[/]" if reached else "did not reach its aim"
-            who = escape(seats[role].name)
+            who = escape(players[role].name)
             console.print(f"[bold]{role}[/] ({who}) {aim}, was paid {paid[role]:+.2f}")
 
 
@@ -263,9 +267,9 @@ def _line(role: str) -> str:
 
 
 def _welcome(game: Game, task_id: str) -> str:
-    seats = ", ".join(f"{role}: {entrant.name}" for role, entrant in game.seats.items())
+    players = ", ".join(f"{role}: {player_spec.name}" for role, player_spec in game.players.items())
     keys = "\n[dim]? shows the whole prompt, q leaves[/]" if game.people else ""
-    return f"[bold]{game.env.id}[/], task {task_id}. {escape(seats)}{keys}"
+    return f"[bold]{game.env.id}[/], task {task_id}. {escape(players)}{keys}"
 
 
 def _said(reply: str) -> str:

@@ -25,7 +25,7 @@ ROLE = "checker"
 
 
 def run_quickstart(out: Path | None, overrides: list[str]) -> Path:
-    """Make a tiny model, let it imitate a careless player, train it; the folder of the run."""
+    """Make a tiny model, let it imitate a noisy player, train it; the folder of the run."""
     began = time.monotonic()
     top = (out or free_folder(Path("runs"), "quickstart")).absolute()
     if top.exists() and any(top.iterdir()):
@@ -35,7 +35,7 @@ def run_quickstart(out: Path | None, overrides: list[str]) -> Path:
     with console.status("making a model of 200,000 parameters, with random weights"):
         machine.make_model(MODEL, [load_config(CONFIG).env], 0, top / "made")
     _refuse_what_would_stop(taught, top)
-    console.print("1. It imitates a careless player, who walks into walls now and then.")
+    console.print("1. It imitates a noisy player, who walks into walls now and then.")
     folder = RunFolder(top / "teaching")
     folder.create(taught, supervised=True)
     with make_display(taught, "teaching", console) as display:

@@ -18,11 +18,11 @@ from pettingllms.cli.training import weights_of
 from pettingllms.errors import ConfigError
 from pettingllms.evaluation.suites.evaluate import run_suite
 from pettingllms.evaluation.suites.evaluated import (
-    Subject,
-    model_subject,
-    player_subject,
-    run_subject,
-    server_subject,
+    EvaluatedPlayer,
+    evaluated_model,
+    evaluated_run,
+    evaluated_script,
+    evaluated_server,
 )
 from pettingllms.evaluation.suites.results import BENCHES, RESULTS, Report
 from pettingllms.evaluation.suites.rollouts import Settings
@@ -72,9 +72,9 @@ class Order:
 def evaluate_suite(order: Order, settings: Settings) -> None:
     """Play a suite or what is missing of it; exit code 1 if a bench came to no number."""
     suite = load_suite(order.suite).with_numbers(order.num_tasks, order.num_samples)
-    subject = _subject(order, settings)
+    evaluated = _evaluated(order, settings)
     folder = order.out or ROOT / slug(Path(order.suite).stem) / slug(
-        f"{subject.kind} {subject.name}"
+        f"{evaluated.kind} {evaluated.name}"
     )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
@@ -84,11 +84,11 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
         bar = progress.add_task("getting ready", total=None)
         report = run_suite(
             suite,
-            subject,
+            evaluated,
             settings,
             folder,
             order.command(settings),
-            say=warn if order.as_json else lambda text: progress.console.print(escape(text)),
+            notify=warn if order.as_json else lambda text: progress.console.print(escape(text)),
             skip_missing=order.skip_missing,
             progress=lambda name, done, total: progress.update(
                 bar, description=escape(name), completed=done, total=total
@@ -119,20 +119,20 @@ def _going_on_later(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _subject(order: Order, settings: Settings) -> Subject:
+def _evaluated(order: Order, settings: Settings) -> EvaluatedPlayer:
     """Whom the words name; what belongs to another kind of subject is refused."""
     if problems := list(_misfits(order)):
         raise ConfigError("eval --suite", problems)
     if order.player:
-        return player_subject(order.player)
+        return evaluated_script(order.player)
     if _is_address(order.run):
         heat = 1.0 if settings.temperature is None else settings.temperature
-        return server_subject(order.run, order.keys, heat)
+        return evaluated_server(order.run, order.keys, heat)
     place = Path(order.run)
     if place.is_file() or (place / CONFIG_FILE).is_file():
         config, saved = weights_of(place, order.overrides, order.checkpoint)
-        return run_subject(place, config, saved, order.policy)
-    return model_subject(order.run, order.overrides)
+        return evaluated_run(place, config, saved, order.policy)
+    return evaluated_model(order.run, order.overrides)
 
 
 def _misfits(order: Order) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _is_address(text: str) -> bool:
 
 def _print(report: Report) -> None:
     head, *rows = short_rows_of(report)
-    title = escape(f"{report.suite.title}: {report.subject.name}")
+    title = escape(f"{report.suite.title}: {report.evaluated.name}")
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
     shown = [at for at in range(len(head)) if any(row[at] not in ("0", NONE) for row in rows)]
     for at in shown:

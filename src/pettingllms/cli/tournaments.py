@@ -14,7 +14,7 @@ from rich.text import Text
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.cli.training import free_folder
-from pettingllms.evaluation.tournament import Contestant, Tournament, hold, read_contestants
+from pettingllms.evaluation.tournament import Tournament, TournamentEntry, hold, parse_entries
 from pettingllms.league.standings import Standings
 
 RESULTS_FILE, PICTURE_FILE = "results.json", "heat_map.png"
@@ -41,9 +41,9 @@ def hold_tournament(
     """Play, print and write. A word that sets nothing is a player, as if --player stood before."""
     players = [*players, *(word for word in options if "=" not in word)]
     env = env_with(env_name, [word for word in options if "=" in word])
-    contestants = read_contestants(env, players, wishes.keys)
-    _warn_of_other_options(env_name, env.config.model_dump(exclude={"id"}), contestants)
-    tournament = Tournament(env, contestants, wishes.num_rounds, wishes.seed, wishes.temperature)
+    entries = parse_entries(env, players, wishes.keys)
+    _warn_of_other_options(env_name, env.config.model_dump(exclude={"id"}), entries)
+    tournament = Tournament(env, entries, wishes.num_rounds, wishes.seed, wishes.temperature)
     start = time.perf_counter()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -52,7 +52,7 @@ def hold_tournament(
         bar = progress.add_task("games", total=tournament.num_games)
         found = hold(
             tournament,
-            say=lambda text: progress.console.print(text, markup=False),
+            notify=lambda text: progress.console.print(text, markup=False),
             progress=lambda done: progress.update(bar, completed=done),
         )
     seconds = time.perf_counter() - start
@@ -133,10 +133,10 @@ def _draw(found: Standings, title: str, path: Path) -> bool:
 
 
 def _warn_of_other_options(
-    env_name: str, options: dict[str, object], contestants: Sequence[Contestant]
+    env_name: str, options: dict[str, object], entries: Sequence[TournamentEntry]
 ) -> None:
     """Say so if a run learnt to read other prompts than it will be given."""
-    for one in contestants:
+    for one in entries:
         if one.run is None:
             continue
         own = one.run.env.model_dump(exclude={"id"})

@@ -68,11 +68,11 @@ def _teach(
         _begun(folder, config, supervised=True),
         make_display(config, folder.path.name, console) as display,
     ):
-        display.say(f"run folder: {folder.path}")
+        display.notify(f"run folder: {folder.path}")
         how(config, folder, display)
     console.print(
         f"Everything is in [bold]{escape(str(folder.path))}[/]; begin a run with it by "
-        f"[bold]train.start={escape(str(folder.path))}[/]"
+        f"[bold]train.init_from={escape(str(folder.path))}[/]"
     )
 
 
@@ -105,7 +105,7 @@ def resume_run(path: Path, step: int | None = None) -> None:
     """Go on with a run where it was left, or from the checkpoint of an earlier step."""
     folder = RunFolder(path)
     if folder.is_supervised:
-        begin = f"`pettingllms train CONFIG train.start={path}` begins with what it learnt"
+        begin = f"`pettingllms train CONFIG train.init_from={path}` begins with what it learnt"
         raise ConfigError(
             str(path), [f"was written by `pettingllms sft` or `dpo`, not `train`; {begin}"]
         )
@@ -123,7 +123,7 @@ def _go_on(config: RunConfig, folder: RunFolder) -> None:
     from pettingllms.training.train import train
 
     with make_display(config, folder.path.name, console) as display:
-        display.say(f"run folder: {folder.path}")
+        display.notify(f"run folder: {folder.path}")
         train(config, folder, display)
     console.print(f"Everything is in [bold]{escape(str(folder.path))}[/]")
 
@@ -134,12 +134,12 @@ def evaluate_policies(
     checkpoint: Path | None,
     out: Path | None,
     as_json: bool,
-    distance: bool = False,
+    exploitability: bool = False,
 ) -> None:
     """Play a run's, or a configuration's, test tasks and say how good each role is."""
     from pettingllms.training.evaluate import evaluate
 
-    asked = [*overrides, *(["eval.distance=true"] if distance else [])]
+    asked = [*overrides, *(["eval.exploitability=true"] if exploitability else [])]
     config, saved = weights_of(path, asked, checkpoint)
     total = config.eval.num_tasks * config.eval.num_samples
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -149,21 +149,21 @@ def evaluate_policies(
         found = evaluate(
             config,
             saved,
-            say=progress.console.print,
+            notify=progress.console.print,
             progress=lambda done: progress.update(bar, completed=done),
             out=episodes,
         )
     data: dict[str, Any] = {role: score.to_json() for role, score in found.scores.items()}
-    if config.eval.distance:
-        data = {"roles": data, "policies": found.distances}
+    if config.eval.exploitability:
+        data = {"roles": data, "policies": found.exploitability}
     if out is not None:
         (out / SCORES_FILE).write_text(json.dumps(data, indent=1), encoding="utf-8")
     if as_json:
         console.out(json.dumps(data), highlight=False)
         return
     _print_scores(config, found.scores)
-    if config.eval.distance:
-        _print_distances(found.distances)
+    if config.eval.exploitability:
+        _print_exploitability(found.exploitability)
 
 
 def export_policy(path: Path, policy: str | None, checkpoint: Path | None, out: Path) -> None:
@@ -228,10 +228,10 @@ def _print_scores(config: RunConfig, scores: dict[str, RoleScore]) -> None:
     console.print("In brackets: 95% confidence intervals over tasks.")
 
 
-def _print_distances(distances: dict[str, dict[str, float]]) -> None:
-    names = list(dict.fromkeys(name for found in distances.values() for name in found))
+def _print_exploitability(exploitability: dict[str, dict[str, float]]) -> None:
+    names = list(dict.fromkeys(name for found in exploitability.values() for name in found))
     table = Table("policy", *names, title="Distance from perfect play")
-    for policy, found in distances.items():
+    for policy, found in exploitability.items():
         table.add_row(policy, *(f"{found[name]:.4f}" for name in names))
     console.print(table)
     console.print("0 is perfect play; legal_share: how likely its replies are legal moves as such.")

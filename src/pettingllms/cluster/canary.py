@@ -25,7 +25,9 @@ def make_canary(env: Environment[Any, Any], renderer: ChatRenderer, max_tokens: 
         return _repeated(ids, ids, max_tokens)
     ids = renderer.render(messages)
     # Ids that stand for pieces of images are no text to reply with.
-    return _repeated(ids, ids[ids != renderer.eyes.image_id], max_tokens, images_of(messages))
+    return _repeated(
+        ids, ids[ids != renderer.image_processor.image_id], max_tokens, images_of(messages)
+    )
 
 
 def first_prompt(env: Environment[Any, Any]) -> Any:

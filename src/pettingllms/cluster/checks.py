@@ -50,7 +50,7 @@ def _models(config: RunConfig, learning: bool) -> list[str]:
     return [*(group.model for group in plan_models(config)), *(one.model for one in critics)]
 
 
-def refuse_misfit(policy: str, files: Files, model: Path | None) -> None:
+def check_weights_fit(policy: str, files: Files, model: Path | None) -> None:
     """Refuse weights that were trained from another model than is named now."""
     if model is None:
         return
@@ -74,7 +74,7 @@ def _borders(shape: list[int], which: str, layer: list[int]) -> bool:
     return shape[1 if which == "A" else 0] in layer
 
 
-def refuse_stale(episodes: Sequence[Episode], versions: Mapping[str, int]) -> None:
+def check_versions(episodes: Sequence[Episode], versions: Mapping[str, int]) -> None:
     """Refuse to learn from what other weights wrote than those that would learn."""
     for episode in episodes:
         for turn in episode.turns:
@@ -86,11 +86,13 @@ def refuse_stale(episodes: Sequence[Episode], versions: Mapping[str, int]) -> No
                 )
 
 
-def refuse_gap(policy: str, gap: float, bound: float) -> None:
+def check_mismatch(policy: str, mismatch: float, bound: float) -> None:
     """Stop when sampler and learner do not compute the same log-probs."""
-    if not gap <= bound:  # nor is what is no number
+    if not mismatch <= bound:  # nor is what is no number
         raise StaleWeightsError(
-            f"sampler and learner differ on what '{policy}' just sampled by {gap:.2g} per token, "
-            f"more than {bound:g} (inference.max_gap); the run stops, and '{policy}' has learnt "
+            f"sampler and learner differ on what '{policy}' just sampled by {mismatch:.2g} per "
+            "token, "
+            f"more than {bound:g} (inference.max_mismatch); the run stops, and '{policy}' has "
+            "learnt "
             "nothing from this batch"
         )

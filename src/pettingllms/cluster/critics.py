@@ -10,12 +10,12 @@ from pettingllms.cluster.placement import critic_spec
 from pettingllms.config import RunConfig
 from pettingllms.errors import ModelError
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.learners.batches import joints_of
+from pettingllms.learners.batches import joint_actions_of
 from pettingllms.policies import CriticPlan, plan_critics
 from pettingllms.policies.files import Saved
 from pettingllms.types import Turn
 
-Joints = Sequence[Sequence[Turn]]
+JointActions = Sequence[Sequence[Turn]]
 
 
 class Critics:
@@ -28,9 +28,9 @@ class Critics:
         self._at_once = False
 
     @property
-    def central(self) -> bool:
+    def centralized(self) -> bool:
         """Whether any of them reads what the whole team sees."""
-        return any(plan.central for plan in self.plans)
+        return any(plan.centralized for plan in self.plans)
 
     def start(
         self, models: Mapping[str, Path], device: str, num_gpus: float, num_threads: int
@@ -41,20 +41,24 @@ class Critics:
             spec = critic_spec(self._config, plan, models[plan.name], device)
             self.learners[plan.name] = Learners(spec, num_gpus, num_threads)
 
-    async def value(self, joints: Joints) -> None:
+    async def value(self, joint_actions: JointActions) -> None:
         """Write on every turn what is expected of it."""
-        shares = self._shares(joints)
+        shares = self._shares(joint_actions)
         every = await each((self._ask("values", *share) for share in shares), self._at_once)
         for (_, own), found in zip(shares, every, strict=True):
-            turns = [turn for joint in own for turn in joint]
+            turns = [turn for joint_action in own for turn in joint_action]
             for turn, (values, mixed) in zip(turns, found, strict=True):
                 turn.values, turn.mixed = values, mixed
 
     async def learn(
-        self, joints: Joints, step: int, num_tokens: int = 0
+        self, joint_actions: JointActions, step: int, num_tokens: int = 0
     ) -> dict[str, dict[str, float]]:
         """Train on the targets of turns that have any; what each critic measured, by name."""
-        credited = [joint for joint in joints if all(turn.returns is not None for turn in joint)]
+        credited = [
+            joint_action
+            for joint_action in joint_actions
+            if all(turn.returns is not None for turn in joint_action)
+        ]
         shares = self._shares(credited)
         asked = (self._ask("train", *share, step, num_tokens) for share in shares)
         every = await each(asked, self._at_once)
@@ -71,7 +75,7 @@ class Critics:
             if plan.name in saved:
                 await self.learners[plan.name].call("load", dict(saved[plan.name]))
 
-    def refuse_other_ids(
+    def check_same_tokenizer(
         self, policies: Iterable[str], model: Path, models: Mapping[str, Path]
     ) -> None:
         """Refuse a critic that would read other tokens than the policies of a model write."""
@@ -84,14 +88,19 @@ class Critics:
                     "of one family, or set critic.model"
                 )
 
-    async def _ask(self, method: str, plan: CriticPlan, own: Joints, *args: int) -> Any:
-        return await self.learners[plan.name].call(method, joints_of(own, plan.central), *args)
+    async def _ask(self, method: str, plan: CriticPlan, own: JointActions, *args: int) -> Any:
+        return await self.learners[plan.name].call(
+            method, joint_actions_of(own, plan.centralized), *args
+        )
 
-    def _shares(self, joints: Joints) -> list[tuple[CriticPlan, list[list[Turn]]]]:
+    def _shares(self, joint_actions: JointActions) -> list[tuple[CriticPlan, list[list[Turn]]]]:
         """For each critic that has any: the turns that it reads."""
         shares = []
         for plan in self.plans:
-            parts = ([turn for turn in joint if turn.policy in plan.policies] for joint in joints)
+            parts = (
+                [turn for turn in joint_action if turn.policy in plan.policies]
+                for joint_action in joint_actions
+            )
             own = [part for part in parts if part]
             if own:
                 shares.append((plan, own))

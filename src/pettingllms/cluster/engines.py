@@ -165,11 +165,11 @@ class Engines:
         specs: Sequence[EngineSpec],
         num_gpus: float,
         max_restarts: int,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._specs = specs
         self._max_restarts = max_restarts
-        self._say = say
+        self._notify = notify
         self._options = {"num_cpus": 0, "num_gpus": num_gpus, "max_concurrency": 100_000}
         self._published: dict[str, Published] = {}
         self.replicas = [Replica(self._create(spec)) for spec in specs]
@@ -184,14 +184,14 @@ class Engines:
         await self._started([replica.actor for replica in self.replicas])
 
     async def _started(self, actors: Sequence[Any]) -> None:
-        seconds = self._specs[0].config.start_seconds
+        seconds = self._specs[0].config.start_timeout
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(actor.start.remote() for actor in actors))
         except TimeoutError:
             raise ClusterError(
                 f"an engine for {self._specs[0].model} did not start within {seconds:g} s "
-                "(inference.start_seconds)"
+                "(inference.start_timeout)"
             ) from None
 
     async def sample(self, request: SampleRequest) -> Samples:
@@ -317,7 +317,7 @@ class Engines:
             ) from error
         replica.num_restarts += 1
         began = time.monotonic()
-        self._say(f"an engine for {spec.model.name} died; it is started again")
+        self._notify(f"an engine for {spec.model.name} died; it is started again")
         ray.kill(replica.actor)
         new = self._create(spec)
         await self._started([new])
@@ -325,4 +325,4 @@ class Engines:
             method = getattr(new, published.method)
             await method.remote(policy, published.version, published.files)
         replica.actor = new
-        self._say(f"the engine is back after {time.monotonic() - began:.1f} s, nothing was lost")
+        self._notify(f"the engine is back after {time.monotonic() - began:.1f} s, nothing was lost")

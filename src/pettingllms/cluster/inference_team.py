@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def playing_team(
-    config: RunConfig, weights: Mapping[str, Mapping[str, bytes]], say: Callable[[str], None]
+    config: RunConfig, weights: Mapping[str, Mapping[str, bytes]], notify: Callable[[str], None]
 ) -> AsyncIterator["Team"]:
     """A team without learners, which Ray runs until the block ends; without weights, the models
     are as they were before training."""
@@ -22,7 +22,7 @@ async def playing_team(
     with ray_running(config.cluster):
         from pettingllms.cluster.team import Team
 
-        team = await Team.start(config, say, learning=False)
+        team = await Team.start(config, notify, learning=False)
         try:
             if weights:
                 await team.load_engines(weights)

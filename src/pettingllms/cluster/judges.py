@@ -8,15 +8,15 @@ from pettingllms.config import RunConfig
 from pettingllms.envs import Environment
 from pettingllms.judges import (
     FIRST_PLAY,
-    Hall,
+    JudgeContext,
+    JudgeModel,
     Verdicts,
-    Voice,
     judge_all,
     make_judges,
-    reference_lineups,
+    reference_assignments,
 )
-from pettingllms.league import Lineup
-from pettingllms.types import Episode, Exhibit, Reward, Task
+from pettingllms.league import Assignment
+from pettingllms.types import Episode, Reward, Submission, Task
 
 Play = Callable[..., Awaitable[list[Episode]]]
 """`Team.play`."""
@@ -28,7 +28,7 @@ class Played:
 
     tasks: Sequence[Task]
     seed: int
-    lineups: Mapping[str, Lineup] = field(default_factory=dict)
+    assignments: Mapping[str, Assignment] = field(default_factory=dict)
     """Who played a task, by its id, where that is not whom [roles] names."""
     env: Environment[Any, Any] | None = None
     """None: what is trained on."""
@@ -41,7 +41,7 @@ class Judges:
         self,
         config: RunConfig,
         env: Callable[[], Environment[Any, Any]],
-        voice: Callable[[str], Voice],
+        judge_model: Callable[[str], JudgeModel],
         play: Play,
     ) -> None:
         """`env` says what is trained on now: a curriculum changes it, and its rule with it."""
@@ -49,7 +49,9 @@ class Judges:
         self._env = env
         self._judged = env()
         self._play = play
-        self._judges = make_judges(config.judge, Hall(self._rule, voice, seed=config.seed))
+        self._judges = make_judges(
+            config.judge, JudgeContext(self._rule, judge_model, seed=config.seed)
+        )
 
     async def judge(self, episodes: Sequence[Episode], played: Played, by_score: bool) -> Verdicts:
         """Pay for what was laid before the judge."""
@@ -68,13 +70,18 @@ class Judges:
         for judge in self._judges.values():
             await judge.close()
 
-    def _rule(self, exhibit: Exhibit, part: str) -> Reward:
-        return self._judged.rule(exhibit, part)
+    def _rule(self, submission: Submission, part: str) -> Reward:
+        return self._judged.rule(submission, part)
 
     async def _references(self, played: Played) -> list[Episode]:
         """The same tasks, with the reference in the place of all that learn."""
-        lineups = reference_lineups(self._config, played.tasks, played.lineups)
+        assignments = reference_assignments(self._config, played.tasks, played.assignments)
         rollout = self._config.rollout.linear(self._config.judge.num_references)
         return await self._play(
-            played.tasks, played.seed, rollout, env=played.env, lineups=lineups, first=FIRST_PLAY
+            played.tasks,
+            played.seed,
+            rollout,
+            env=played.env,
+            assignments=assignments,
+            first=FIRST_PLAY,
         )

@@ -39,8 +39,8 @@ class Learners:
     async def files(self, policy: str) -> tuple[Any, str]:
         """A reference to the policy's files, and the hash of its weights."""
         both = [a.call.options(num_returns=2).remote("files", policy) for a in self.actors]
-        marks = await asyncio.gather(*(mark for _, mark in both))
-        return both[0][0], marks[0]
+        weight_hashes = await asyncio.gather(*(weight_hash for _, weight_hash in both))
+        return both[0][0], weight_hashes[0]
 
     async def stop(self) -> None:
         """End the processes."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.vision import blind
+from pettingllms.config.vision import image_problem
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
 from pettingllms.inference.engines.vllm import UNBOUND, EngineSpec
@@ -28,17 +28,17 @@ def gpu_shares(config: RunConfig, device: str) -> tuple[float, float]:
     return config.inference.tensor_parallel, 1
 
 
-def refuse_blind(
+def require_image_support(
     config: RunConfig,
     env: Environment[Any, Any],
     groups: Sequence[ModelGroup],
     models: Mapping[str, Path],
 ) -> None:
     """Refuse a role that is shown images and played by a model that only reads."""
-    for role in env.seeing:
+    for role in env.image_roles:
         policy = config.roles.get(role, "")  # empty: nobody of this run, as in a tournament
         for group in (one for one in groups if policy in one.policies):
-            if reason := blind(config.policies[policy], models[group.name]):
+            if reason := image_problem(config.policies[policy], models[group.name]):
                 raise ModelError(
                     f"policies.{policy}: '{env.id}' shows images to '{role}', and {reason}"
                 )
@@ -51,8 +51,8 @@ def engine_specs(
     num_replicas = config.inference.num_replicas
     league = config.league
     num_kept = league.max_snapshots if league.snapshot_every else 0
-    num_met = min(league.num_opponents, num_kept) + len(config.company.snapshots())
-    num_snapshots = num_kept + len(config.company.snapshots()) if group.adapters else 0
+    num_met = min(league.num_opponents, num_kept) + len(config.co_players.snapshots())
+    num_snapshots = num_kept + len(config.co_players.snapshots()) if group.adapters else 0
     return [
         EngineSpec(
             model=model,
@@ -60,7 +60,7 @@ def engine_specs(
             policies=tuple(group.policies),
             max_rank=max((policy.rank for policy in group.adapters.values()), default=0),
             num_adapters=len(group.adapters),
-            adapted_eyes=any(policy.sees_by for policy in group.adapters.values()),
+            adapts_vision=any(policy.supports_images_by for policy in group.adapters.values()),
             num_snapshots=num_snapshots,
             num_opponents=min(num_met, num_snapshots),
             device=device,

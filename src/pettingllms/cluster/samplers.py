@@ -10,24 +10,24 @@ from pettingllms.envs import Environment
 from pettingllms.inference.choice_logprobs import Choice
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
-from pettingllms.judges import Voice
+from pettingllms.judges import JudgeModel
 from pettingllms.league import SCRIPT
-from pettingllms.rollout import Seat
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.rollout import Player
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.types import Renderer, Sampler
 
 Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]
 """`Team.reply_logprobs`."""
 
 
-class Voices:
-    """What a seat or a judge is made of. Scripted players need nothing but their environment."""
+class PolicySamplers:
+    """What a player or a judge is made of. Scripted players need nothing but their environment."""
 
-    def __init__(self, config: RunConfig, marks: Mapping[str, str]) -> None:
+    def __init__(self, config: RunConfig, weight_hashes: Mapping[str, str]) -> None:
         self.renderers: dict[str, Renderer] = {}
         self._samplers: dict[str, Sampler] = {}
         self._config = config
-        self._marks = marks
+        self._weight_hashes = weight_hashes
         recording = config.inference.recording
         self._recording = Recording(Path(recording)) if recording else None
 
@@ -36,8 +36,8 @@ class Voices:
     ) -> None:
         """Policies that speak through engines of this run."""
         if self._recording is not None:
-            mark = model_mark(model)
-            sampler = RecordedSampler(sampler, self._recording, self._marks, mark)
+            weight_hash = model_mark(model)
+            sampler = RecordedSampler(sampler, self._recording, self._weight_hashes, weight_hash)
         for policy in policies:
             self._samplers[policy], self.renderers[policy] = sampler, renderer
 
@@ -47,23 +47,23 @@ class Voices:
             api = self._config.policies[name]
             if isinstance(api, ApiPolicy):
                 self._samplers[name] = HttpSampler(api)
-                self.renderers[name] = JsonRenderer(api.sees)
+                self.renderers[name] = JsonRenderer(api.supports_images)
 
-    def seat(
+    def player(
         self,
         env: Environment[Any, Any],
         name: str,
         source: str,
         temperature: float | None,
         trained: bool,
-        central: bool,
-    ) -> Seat:
-        """The seat of a policy, of a snapshot of the policy `source`, or of a scripted player."""
+        centralized: bool,
+    ) -> Player:
+        """The player of a policy, of a snapshot of the policy `source`, or of a scripted player."""
         policy = self._config.policies.get(source)
         if isinstance(policy, ScriptedPolicy) or policy is None:
             player = name.removeprefix(SCRIPT) if policy is None else policy.player
-            return scripted_seat(env, player, name)
-        return Seat(
+            return scripted_player(env, player, name)
+        return Player(
             name,
             self._samplers[source],
             self.renderers[source],
@@ -71,10 +71,10 @@ class Voices:
             rests=not trained and source in self._config.trained_policies(),
             in_bytes=isinstance(policy, ApiPolicy),
             temperature=policy.temperature if temperature is None else temperature,
-            central=central,
+            centralized=centralized,
         )
 
-    def judge(self, name: str, reply_logprobs: Read) -> Voice:
+    def judge(self, name: str, reply_logprobs: Read) -> JudgeModel:
         """A policy of this run as a judge's voice."""
         policy, renderer = self._config.policies[name], self.renderers[name]
         assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
@@ -83,7 +83,7 @@ class Voices:
             (found,) = await reply_logprobs(name, [(messages, replies)])
             return found
 
-        return Voice(
+        return JudgeModel(
             policy=name,
             sampler=self._samplers[name],
             renderer=renderer,

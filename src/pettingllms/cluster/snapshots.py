@@ -19,14 +19,14 @@ from pettingllms.policies.files import Files
 
 
 @dataclass(slots=True)
-class Opponents:
+class SnapshotSamplers:
     """The snapshots that a team can sit down, by name."""
 
     group_of: Callable[[str], ModelGroup]
     engines: Mapping[str, Engines]
     learners: Mapping[str, Learners]
     publishers: Mapping[str, Publisher]
-    marks: dict[str, str]
+    weight_hashes: dict[str, str]
     """Hash of the weights of each, among those of a team's policies."""
     sources: dict[str, str] = field(default_factory=dict)
     """The policy that each is a snapshot of."""
@@ -36,28 +36,29 @@ class Opponents:
     async def take(self, name: str, policy: str, version: int) -> str:
         """Freeze a policy as it is now; the hash of its weights."""
         group = self.group_of(policy)
-        files, mark = await self.learners[group.name].files(policy)
-        await self._serve(name, policy, version, mark, files)
+        files, weight_hash = await self.learners[group.name].files(policy)
+        await self._serve(name, policy, version, weight_hash, files)
         publisher = self.publishers[group.name]
         said = await self.engines[group.name].score(name, publisher.canary.given)
         for one, other in zip(said, publisher.answers[policy], strict=True):
-            gap = float(np.abs(one - other).mean())
-            if not gap <= publisher.max_gap:
+            mismatch = float(np.abs(one - other).mean())
+            if not mismatch <= publisher.max_mismatch:
                 raise StaleWeightsError(
-                    f"snapshot {name} differs from '{policy}', of which it was taken, by {gap:.2g} "
+                    f"snapshot {name} differs from '{policy}', of which it was taken, by "
+                    f"{mismatch:.2g} "
                     "a token: the engine answers for it with other weights"
                 )
         await publisher.add_snapshot(name, policy)
         await publisher.check_together()
-        return mark
+        return weight_hash
 
     async def load(
-        self, name: str, policy: str, version: int, mark: str, files: Files | None
+        self, name: str, policy: str, version: int, weight_hash: str, files: Files | None
     ) -> None:
         """Serve a snapshot of a checkpoint."""
         if files is None:
             raise CheckpointError(f"the checkpoint's league names {name} and has no weights for it")
-        await self._serve(name, policy, version, mark, dict(files))
+        await self._serve(name, policy, version, weight_hash, dict(files))
         if (publisher := self.publishers.get(self.group_of(policy).name)) is not None:
             await publisher.add_snapshot(name, None)
 
@@ -67,15 +68,17 @@ class Opponents:
         await self.engines[group].drop(name)
         if group in self.publishers:
             del self.publishers[group].expected[name]
-        del self._files[name], self.marks[name]
+        del self._files[name], self.weight_hashes[name]
 
     async def files(self, name: str) -> dict[str, bytes]:
         """The weights of a snapshot, as files."""
         files = self._files[name]
         return files if isinstance(files, dict) else dict(await files)
 
-    async def _serve(self, name: str, policy: str, version: int, mark: str, files: Any) -> None:
+    async def _serve(
+        self, name: str, policy: str, version: int, weight_hash: str, files: Any
+    ) -> None:
         group = self.group_of(policy)
         new = Published(group.snapshot_method, version, files)
         await self.engines[group.name].publish(name, new)
-        self.sources[name], self._files[name], self.marks[name] = policy, files, mark
+        self.sources[name], self._files[name], self.weight_hashes[name] = policy, files, weight_hash

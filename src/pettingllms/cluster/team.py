@@ -1,4 +1,4 @@
-"""The processes of a run as one: seats that play, learners that learn, weights that travel."""
+"""The processes of a run as one: players that play, learners that learn, weights that travel."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.cluster.canary import make_canary
-from pettingllms.cluster.checks import refuse_gap, refuse_misfit, refuse_stale
+from pettingllms.cluster.checks import check_mismatch, check_versions, check_weights_fit
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
@@ -18,11 +18,11 @@ from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
     learner_spec,
-    refuse_blind,
+    require_image_support,
     usable_cores,
 )
-from pettingllms.cluster.samplers import Voices
-from pettingllms.cluster.snapshots import Opponents
+from pettingllms.cluster.samplers import PolicySamplers
+from pettingllms.cluster.snapshots import SnapshotSamplers
 from pettingllms.cluster.start import find_device
 from pettingllms.cluster.weight_sync import Publisher
 from pettingllms.cluster.workflows import Programs
@@ -33,24 +33,24 @@ from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError
 from pettingllms.inference.choice_logprobs import Choice, reply_logprobs
 from pettingllms.inference.multimodal_chat import renderer_of
-from pettingllms.judges import Verdicts, Voice
-from pettingllms.league import Lineup
-from pettingllms.learners.batches import Item, Unit, item_of, joints_of, turns_of
+from pettingllms.judges import JudgeModel, Verdicts
+from pettingllms.league import Assignment
+from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.transport import Units
 from pettingllms.models import find_model
-from pettingllms.policies import ModelGroup, plan_models, refuse_what_does_not_fit
+from pettingllms.policies import ModelGroup, check_resources, plan_models
 from pettingllms.policies.files import Saved
-from pettingllms.rollout import Seat, Worker, in_order
+from pettingllms.rollout import Player, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
-NO_LINEUPS: Mapping[str, Lineup] = {}
+NO_ASSIGNMENTS: Mapping[str, Assignment] = {}
 
 
 class Team:
     """Everybody who plays and learns in a run. Make one with `await Team.start(...)`."""
 
-    def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
+    def __init__(self, config: RunConfig, notify: Callable[[str], None]) -> None:
         self.config = config
         self.env: Environment[Any, Any] = make_env_at(config, 1)
         """What is trained on."""
@@ -59,20 +59,20 @@ class Team:
         self._models: Mapping[str, Path] = {}  # folders, by group
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
-        self.marks: dict[str, str] = {}
+        self.weight_hashes: dict[str, str] = {}
         """Hash of the weights of each such policy, and of each snapshot."""
         self.at_once = False
         """Whether learners work at the same time, as each has GPUs of its own."""
-        self._say = say
+        self._notify = notify
         self._groups = plan_models(config)
         self.critics = Critics(config)
         self._engines: dict[str, Engines] = {}
         self._learners: dict[str, Learners] = {}
         self._publishers: dict[str, Publisher] = {}
-        self._voices = Voices(config, self.marks)
+        self._samplers = PolicySamplers(config, self.weight_hashes)
         self._programs: Programs | None = None  # of a workflow alone
-        self.opponents = Opponents(
-            self._group, self._engines, self._learners, self._publishers, self.marks
+        self.snapshots = SnapshotSamplers(
+            self._group, self._engines, self._learners, self._publishers, self.weight_hashes
         )
         """Frozen snapshots, beside the policies of the configuration."""
         self._judges: Judges | None = None  # made once policies have a voice
@@ -81,33 +81,35 @@ class Team:
     async def start(
         cls,
         config: RunConfig,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         learning: bool = True,
         sampling: bool = True,
     ) -> "Team":
         """Start every engine and every learner, or one kind alone; Ray is running."""
-        team = cls(config, say)
+        team = cls(config, notify)
         if learning and sampling:
             check_start(team.env, forks=config.rollout.type != "linear")
         models = {group.name: find_model(group.model) for group in team._groups}
         if learning:
             models |= {plan.name: find_model(plan.model) for plan in team.critics.plans}
             for group in team._groups:
-                team.critics.refuse_other_ids(group.trained, models[group.name], models)
+                team.critics.check_same_tokenizer(group.trained, models[group.name], models)
         team._models = models
-        refuse_blind(config, team.env, team._groups, models)
+        require_image_support(config, team.env, team._groups, models)
         team._start_processes(models, learning, sampling)
         await asyncio.gather(
             *(engines.start() for engines in team._engines.values()),
             *(learners.start(not config.cluster.address) for learners in team._all_learners()),
         )
         if sampling:
-            team._take_seats(models)
+            team._add_samplers(models)
             if isinstance(team.env, Workflow):
                 trained = config.trained_policies()
-                seats = {r: team.seat(team.env, p, None, trained) for r, p in config.roles.items()}
-                team._programs = await Programs.start(seats, say)
-            team._judges = Judges(config, lambda: team.env, team.voice, team.play)
+                players = {
+                    r: team.player(team.env, p, None, trained) for r, p in config.roles.items()
+                }
+                team._programs = await Programs.start(players, notify)
+            team._judges = Judges(config, lambda: team.env, team.judge_model, team.play)
         return team
 
     async def stop(self) -> None:
@@ -120,14 +122,14 @@ class Team:
             await engines.stop()
         for learners in self._all_learners():
             await learners.stop()
-        await self._voices.close()
+        await self._samplers.close()
 
     async def load(self, versions: Mapping[str, int], saved: Saved) -> None:
         """Give every policy its weights and its version, the first ones if none were saved."""
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
             if policy in saved:
-                refuse_misfit(policy, saved[policy], self._models.get(group.name))
+                check_weights_fit(policy, saved[policy], self._models.get(group.name))
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
             await self._publish(policy, group)
         await self.check_together()
@@ -142,7 +144,7 @@ class Team:
         """Give learners weights to begin with, without any engine."""
         for policy, group in self._trained():
             if policy in saved:
-                refuse_misfit(policy, saved[policy], self._models.get(group.name))
+                check_weights_fit(policy, saved[policy], self._models.get(group.name))
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
 
     async def load_engines(self, saved: Saved) -> None:
@@ -153,9 +155,9 @@ class Team:
                     f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
                     "it with the configuration of its run"
                 )
-            refuse_misfit(policy, saved[policy], self._models.get(group.name))
+            check_weights_fit(policy, saved[policy], self._models.get(group.name))
             files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
-            self.marks[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
+            self.weight_hashes[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
             new = Published(group.publish_method, 0, files)
             await self._engines[group.name].publish(policy, new)
 
@@ -173,14 +175,14 @@ class Team:
         deliver: Callable[[int], None] = lambda _: None,
         learning: frozenset[str] | None = None,
         env: Environment[Any, Any] | None = None,
-        lineups: Mapping[str, Lineup] = NO_LINEUPS,
+        assignments: Mapping[str, Assignment] = NO_ASSIGNMENTS,
         first: int = 0,
     ) -> list[Episode]:
         """Episodes of the tasks, in their order. `deliver` is told how many have ended.
 
-        The policies in `learning`, or all that ever learn, give siblings in a tree. `lineups` say
-        who plays a task, by its id, where that is not whom [roles] names. `first` is the number of
-        a task's first play.
+        The policies in `learning`, or all that ever learn, give siblings in a tree. `assignments`
+        say who plays a task, by its id, where that is not whom [roles] names. `first` is the number
+        of a task's first play.
         """
         episodes: list[Episode] = []
 
@@ -193,14 +195,14 @@ class Team:
         trained = self.config.trained_policies() if learning is None else learning
         names = {
             *self.config.roles.values(),
-            *(p for some in lineups.values() for p in some.values()),
+            *(p for some in assignments.values() for p in some.values()),
         }
-        seats = {name: self.seat(env, name, temperature, trained) for name in names}
+        players = {name: self.player(env, name, temperature, trained) for name in names}
         own, *others = (
-            {role: seats[name] for role, name in lineup.items()}
-            for lineup in (self.config.roles, *lineups.values())
+            {role: players[name] for role, name in assignment.items()}
+            for assignment in (self.config.roles, *assignments.values())
         )
-        by_task = dict(zip(lineups, others, strict=True))
+        by_task = dict(zip(assignments, others, strict=True))
         programs = self._programs.play(config) if self._programs else None
         worker = Worker(env, own, config, self.config.reward, by_task, programs)
         await worker.run(tasks, seed, end, first)
@@ -214,32 +216,37 @@ class Team:
         assert self._judges is not None  # noqa: S101 - a team that samples has one
         return await self._judges.judge(episodes, played, by_score)
 
-    def voice(self, name: str) -> Voice:
+    def judge_model(self, name: str) -> JudgeModel:
         """A policy of this run as a judge's voice."""
-        return self._voices.judge(name, self.reply_logprobs)
+        return self._samplers.judge(name, self.reply_logprobs)
 
-    def seat(
+    def player(
         self,
         env: Environment[Any, Any],
         name: str,
         temperature: float | None,
         trained: frozenset[str],
-    ) -> Seat:
-        """The seat of a policy, of a snapshot of one, or of a scripted player."""
-        source = self.opponents.sources.get(name, name)
-        central = self.critics.central and name in trained
-        return self._voices.seat(env, name, source, temperature, name in trained, central)
+    ) -> Player:
+        """The player of a policy, of a snapshot of one, or of a scripted player."""
+        source = self.snapshots.sources.get(name, name)
+        centralized = self.critics.centralized and name in trained
+        return self._samplers.player(env, name, source, temperature, name in trained, centralized)
 
-    async def value(self, joints: Sequence[Sequence[Turn]]) -> None:
+    async def value(self, joint_actions: Sequence[Sequence[Turn]]) -> None:
         """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
-        await self.critics.value(joints)
+        await self.critics.value(joint_actions)
         if not self._has_heads:
             return
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         for policy, group in self._trained():
-            turns = [turn for joint in joints for turn in joint if turn.policy == policy]
+            turns = [
+                turn
+                for joint_action in joint_actions
+                for turn in joint_action
+                if turn.policy == policy
+            ]
             if turns:
-                items = Units(one.items[0] for one in joints_of([[t] for t in turns], False))
+                items = Units(one.items[0] for one in joint_actions_of([[t] for t in turns], False))
                 found = await self._learners[group.name].call("values", policy, items)
                 for turn, values in zip(turns, found, strict=True):
                     turn.values = values
@@ -248,14 +255,14 @@ class Team:
     async def learn_all(
         self,
         episodes: Sequence[Episode],
-        joints: Sequence[Sequence[Turn]],
+        joint_actions: Sequence[Sequence[Turn]],
         step: int,
         num_tokens: int = 0,
     ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
         """Let policies and critics learn; what was measured, by policy and by critic.
 
         `num_tokens`: sampled by the run before this step, for schedules that go by tokens."""
-        learners = (partial(self.learn, episodes), partial(self.critics.learn, joints))
+        learners = (partial(self.learn, episodes), partial(self.critics.learn, joint_actions))
         policies, critics = await each(
             (learn(step, num_tokens) for learn in learners), self.at_once
         )
@@ -265,7 +272,7 @@ class Team:
         self, episodes: Sequence[Episode], step: int, num_tokens: int = 0
     ) -> dict[str, dict[str, float]]:
         """Let each policy learn from its own turns; what each learner measured, by policy."""
-        refuse_stale(episodes, self.versions)
+        check_versions(episodes, self.versions)
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         learning = (self._learn(group, episodes, step, num_tokens) for group in self._groups)
         every = await each(learning, self.at_once)
@@ -282,11 +289,13 @@ class Team:
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
                 items = Units(item_of(turn) for turn in turns)
-                bound = self.config.gap_bound()
+                bound = self.config.mismatch_bound()
                 measured[policy] = await learners.call(
                     "train", policy, items, step, keep, num_tokens, bound
                 )
-                refuse_gap(policy, measured[policy]["gap"], bound)  # then nothing was learnt
+                check_mismatch(
+                    policy, measured[policy]["mismatch"], bound
+                )  # then nothing was learnt
                 if keep:
                     found = await learners.call("take_logprobs")
                     for turn, logprobs in zip(turns, found, strict=True):
@@ -313,16 +322,16 @@ class Team:
 
     async def publish(self, policies: Sequence[str]) -> dict[str, float]:
         """Hand out the new weights of these policies; the canary's gap for each."""
-        gaps = {}
+        mismatches = {}
         for policy, group in self._trained():
             if policy in policies:
                 self.versions[policy] += 1
-                gaps[policy] = await self._publish(policy, group)
+                mismatches[policy] = await self._publish(policy, group)
         for group in self._groups:
-            if published := gaps.keys() & group.trained:
+            if published := mismatches.keys() & group.trained:
                 widest = await self._publishers[group.name].check_together()
-                gaps |= {policy: max(gaps[policy], widest) for policy in published}
-        return gaps
+                mismatches |= {policy: max(mismatches[policy], widest) for policy in published}
+        return mismatches
 
     async def reply_logprobs(
         self, policy: str, choices: Sequence[Choice], temperature: float = 1.0
@@ -330,7 +339,7 @@ class Team:
         """How likely a policy with an engine is to give each of the replies asked about."""
         engines = self._engines[self._group(policy).name]
         score = partial(engines.score_many, policy, temperature=temperature)
-        renderer: Any = self._voices.renderers[policy]  # with an engine there is a tokenizer
+        renderer: Any = self._samplers.renderers[policy]  # with an engine there is a tokenizer
         return await reply_logprobs(score, renderer, choices)
 
     def names(self) -> list[str]:
@@ -362,15 +371,15 @@ class Team:
 
     async def _publish(self, policy: str, group: ModelGroup) -> float:
         publisher = self._publishers[group.name]
-        gap = await publisher.publish(policy, self.versions[policy])
-        self.marks[policy] = publisher.marks[policy]
-        return gap
+        mismatch = await publisher.publish(policy, self.versions[policy])
+        self.weight_hashes[policy] = publisher.weight_hashes[policy]
+        return mismatch
 
     def _start_processes(self, models: Mapping[str, Path], learning: bool, sampling: bool) -> None:
         config = self.config
         device, num_gpus = find_device(config.cluster)
         if device != "cpu":
-            refuse_what_does_not_fit(config, self._groups, num_gpus)
+            check_resources(config, self._groups, num_gpus)
         engine_gpus, learner_gpus = gpu_shares(config, device)
         self.at_once = learner_gpus > 0
         num_threads = max(1, usable_cores() // config.learner.num_ranks)
@@ -379,7 +388,7 @@ class Team:
             if sampling:
                 specs = engine_specs(config, group, model, device, at, len(self._groups))
                 self._engines[group.name] = Engines(
-                    specs, engine_gpus, config.cluster.max_restarts, self._say
+                    specs, engine_gpus, config.cluster.max_restarts, self._notify
                 )
             if learning and group.trained:
                 spec = learner_spec(config, group, model, device)
@@ -387,19 +396,19 @@ class Team:
         if learning:
             self.critics.start(models, device, learner_gpus, num_threads)
 
-    def _take_seats(self, models: Mapping[str, Path]) -> None:
+    def _add_samplers(self, models: Mapping[str, Path]) -> None:
         """A voice for every policy that plays, and a canary for every model."""
         for group in self._groups:
             model, engines = models[group.name], self._engines[group.name]
             renderer = renderer_of(model)
-            self._voices.add_model(group.policies, engines, renderer, model)
+            self._samplers.add_model(group.policies, engines, renderer, model)
             if group.name in self._learners:
                 self._publishers[group.name] = Publisher(
                     self._learners[group.name],
                     engines,
-                    make_canary(self.env, renderer, self.config.inference.max_model_tokens),
-                    self.config.gap_bound(),
+                    make_canary(self.env, renderer, self.config.inference.max_model_len),
+                    self.config.mismatch_bound(),
                     group.publish_method,
                     tuple(group.frozen),
                 )
-        self._voices.add_servers()
+        self._samplers.add_servers()

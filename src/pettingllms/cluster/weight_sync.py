@@ -27,12 +27,12 @@ class Publisher:
     learners: Learners
     engines: Engines
     canary: Item
-    max_gap: float
+    max_mismatch: float
     method: str
     """What an engine does with new weights."""
     frozen: tuple[str, ...] = ()
     """Policies of the base without an adapter."""
-    marks: dict[str, str] = field(default_factory=dict)
+    weight_hashes: dict[str, str] = field(default_factory=dict)
     """Hash of each policy's weights as they were last published."""
     expected: dict[str, LogProbs] = field(default_factory=dict)
     """Log-probs of the canary that each policy should give: by the learner, as of its last
@@ -42,11 +42,11 @@ class Publisher:
 
     async def publish(self, policy: str, version: int) -> float:
         """Hand the learner's weights to every engine; give the gap that is left between them."""
-        files, mark = await self.learners.files(policy)
+        files, weight_hash = await self.learners.files(policy)
         await self.engines.publish(policy, Published(self.method, version, files))
-        return await self.check(policy, version, mark)
+        return await self.check(policy, version, weight_hash)
 
-    async def check(self, policy: str, version: int, mark: str) -> float:
+    async def check(self, policy: str, version: int, weight_hash: str) -> float:
         """Compare both sides; raise if the sampler does not have what the learner has."""
         for versions in await self.engines.versions():
             if versions[policy] != version:
@@ -57,11 +57,13 @@ class Publisher:
         canary = self.canary
         (expected,) = await self.learners.call("logprobs", policy, [canary], 1.0)
         answers = await self.engines.score(policy, canary.given)
-        gap = max(float(np.abs(answer - expected).mean()) for answer in answers)
-        if not gap <= self.max_gap:
+        mismatch = max(float(np.abs(answer - expected).mean()) for answer in answers)
+        if not mismatch <= self.max_mismatch:
             raise StaleWeightsError(
-                f"sampler and learner differ on '{policy}' version {version} by {gap:.2g} a token, "
-                f"more than {self.max_gap:g} (inference.max_gap): the sampler has other weights, "
+                f"sampler and learner differ on '{policy}' version {version} by {mismatch:.2g} a "
+                "token, "
+                f"more than {self.max_mismatch:g} (inference.max_mismatch): the sampler has other "
+                "weights, "
                 "or computes them otherwise"
             )
         changed = not np.array_equal(expected, self.expected.get(policy, expected))
@@ -71,9 +73,9 @@ class Publisher:
                 f"the learner's answer for '{policy}' changed and the sampler's did not, to the "
                 f"last bit: version {version} was not published"
             )
-        self.marks[policy] = mark
+        self.weight_hashes[policy] = weight_hash
         self.expected[policy], self.answers[policy] = expected, answers
-        return gap
+        return mismatch
 
     async def check_together(self) -> float:
         """Compare all policies that the engines serve, batched with each other; the widest gap."""
@@ -85,14 +87,15 @@ class Publisher:
         widest = 0.0
         for answers in await self.engines.score_together([*self.expected], self.canary.given):
             for policy, answer in answers.items():
-                gap = float(np.abs(answer - self.expected[policy]).mean())
-                if not gap <= self.max_gap:
+                mismatch = float(np.abs(answer - self.expected[policy]).mean())
+                if not mismatch <= self.max_mismatch:
                     raise StaleWeightsError(
                         f"batched with other policies, '{policy}' differs from its own weights by "
-                        f"{gap:.2g} per token, more than {self.max_gap:g} (inference.max_gap): the "
+                        f"{mismatch:.2g} per token, more than {self.max_mismatch:g} "
+                        "(inference.max_mismatch): the "
                         "sampler confuses the policies of a batch"
                     )
-                widest = max(widest, gap)
+                widest = max(widest, mismatch)
         return widest
 
     async def add_snapshot(self, name: str, policy: str | None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pettingllms.config import RolloutConfig
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.programs import Play, Stage
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,14 @@ class Programs:
     stage: Stage
 
     @classmethod
-    async def start(cls, seats: Mapping[str, Seat], say: Callable[[str], None]) -> "Programs":
-        """Listen, once it is known that the seats' templates suit programs."""
+    async def start(
+        cls, players: Mapping[str, Player], notify: Callable[[str], None]
+    ) -> "Programs":
+        """Listen, once it is known that the players' templates suit programs."""
         stage = Stage()
         stage.start()
-        programs = cls(await Gateway.start(say), stage)
-        programs.gateway.check(seats)
+        programs = cls(await Gateway.start(notify), stage)
+        programs.gateway.check(players)
         return programs
 
     def play(self, rollout: RolloutConfig) -> Play:

@@ -1,6 +1,6 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
-from pettingllms.config.co_players import CompanyConfig
+from pettingllms.config.co_players import CoPlayersConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
@@ -17,7 +17,7 @@ from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
 __all__ = [
     "AlgoConfig",
     "ClusterConfig",
-    "CompanyConfig",
+    "CoPlayersConfig",
     "CriticConfig",
     "CurriculumConfig",
     "EnvConfig",

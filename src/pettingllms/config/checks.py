@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pettingllms.config.co_players import CompanyConfig, company_problems, seat_problems
+from pettingllms.config.co_players import CoPlayersConfig, co_player_problems, role_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
@@ -15,7 +15,7 @@ from pettingllms.config.players import player_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
-from pettingllms.config.vision import blind
+from pettingllms.config.vision import image_problem
 from pettingllms.errors import describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, absolute
 from pettingllms.vision.images import NEEDS, can_decode
@@ -40,8 +40,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     if both:
         league: LeagueConfig = sections.get("league", LeagueConfig())
         judge: JudgeConfig = sections.get("judge", JudgeConfig())
-        company: CompanyConfig = sections.get("company", CompanyConfig())
-        beside = [*league.exploiters, *judge.policies(), *company.policies()]
+        co_players: CoPlayersConfig = sections.get("co_players", CoPlayersConfig())
+        beside = [*league.exploiters, *judge.policies(), *co_players.policies()]
         problems += _check_policies(sections["roles"], sections["policies"], beside)
     if {"policies", "train"} <= sections.keys():
         problems += schedule_problems(sections["policies"], sections["train"])
@@ -51,7 +51,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
     problems += _check_league(sections, env)
     problems += _check_judge(sections, env)
-    problems += _check_company(sections, env)
+    problems += _check_co_players(sections, env)
     problems += _check_best(sections)
     problems += _check_success(sections, env)
     problems += _check_reference(sections)
@@ -135,12 +135,12 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
-    if env.seeing and not can_decode():
+    if env.image_roles and not can_decode():
         yield f"env: '{env.id}' shows images, and {NEEDS}"
     only = next(iter(policies)) if len(policies) == 1 else ""
-    for role in env.seeing:
+    for role in env.image_roles:
         policy = policies.get(name := roles.get(role, only))
-        if policy is not None and (reason := blind(policy)):
+        if policy is not None and (reason := image_problem(policy)):
             yield (
                 f"policies.{name}: '{env.id}' shows images to '{role}', and {reason}, or "
                 f"{without_images(env, 'env')}"
@@ -160,7 +160,9 @@ def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
     if anchors and "train" in sections and not sections["train"].eval_every:
         yield "guard.anchors: are played when a run evaluates, and train.eval_every is 0; set it"
     if anchors and len(env.roles) == 1:
-        yield f"guard.anchors: '{env.id}' has no seat for them, as it has one role; leave them out"
+        yield (
+            f"guard.anchors: '{env.id}' has no player for them, as it has one role; leave them out"
+        )
 
 
 def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> Iterator[str]:
@@ -280,12 +282,12 @@ def _check_league(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
         yield from anchor_problems(sections["league"], env)
 
 
-def _check_company(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
-    needed = {"company", "roles", "policies", "league", "rollout", "inference"}
+def _check_co_players(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
+    needed = {"co_players", "roles", "policies", "league", "rollout", "inference"}
     if needed <= sections.keys():
-        yield from company_problems(sections)
-    if "company" in sections and env is not None:
-        yield from seat_problems(sections["company"], env)
+        yield from co_player_problems(sections)
+    if "co_players" in sections and env is not None:
+        yield from role_problems(sections["co_players"], env)
 
 
 def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
@@ -301,15 +303,15 @@ def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
 
 def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
     """Trees that go on with the best reply, where policies are rated by how their plays ended."""
-    needed = ("league", "company", "rollout", "algo")
+    needed = ("league", "co_players", "rollout", "algo")
     if not sections.keys() >= set(needed):
         return
-    league, company, rollout, algo = (sections[name] for name in needed)
-    rated = league.is_on or any(phase.until_reward is not None for phase in company.phases)
+    league, co_players, rollout, algo = (sections[name] for name in needed)
+    rated = league.is_on or any(phase.until_reward is not None for phase in co_players.phases)
     is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
     if rated and is_tree and rollout.select == "best":
         yield (
-            f"rollout.select: {'a league' if league.is_on else 'company.phases.until_reward'} "
+            f"rollout.select: {'a league' if league.is_on else 'co_players.phases.until_reward'} "
             'would rate the best of several replies, not how a policy plays; set "sampled"'
         )
 
@@ -334,10 +336,11 @@ def _check_success(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
 
 def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:
     both = {"loss", "train"} <= sections.keys()
-    if both and sections["loss"].kl and sections["train"].start:
+    if both and sections["loss"].kl_coef and sections["train"].init_from:
         yield (
-            "loss.kl: would hold policies to the models that [policies] names, not to what "
-            "train.start gives them; export those policies and name them as models, or set it to 0"
+            "loss.kl_coef: would hold policies to the models that [policies] names, not to what "
+            "train.init_from gives them; export those policies and name them as models, or set "
+            "it to 0"
         )
 
 
@@ -350,10 +353,10 @@ def _check_loss(sections: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_distance(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
-    asked = "eval" in sections and sections["eval"].distance
+    asked = "eval" in sections and sections["eval"].exploitability
     if asked and not (hasattr(env, "starts") and hasattr(env, "legal")):
         played = f"'{env.id}' by one role" if env.roles == ("solo",) else f"'{env.id}'"
-        yield f"eval.distance: {played} is no game that can be written out; leave the key out"
+        yield f"eval.exploitability: {played} is no game that can be written out; leave the key out"
 
 
 def _check_guided(sections: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Company: who sits beside or against those that learn, and how that changes during a run."""
+"""CoPlayers: who sits beside or against those that learn, and how that changes during a run."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -21,7 +21,7 @@ def snapshot_of(member: str) -> tuple[str, int] | None:
 
 
 class PhaseConfig(Section):
-    """One stretch of a run, with company that is drawn in the same way."""
+    """One stretch of a run, with co_players that is drawn in the same way."""
 
     members: dict[str, float] = Field(min_length=1)
     """Who, and how often beside the others: policies by name, `script:NAME` for scripted players,
@@ -30,9 +30,9 @@ class PhaseConfig(Section):
     """Last step of it. The last phase needs no end."""
     until_reward: float | None = None
     """It also ends when the learners' mean reward over the window has reached this: when they have
-    become too good for this company."""
+    become too good for this co_players."""
     drift: int = Field(default=0, ge=0)
-    """Steps over which the company before turns into this one. 0: at once."""
+    """Steps over which the co_players before turns into this one. 0: at once."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
@@ -46,13 +46,13 @@ class PhaseConfig(Section):
         return self.until_step is not None or self.until_reward is not None
 
 
-class CompanyConfig(Section):
-    """Context policies on a schedule. Who keeps company never learns from it."""
+class CoPlayersConfig(Section):
+    """Context policies on a schedule. Who keeps co_players never learns from it."""
 
-    seats: list[str] = Field(default_factory=list)
-    """Roles that company plays. Left out: those whose policy does not learn."""
+    roles: list[str] = Field(default_factory=list)
+    """Roles that co_players plays. Left out: those whose policy does not learn."""
     phases: list[PhaseConfig] = Field(default_factory=list)
-    """One after another; none: company is whom [roles] names, throughout."""
+    """One after another; none: co_players is whom [roles] names, throughout."""
     window: int = Field(default=4, ge=1)
     """Steps over which a reward is a mean: before a switch, after it, and when it has recovered."""
     recover_share: float = Field(default=0.9, gt=0, le=1)
@@ -76,10 +76,10 @@ class CompanyConfig(Section):
         found = (snapshot_of(name) for name in self.members())
         return [snapshot for snapshot in found if snapshot is not None]
 
-    def taken_seats(self, roles: Mapping[str, str], policies: Mapping[str, Any]) -> list[str]:
-        """Roles that company plays, where the map from roles to policies is this."""
+    def filled_roles(self, roles: Mapping[str, str], policies: Mapping[str, Any]) -> list[str]:
+        """Roles that co_players plays, where the map from roles to policies is this."""
         learns = [name for name, policy in policies.items() if policy.kind in TRAINED_KINDS]
-        return self.seats or [role for role, name in roles.items() if name not in learns]
+        return self.roles or [role for role, name in roles.items() if name not in learns]
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -94,27 +94,27 @@ class CompanyConfig(Section):
         return self
 
 
-def company_problems(sections: Mapping[str, Any]) -> Iterator[str]:
-    """Why this company cannot be kept."""
-    company: CompanyConfig = sections["company"]
+def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Why this co_players cannot be kept."""
+    co_players: CoPlayersConfig = sections["co_players"]
     roles, policies = sections["roles"], sections["policies"]
-    if not company.is_on:
+    if not co_players.is_on:
         return
-    if sections["league"].is_on or sections["rollout"].rotate:
-        yield "company: a league, or rollout.rotate, says who sits where; use one of them"
-    for name in company.policies():
+    if sections["league"].is_on or sections["rollout"].rotate_roles:
+        yield "co_players: a league, or rollout.rotate_roles, says who sits where; use one of them"
+    for name in co_players.policies():
         if name not in policies:
-            yield f"company: nobody is called '{name}'; {nearest(name, policies)}"
+            yield f"co_players: nobody is called '{name}'; {nearest(name, policies)}"
         elif policies[name].kind in TRAINED_KINDS:
-            yield f"company: '{name}' learns; name it as it was after a step, like '{name}@10'"
+            yield f"co_players: '{name}' learns; name it as it was after a step, like '{name}@10'"
     earliest = 1
-    for phase in company.phases:
+    for phase in co_players.phases:
         for name in phase.members:
             yield from _snapshot_problems(name, earliest, policies, sections["inference"].engine)
-        ends = [earliest + company.window - 1 if phase.until_reward is not None else None]
+        ends = [earliest + co_players.window - 1 if phase.until_reward is not None else None]
         earliest = 1 + min(n for n in [*ends, phase.until_step, 10**9] if n is not None)
-    if roles and not company.taken_seats(roles, policies):
-        yield "company.seats: every role is played by a policy that learns; name some for company"
+    if roles and not co_players.filled_roles(roles, policies):
+        yield "co_players.roles: every role is played by a policy that learns; name some"
 
 
 def _snapshot_problems(
@@ -126,23 +126,23 @@ def _snapshot_problems(
     policy, step = found
     if policy not in policies or policies[policy].kind not in TRAINED_KINDS:
         known = [name for name, section in policies.items() if section.kind in TRAINED_KINDS]
-        yield f"company: no policy that learns is called '{policy}'; {nearest(policy, known)}"
+        yield f"co_players: no policy that learns is called '{policy}'; {nearest(policy, known)}"
     elif policies[policy].kind == "full" and engine != "torch":
         yield (
-            f"company: '{policy}' is a whole model, and a vLLM engine serves one; set "
+            f"co_players: '{policy}' is a whole model, and a vLLM engine serves one; set "
             f'policies.{policy}.kind = "lora", or inference.engine = "torch"'
         )
     if step >= earliest:
         yield (
-            f"company: '{member}' may be met in step {earliest}, before it is there; name an "
+            f"co_players: '{member}' may be met in step {earliest}, before it is there; name an "
             "earlier step, or let the phase before last longer"
         )
 
 
-def seat_problems(company: CompanyConfig, env: Any) -> Iterator[str]:
+def role_problems(co_players: CoPlayersConfig, env: Any) -> Iterator[str]:
     """Seats and scripted players that the environment does not have."""
-    for role in company.seats:
+    for role in co_players.roles:
         if role not in env.roles:
-            yield f"company.seats: '{env.id}' has no such role; {nearest(role, env.roles)}"
-    scripts = [n.removeprefix(SCRIPT) for n in company.members() if n.startswith(SCRIPT)]
-    yield from player_problems(env, "company", scripts)
+            yield f"co_players.roles: '{env.id}' has no such role; {nearest(role, env.roles)}"
+    scripts = [n.removeprefix(SCRIPT) for n in co_players.members() if n.startswith(SCRIPT)]
+    yield from player_problems(env, "co_players", scripts)

@@ -10,7 +10,7 @@ Dtype = Literal["float32", "bfloat16"]
 CLIPS = {"clip": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
 LAST_RATE = 0.1
 """Share of the learning rate that is left once it has fallen."""
-GAP_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
+MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
 """About ten times and twice what correct weights of SmolLM2 give; see docs/training.md."""
 
 
@@ -26,7 +26,7 @@ class InferenceConfig(Section):
     """Engines for each model. The same task goes to the same one, for its prefix cache."""
     tensor_parallel: int = Field(default=1, ge=1)
     """GPUs that one engine is split over."""
-    max_model_tokens: int = Field(default=2048, ge=16)
+    max_model_len: int = Field(default=2048, ge=16)
     """Prompt and reply together. A reply that this cuts short of rollout.max_reply_tokens, or a
     prompt that grew beyond it, ends its episode: see rollout.on_limit."""
     max_num_seqs: int = Field(default=64, ge=1)
@@ -34,12 +34,12 @@ class InferenceConfig(Section):
     came."""
     cache_gib: int = Field(default=1, ge=1)
     """CPU: memory of one engine's key-value cache."""
-    gpu_memory: float = Field(default=0.8, gt=0, le=1)
+    gpu_memory_utilization: float = Field(default=0.8, gt=0, le=1)
     """GPU: share of a device's memory that one engine takes."""
-    max_gap: float | None = Field(default=None, gt=0)
+    max_mismatch: float | None = Field(default=None, gt=0)
     """Mean difference of log-probs between sampler and learner past which the run stops. Left out:
     0.0001 if both compute in float32, else 0.1."""
-    start_seconds: float = Field(default=600.0, gt=0)
+    start_timeout: float = Field(default=600.0, gt=0)
     """How long an engine may take to start."""
     guided: bool = False
     """Let vLLM hold replies to a JSON schema, where a program asks for it through the gateway. It
@@ -85,8 +85,8 @@ class LearnerConfig(Section):
     runs that a token budget ends: runs with the same budget take different numbers of steps, and
     by steps they would end at different points of the schedule."""
     decay_entropy: bool = True
-    """Let `loss.entropy` fall along with it, so that a policy tries less in the end. Try false in
-    self-play, where nobody else punishes what a policy no longer tries."""
+    """Let `loss.entropy_coef` fall along with it, so that a policy tries less in the end. Try false
+    in self-play, where nobody else punishes what a policy no longer tries."""
 
     @model_validator(mode="after")
     def _one_unit(self) -> Self:
@@ -126,18 +126,18 @@ class LossConfig(Section):
     """How far the ratio may rise above 1. Left out: 0.28, and 0.0004 for `gspo`, as published."""
     dual_clip: float = Field(default=3.0, ge=1)
     """With a negative advantage a ratio counts at most this much."""
-    kl: float = Field(default=0.0, ge=0)
+    kl_coef: float = Field(default=0.0, ge=0)
     """Weight of the divergence from the policy as it was before training: from the model that its
-    section names, so not with train.start."""
-    entropy: float = Field(default=0.0, ge=0)
+    section names, so not with train.init_from."""
+    entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the entropy that is paid for."""
     normalize: Literal["token", "sequence", "constant"] | None = None
     """`token`: every token of a batch counts alike. `sequence`: every reply counts alike.
     `constant`: tokens count alike, over replies times rollout.max_reply_tokens. Left out: `token`,
     and `sequence` for `gspo` and `dpo`, as published."""
-    max_weight: float = Field(default=2.0, gt=0)
+    max_importance_weight: float = Field(default=2.0, gt=0)
     """Cap of the importance weight that corrects for the gap between sampler and learner."""
-    value: float = Field(default=0.5, ge=0)
+    value_coef: float = Field(default=0.5, ge=0)
     """Weight of a value head's squared error; see [critic]."""
 
     @property
@@ -163,7 +163,7 @@ class ClusterConfig(Section):
     started for the run, which listens on this machine alone. Either has token authentication."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where models run; auto: on GPUs if there are any."""
-    placement: Literal["apart", "colocated"] = "apart"
+    placement: Literal["separate", "colocated"] = "separate"
     """GPU: learners and engines on devices of their own, or sharing them, engines asleep while
     learners work."""
     max_restarts: int = Field(default=3, ge=0)

@@ -10,9 +10,9 @@ from pettingllms.config.section import Section
 class GuardConfig(Section):
     """Guards against collapse: what every step measures of a policy that learns, held to bounds."""
 
-    action: Literal["pause", "say", "off"] = "pause"
+    action: Literal["pause", "warn", "off"] = "pause"
     """What a collapse does. `pause`: the run is saved and stops, `pettingllms resume` goes on.
-    `say`: a message. `off`: nothing is looked at."""
+    `warn`: a message. `off`: nothing is looked at."""
     patience: int = Field(default=5, ge=1)
     """Steps in a row past a bound after which a policy has collapsed."""
     min_replies: float = Field(default=1.05, ge=1)
@@ -31,7 +31,7 @@ class GuardConfig(Section):
     those under 32 tokens count as 0."""
     anchors: list[str] = Field(default_factory=list)
     """Scripted players of the environment. With every evaluation (train.eval_every), each role of a
-    policy that learns also plays the test tasks with one of them in all other seats."""
+    policy that learns also plays the test tasks with one of them in all other players."""
     max_anchor_drop: float = Field(default=0.3, gt=0, le=1)
     """How far success against an anchor may fall below the best that was measured."""
     anchor_patience: int = Field(default=2, ge=1)

@@ -10,7 +10,7 @@ from pettingllms.errors import nearest
 from pettingllms.registry import JUDGES
 
 RULE = "rule"
-"""The judge that every environment with exhibits has."""
+"""The judge that every environment with submissions has."""
 Against = Literal["score", "reference", "group", "rival"]
 
 
@@ -52,7 +52,7 @@ class JudgeConfig(Section):
 
     by: str = ""
     """Name of the judge: one of `judges`, or `rule` for the environment's own. Empty: none, or
-    `rule` where an environment pays by exhibits alone."""
+    `rule` where an environment pays by submissions alone."""
     against: Against = "score"
     """What an answer is held to. `score`: nothing, the judge gives a number. `reference`: what
     another policy makes of the same task. `group`: the other answers to it. `rival`: the answers
@@ -71,9 +71,9 @@ class JudgeConfig(Section):
     """Name of a second judge, which nobody is paid by: it watches the first one. Empty: none."""
     held_out_share: float = Field(default=1.0, gt=0, le=1)
     """Share of verdicts that it gives too."""
-    max_gap: float = Field(default=0.3, gt=0, le=1)
+    max_held_out_gap: float = Field(default=0.3, gt=0, le=1)
     """Gap between the two judges above which the alarm is raised."""
-    seconds: float = Field(default=600.0, gt=0)
+    timeout: float = Field(default=600.0, gt=0)
     """How long all verdicts of a step may take; those that are missing then are failures."""
     judges: dict[str, OneJudge] = Field(default_factory=dict)
     """Judges by name."""
@@ -131,7 +131,7 @@ def judge_problems(
     for name in judge.named():
         if name not in known:
             yield f"judge: no judge is called '{name}'; {nearest(name, known)}"
-    yield from _voice_problems(judge, policies)
+    yield from _judge_model_problems(judge, policies)
     if judge.against == "group" and rollout.num_samples < 2:
         yield (
             'judge.against: "group" compares the answers to one task, and rollout.num_samples is '
@@ -141,7 +141,7 @@ def judge_problems(
         yield ('rollout.select: "best" would be chosen before a judge has spoken; set "sampled"')
 
 
-def _voice_problems(judge: JudgeConfig, policies: Mapping[str, Any]) -> Iterator[str]:
+def _judge_model_problems(judge: JudgeConfig, policies: Mapping[str, Any]) -> Iterator[str]:
     for name in judge.policies():
         if name not in policies:
             yield f"judge: no policy is called '{name}'; {nearest(name, policies)}"

@@ -15,7 +15,7 @@ Rule = Literal["latest", "uniform", "prioritised"]
 
 class LeagueConfig(Section):
     """Opponents for a policy that plays itself: frozen snapshots of it, scripts, exploiters. The
-    policy is in each seat equally often. What the shares leave over is plain self-play."""
+    policy is in each player equally often. What the shares leave over is plain self-play."""
 
     snapshot_every: int = Field(default=0, ge=0)
     """Steps between snapshots; the first is of the weights that the run begins with. 0: none."""

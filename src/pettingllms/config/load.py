@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from pettingllms.config.checks import build_env, cross_check, resolve
 from pettingllms.config.overrides import apply_overrides
+from pettingllms.config.renames import migrate, new_name
 from pettingllms.config.run import RunConfig
 from pettingllms.config.section import EnvConfig
 from pettingllms.config.user_code import named_places
@@ -26,13 +27,15 @@ NAMED = {"env": "id", "algo": "type"}
 """Keys that say which class reads their section."""
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(path: Path, overrides: Sequence[str] = (), of_run: bool = False) -> RunConfig:
     """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run.
+
+    `of_run`: the file lies in a run folder, so names of earlier versions are read as well.
 
     Paths of files with classes of one's own are taken from the folder of the TOML file, those of
     overrides from where the command is run.
     """
-    data = read_toml(path)
+    data = migrate(read_toml(path)) if of_run else read_toml(path)
     problems = apply_overrides(data, overrides)
     _write_out_files(data, Path())
     return parse_config(data, str(path), problems)
@@ -88,7 +91,13 @@ def to_toml(config: RunConfig) -> str:
 
 def problems_in(error: ValidationError, *where: str) -> list[str]:
     """One line for each thing that pydantic refused: where, why, and what was there."""
-    return [f"{'.'.join(_keys(where, e))}: {_reason(e)}" for e in error.errors()]
+    found = [(".".join(_keys(where, e)), e) for e in error.errors()]
+    return [f"{key}: {_renamed(key) or _reason(e)}" for key, e in found]
+
+
+def _renamed(key: str) -> str:
+    new = new_name(key)
+    return f"renamed; write {new}" if new else ""
 
 
 def _keys(where: tuple[str, ...], e: ErrorDetails) -> list[str]:
@@ -117,7 +126,10 @@ def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Read each section by itself, so that a problem in one does not hide those of another."""
     fields = RunConfig.model_fields
     sections: dict[str, Any] = {}
-    problems = [f"{key}: unknown key; {nearest(key, fields)}" for key in data if key not in fields]
+    unknown = [key for key in data if key not in fields]
+    problems = [
+        f"{key}: {_renamed(key) or f'unknown key; {nearest(key, fields)}'}" for key in unknown
+    ]
     for name, field in fields.items():
         if name in data:
             reader = TypeAdapter[Any](field.rebuild_annotation())

@@ -45,7 +45,7 @@ class LoraPolicy(Section):
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
     @property
-    def sees_by(self) -> list[str]:
+    def supports_images_by(self) -> list[str]:
         """The parts of the adapter that change how images are seen."""
         return [part for part in self.parts if part != "language"]
 
@@ -71,10 +71,10 @@ class ApiPolicy(Section):
     key: str = ""
     """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty: no key is
     sent. The key itself is never written anywhere."""
-    sees: bool = False
+    supports_images: bool = False
     """Whether the model there takes images, which nobody can ask it before a run starts."""
     max_concurrent: int = Field(default=64, ge=1)
-    """Requests in flight at once; the others wait, off the clock of rollout.sampler_seconds. Set it
+    """Requests in flight at once; the others wait, off the clock of rollout.sampler_timeout. Set it
     to what the server serves at once: time in the server's own queue counts."""
     temperature: float = Field(default=1.0, ge=0)
     """Of sampling; 0 is greedy."""

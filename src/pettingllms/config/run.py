@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from pettingllms.config.co_players import CompanyConfig
+from pettingllms.config.co_players import CoPlayersConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
-    GAP_BOUNDS,
+    MISMATCH_BOUNDS,
     ClusterConfig,
     InferenceConfig,
     LearnerConfig,
@@ -74,9 +74,9 @@ class RolloutConfig(Section):
     """Replay: what is changed. `resampled`: one reply; every later turn, of all roles, is sampled
     again. `silent`: one role says nothing, and all others are sampled again from its first turn on.
     `auto`: what the algorithm needs."""
-    rotate: bool = False
-    """Policies move on by one seat from task to task while training, so that each is in every seat
-    equally often: for symmetric games with an opponent. A league does so by itself."""
+    rotate_roles: bool = False
+    """Policies move on by one player from task to task while training, so that each is in every
+    player equally often: for symmetric games with an opponent. A league does so by itself."""
     max_steps: int = Field(default=200, ge=1)
     """Steps of the environment before an episode is cut."""
     max_reply_tokens: int = Field(default=512, ge=1)
@@ -85,17 +85,17 @@ class RolloutConfig(Section):
     """Tokens of an episode's trunk before it is cut."""
     on_limit: Literal["reward", "exclude", "bootstrap"] = "reward"
     """What an episode counts for that is cut by max_steps, max_episode_tokens or
-    inference.max_model_tokens. `reward`: it ends with the environment's limit reward
+    inference.max_model_len. `reward`: it ends with the environment's limit reward
     (env.limit_reward). `exclude`: it fails, and is not trained on: a policy then learns nothing
     against runaway length. `bootstrap`: the critic's value stands for the rest (ppo, mappo)."""
     max_cut_share: float = Field(default=0.2, ge=0, le=1)
     """Share of cut episodes above which the alarm is raised."""
     max_concurrent: int = Field(default=10_000, ge=1)
     """Episodes that one worker holds at once."""
-    env_seconds: float = Field(default=10.0, gt=0)
+    env_timeout: float = Field(default=10.0, gt=0)
     """How long one call of the environment may take before its episode fails. Time in the sandbox
     and in the grader, which have limits of their own, does not count."""
-    sampler_seconds: float = Field(default=600.0, gt=0)
+    sampler_timeout: float = Field(default=600.0, gt=0)
     """How long an engine may take over one request before its turn fails. The clock runs from when
     the request is sent: at most inference.max_num_seqs replies (`max_concurrent` of an api policy)
     are in flight, and others wait off the clock. If an engine answers nothing at all for so long,
@@ -162,7 +162,7 @@ class RunConfig(Section):
     """How long a run goes on."""
     league: LeagueConfig = LeagueConfig()
     """Whom a policy meets that plays itself."""
-    company: CompanyConfig = CompanyConfig()
+    co_players: CoPlayersConfig = CoPlayersConfig()
     """Who sits with those that learn, and how that changes."""
     curriculum: CurriculumConfig = CurriculumConfig()
     """How tasks get harder."""
@@ -181,11 +181,11 @@ class RunConfig(Section):
     seed: int = 0
     """Everything random in the run follows from this number."""
 
-    def gap_bound(self) -> float:
+    def mismatch_bound(self) -> float:
         """Mean difference of log-probs between sampler and learner past which the run stops."""
-        if self.inference.max_gap is not None:
-            return self.inference.max_gap
-        return max(GAP_BOUNDS[self.inference.dtype], GAP_BOUNDS[self.learner.dtype])
+        if self.inference.max_mismatch is not None:
+            return self.inference.max_mismatch
+        return max(MISMATCH_BOUNDS[self.inference.dtype], MISMATCH_BOUNDS[self.learner.dtype])
 
     def trained_policies(self) -> frozenset[str]:
         """Names of the policies that learn."""
@@ -193,7 +193,7 @@ class RunConfig(Section):
 
     def played_policies(self) -> frozenset[str]:
         """Names of the policies that speak at all: in a role, or beside those that do."""
-        beside = (*self.league.exploiters, *self.judge.policies(), *self.company.policies())
+        beside = (*self.league.exploiters, *self.judge.policies(), *self.co_players.policies())
         return frozenset([*self.roles.values(), *beside])
 
     def learning(self, step: int) -> frozenset[str]:

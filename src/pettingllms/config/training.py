@@ -8,7 +8,7 @@ from pettingllms.config.section import Section
 class TrainConfig(Section):
     """How long a run goes on, and how often it saves."""
 
-    start: str = ""
+    init_from: str = ""
     """Folder of a run, of `sft` or `train`, with whose weights policies begin: those of the same
     name, or if it has one policy alone, all of them."""
     num_steps: int = Field(default=100, ge=1)
@@ -44,7 +44,7 @@ class EvalConfig(Section):
     """Plays of each task: the k of avg@k and pass@k."""
     temperature: float | None = Field(default=None, ge=0)
     """In place of every policy's own; 0 is greedy."""
-    distance: bool = False
+    exploitability: bool = False
     """Also work out how far each policy is from perfect play, read at every information state. For
     games small enough to be written out: kuhn_poker-v1, leduc_poker-v1, tic_tac_toe-v1, and
     hanabi-v1 with a handful of cards."""

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from pettingllms.config.policies import PolicyConfig
-from pettingllms.vision.support import ADVICE, sees
+from pettingllms.vision.support import ADVICE, supports_images
 
 
-def blind(policy: PolicyConfig, model: Path | None = None) -> str:
+def image_problem(policy: PolicyConfig, model: Path | None = None) -> str:
     """Why a policy cannot play a role that is shown images; empty if it can. `model` is the folder
     in which its model was found; without it, a model that is given by name is not known yet."""
     match policy.kind:
@@ -14,8 +14,12 @@ def blind(policy: PolicyConfig, model: Path | None = None) -> str:
             return ""  # reads the state
         case "api":
             reason = f"a server's model ('{policy.model}') is sent text alone"
-            return "" if policy.sees else f"{reason}; set sees = true if it takes images"
+            return "" if policy.supports_images else f"{reason}; set sees = true if it takes images"
         case _:
             folder = model or Path(policy.model).expanduser()
             known = (folder / "config.json").is_file()
-            return f"'{policy.model}' only reads; {ADVICE}" if known and not sees(folder) else ""
+            return (
+                f"'{policy.model}' only reads; {ADVICE}"
+                if known and not supports_images(folder)
+                else ""
+            )

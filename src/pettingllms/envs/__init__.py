@@ -3,7 +3,7 @@
 from typing import Any
 
 from pettingllms.config import EnvConfig, RunConfig
-from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.envs.base import Environment, ScriptedPlayer, Split, StepResult
 from pettingllms.envs.contract import check_env, find_faults
 from pettingllms.envs.toolkit.process import command
 from pettingllms.envs.workflow import Agents, RoleRule, Workflow, WorkflowConfig
@@ -12,8 +12,8 @@ from pettingllms.registry import ENVIRONMENTS
 __all__ = [
     "Agents",
     "Environment",
-    "Player",
     "RoleRule",
+    "ScriptedPlayer",
     "Split",
     "StepResult",
     "Workflow",

@@ -18,12 +18,12 @@ from pettingllms.config import EnvConfig
 from pettingllms.errors import UnknownNameError, nearest
 from pettingllms.types import (
     NO_REWARDS,
-    Exhibit,
     Failed,
     Message,
     Reward,
     Rewards,
     Scored,
+    Submission,
     Task,
     system,
     user,
@@ -34,7 +34,7 @@ ConfigT = TypeVar("ConfigT", bound=EnvConfig)
 Split = Literal["train", "test"]
 """Tasks to learn from, and tasks to be measured by."""
 SHARE = re.compile(r"0(\.[0-9]+)?|1(\.0+)?")
-Player = Callable[[Any, Any, str, random.Random], str]
+ScriptedPlayer = Callable[[Any, Any, str, random.Random], str]
 """A scripted player: environment, state, role and a source of chance in; a reply out."""
 
 
@@ -45,7 +45,7 @@ class StepResult(Generic[StateT]):
     state: StateT
     rewards: Rewards = NO_REWARDS
     metrics: Mapping[str, float] = field(default_factory=dict)
-    exhibits: Mapping[str, Exhibit] = field(default_factory=dict)
+    submissions: Mapping[str, Submission] = field(default_factory=dict)
     """What is laid before a judge, by role, or by `TEAM` for what all made together. What it says
     is paid in this step, at the level of agent or team."""
 
@@ -74,7 +74,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     """Name and version; the version is raised when learning results could change."""
     Config: ClassVar[type[EnvConfig]] = EnvConfig
     """The options that a configuration file may set under [env]."""
-    players: Mapping[str, Player] = {}
+    players: Mapping[str, ScriptedPlayer] = {}
     """Scripted players by name; one is called `random`."""
     late_rewards: bool = False
     """True if rewards for a reply may come in a later step, such as a team reward at the end. Tree
@@ -115,7 +115,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         """The seats, in a fixed order."""
 
     @property
-    def seeing(self) -> tuple[str, ...]:
+    def image_roles(self) -> tuple[str, ...]:
         """The roles that are shown images: only a policy that sees can play them."""
         return ()
 
@@ -149,7 +149,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         cannot be compared. Evaluation lets the answers of several plays vote."""
         return None
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+    def rule(self, submission: Submission, part: str = "") -> Reward:
         """What the environment's own rule says of an exhibit, from 0 to 1: a judge that needs no
         model. `part` is one of `rule_parts`; empty: all of them together."""
         return Failed(f"'{self.id}' has no rule to judge by", "judge")
@@ -174,7 +174,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         reward = self.limit_reward if given is None else given
         return f"an episode that a limit cuts earns {reward:g} for {whose} (env.limit_reward)"
 
-    def central(self, state: StateT) -> Sequence[Message]:
+    def centralized(self, state: StateT) -> Sequence[Message]:
         """What a critic of the whole team is shown, and no role ever: all that the roles see, one
         after another. Shared system texts and images stand once."""
         seen = {role: self.observe(state, role) for role in self.roles}
@@ -189,11 +189,11 @@ class Environment(ABC, Generic[StateT, ConfigT]):
 
     def solo(self) -> "Environment[Any, Any]":
         """The same environment for one role alone: the others are played by `random`."""
-        from pettingllms.envs.solo import OneSeat
+        from pettingllms.envs.solo import SoloOneRole
 
-        return OneSeat(self, "random")
+        return SoloOneRole(self, "random")
 
-    def player(self, name: str) -> Player:
+    def player(self, name: str) -> ScriptedPlayer:
         """The scripted player of that name. `minimax~0.3` is minimax in three replies of ten, and
         `random` in the others: strength by degrees."""
         known, tilde, share = name.partition("~")
@@ -202,11 +202,11 @@ class Environment(ABC, Generic[StateT, ConfigT]):
             raise UnknownNameError(f"'{self.id}' has no player called '{known}'; {what}")
         if not tilde:
             return self.players[name]
-        from pettingllms.envs.toolkit.noisy import careless
+        from pettingllms.envs.toolkit.noisy import noisy
 
         if not SHARE.fullmatch(share):
             raise UnknownNameError(f"player '{name}': after ~ comes a share from 0 to 1")
-        return careless(self.players[known], self.players["random"], float(share))
+        return noisy(self.players[known], self.players["random"], float(share))
 
     def redeal(self, state: StateT, role: str, rng: random.Random) -> StateT:
         """Another state that the role cannot tell from this one: what it must not know, changed.

@@ -28,7 +28,7 @@ from pettingllms.envs.contract_faults import Broken, Env, Fault, call, collect, 
 from pettingllms.errors import ImageError
 from pettingllms.registry import ENVIRONMENTS
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Exhibit, Failed, Message, Rewards, Scored, Task, total
+from pettingllms.types import TEAM, Failed, Message, Rewards, Scored, Submission, Task, total
 from pettingllms.vision.images import check_image
 
 NONSENSE = (
@@ -131,7 +131,7 @@ def _check_episode(env: Env, seed: int, nonsense: bool, max_steps: int, plays: l
         rival = {role: _reply(env, state, role, rng, not nonsense) for role in roles}
         result = _check_step(env, state, replies, rival)
         paid |= _check_rewards(env, roles, result.rewards)
-        paid |= _check_exhibits(env, result)
+        paid |= _check_submissions(env, result)
         script.append((replies, result))
         state = result.state
     else:
@@ -184,7 +184,7 @@ def _check_observation(env: Env, state: object, role: str, rng: random.Random) -
 
 def _check_images(env: Env, role: str, seen: list[Message]) -> None:
     images = [image for message in seen for image in message.images]
-    if images and role not in env.seeing:
+    if images and role not in env.image_roles:
         raise Broken(
             "undeclared-image", f"'{role}' is shown an image and is not among `seeing`; add it"
         )
@@ -271,25 +271,25 @@ def _check_late(env: Env, steps: Sequence[tuple[set[str], Rewards]]) -> None:
             waiting |= {(role, level) for role in acting - roles}
 
 
-def _check_exhibits(env: Env, result: StepResult[Any]) -> set[str]:
+def _check_submissions(env: Env, result: StepResult[Any]) -> set[str]:
     """Check what a step lays before a judge; give the roles that a judge would pay."""
-    for role, exhibit in result.exhibits.items():
-        if role not in (TEAM, *env.roles) or not isinstance(exhibit, Exhibit):
+    for role, submission in result.submissions.items():
+        if role not in (TEAM, *env.roles) or not isinstance(submission, Submission):
             raise Broken(
-                "bad-exhibit", f"for {role!r} a judge is shown {exhibit!r:.60}; give an Exhibit"
+                "bad-submission", f"for {role!r} a judge is shown {submission!r:.60}; give an Exhibit"
             )
-        if json.loads(json.dumps(dict(exhibit.facts))) != exhibit.facts:
-            raise Broken("bad-exhibit", f"facts for {role!r} change when written as JSON")
+        if json.loads(json.dumps(dict(submission.facts))) != submission.facts:
+            raise Broken("bad-submission", f"facts for {role!r} change when written as JSON")
         for part in ("", *env.rule_parts):
-            _check_verdict(call(partial(env.rule, exhibit, part), "rule"))
-    return set(env.roles) if TEAM in result.exhibits else set(result.exhibits)
+            _check_verdict(call(partial(env.rule, submission, part), "rule"))
+    return set(env.roles) if TEAM in result.submissions else set(result.submissions)
 
 
 def _check_verdict(verdict: object) -> None:
     fits = isinstance(verdict, Scored) and 0 <= verdict.value <= 1
     if not fits and not isinstance(verdict, Failed):
         raise Broken(
-            "bad-exhibit", f"the rule gave {verdict!r:.60}; give Scored from 0 to 1, or Failed"
+            "bad-submission", f"the rule gave {verdict!r:.60}; give Scored from 0 to 1, or Failed"
         )
 
 

@@ -8,9 +8,9 @@ from itertools import product
 from typing import Any
 
 from pettingllms.config import EnvConfig
-from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.envs.base import Environment, ScriptedPlayer, Split, StepResult
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Task, total
+from pettingllms.types import TEAM, Message, Reward, Rewards, Submission, Task, total
 
 SOLO = "solo"
 NUM_DEALS = 16
@@ -18,11 +18,11 @@ NUM_DEALS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SeatState:
+class SoloState:
     """The inner state, which seat the role has, and the seed of the scripted replies."""
 
     inner: Any
-    seat: str
+    position: str
     seed: int = 0
     num_steps: int = 0
 
@@ -33,7 +33,7 @@ def with_options(env: Environment[Any, Any], **options: object) -> Environment[A
     return env if config == env.config else type(env)(config)
 
 
-class AllSeats(Environment[SeatState, EnvConfig]):
+class SoloAllRoles(Environment[SoloState, EnvConfig]):
     """The role `solo` speaks for whoever is to move, and sees what that seat sees.
 
     For environments in which one role acts at a time and all are paid as a team.
@@ -43,7 +43,7 @@ class AllSeats(Environment[SeatState, EnvConfig]):
         super().__init__(env.config)
         self.env = env
         self.id = env.id
-        self.players = {name: partial(_play_seat, play) for name, play in env.players.items()}
+        self.players = {name: partial(_play_role, play) for name, play in env.players.items()}
         self.late_rewards = env.late_rewards
         self.limit_reward = env.limit_reward
         self.limit_level = env.limit_level
@@ -58,98 +58,100 @@ class AllSeats(Environment[SeatState, EnvConfig]):
         return (SOLO,)
 
     @property
-    def seeing(self) -> tuple[str, ...]:
-        return (SOLO,) if self.env.seeing else ()
+    def image_roles(self) -> tuple[str, ...]:
+        return (SOLO,) if self.env.image_roles else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self.env.tasks(split)
 
-    def reset(self, task: Task, seed: int) -> SeatState:
+    def reset(self, task: Task, seed: int) -> SoloState:
         inner = self.env.reset(task, seed)
-        return SeatState(inner, self._mover(inner, self.env.roles[0]))
+        return SoloState(inner, self._mover(inner, self.env.roles[0]))
 
-    def acting(self, state: SeatState) -> tuple[str, ...]:
+    def acting(self, state: SoloState) -> tuple[str, ...]:
         return (SOLO,) if self.env.acting(state.inner) else ()
 
-    def observe(self, state: SeatState, role: str) -> Sequence[Message]:
-        return self.env.observe(state.inner, state.seat)
+    def observe(self, state: SoloState, role: str) -> Sequence[Message]:
+        return self.env.observe(state.inner, state.position)
 
-    def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
-        result = self.env.step(state.inner, {state.seat: replies[SOLO]})
-        after = replace(state, inner=result.state, seat=self._mover(result.state, state.seat))
-        shown = _shown(state.seat, [result])
-        return StepResult(after, _as_solo(state.seat, [result]), result.metrics, shown)
+    def step(self, state: SoloState, replies: Mapping[str, str]) -> StepResult[SoloState]:
+        result = self.env.step(state.inner, {state.position: replies[SOLO]})
+        after = replace(
+            state, inner=result.state, position=self._mover(result.state, state.position)
+        )
+        shown = _shown(state.position, [result])
+        return StepResult(after, _as_solo(state.position, [result]), result.metrics, shown)
 
-    def success(self, state: SeatState, role: str) -> bool:
-        return self.env.success(state.inner, state.seat)
+    def success(self, state: SoloState, role: str) -> bool:
+        return self.env.success(state.inner, state.position)
 
-    def answer(self, state: SeatState, role: str) -> str | None:
-        return self.env.answer(state.inner, state.seat)
+    def answer(self, state: SoloState, role: str) -> str | None:
+        return self.env.answer(state.inner, state.position)
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
-        return self.env.rule(exhibit, part)
+    def rule(self, submission: Submission, part: str = "") -> Reward:
+        return self.env.rule(submission, part)
 
-    def redeal(self, state: SeatState, role: str, rng: random.Random) -> SeatState:
-        return replace(state, inner=self.env.redeal(state.inner, state.seat, rng))
+    def redeal(self, state: SoloState, role: str, rng: random.Random) -> SoloState:
+        return replace(state, inner=self.env.redeal(state.inner, state.position, rng))
 
-    def silence(self, state: SeatState, role: str) -> str:
-        return self.env.silence(state.inner, state.seat)
+    def silence(self, state: SoloState, role: str) -> str:
+        return self.env.silence(state.inner, state.position)
 
-    def draw(self, state: SeatState, role: str) -> str:
-        return self.env.draw(state.inner, state.seat)
+    def draw(self, state: SoloState, role: str) -> str:
+        return self.env.draw(state.inner, state.position)
 
     def reply_of(self, typed: str) -> str:
         return self.env.reply_of(typed)
 
-    def refusal(self, state: SeatState, role: str, reply: str) -> str | None:
-        return self.env.refusal(state.inner, state.seat, reply)
+    def refusal(self, state: SoloState, role: str, reply: str) -> str | None:
+        return self.env.refusal(state.inner, state.position, reply)
 
-    def hint(self, state: SeatState, role: str) -> str:
-        return self.env.hint(state.inner, state.seat)
+    def hint(self, state: SoloState, role: str) -> str:
+        return self.env.hint(state.inner, state.position)
 
     def _mover(self, inner: Any, before: str) -> str:
         return next(iter(self.env.acting(inner)), before)
 
 
-class OneSeat(AllSeats):
+class SoloOneRole(SoloAllRoles):
     """The role `solo` has one seat, which one by the task; a script plays the others."""
 
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
         super().__init__(env)
         self._other = env.player(player)
 
-    def reset(self, task: Task, seed: int) -> SeatState:
+    def reset(self, task: Task, seed: int) -> SoloState:
         """A play in which the role has a turn: dealt anew, or else with another seat, if it would
         have none."""
         first, roles = derive_seed("seat", task.id), self.env.roles
         for at, deal in product(range(len(roles)), range(NUM_DEALS)):
             dealt = derive_seed("deal", seed, deal) if deal else seed
-            seat = roles[(first + at) % len(roles)]
-            state = SeatState(self.env.reset(task, dealt), seat, derive_seed("solo", dealt))
+            position = roles[(first + at) % len(roles)]
+            state = SoloState(self.env.reset(task, dealt), position, derive_seed("solo", dealt))
             state, _ = self._play_others(state)
             if self.env.acting(state.inner):
                 break
         return state
 
-    def step(self, state: SeatState, replies: Mapping[str, str]) -> StepResult[SeatState]:
-        state, own = self._step_once(state, {state.seat: replies[SOLO]})
+    def step(self, state: SoloState, replies: Mapping[str, str]) -> StepResult[SoloState]:
+        state, own = self._step_once(state, {state.position: replies[SOLO]})
         state, after = self._play_others(state)
         results = [own, *after]
         metrics = {name: value for one in reversed(results) for name, value in one.metrics.items()}
         return StepResult(
-            state, _as_solo(state.seat, results), metrics, _shown(state.seat, results)
+            state, _as_solo(state.position, results), metrics, _shown(state.position, results)
         )
 
-    def _play_others(self, state: SeatState) -> tuple[SeatState, list[StepResult[Any]]]:
+    def _play_others(self, state: SoloState) -> tuple[SoloState, list[StepResult[Any]]]:
         results = []
-        while (acting := self.env.acting(state.inner)) and state.seat not in acting:
+        while (acting := self.env.acting(state.inner)) and state.position not in acting:
             state, result = self._step_once(state, {})
             results.append(result)
         return state, results
 
     def _step_once(
-        self, state: SeatState, replies: dict[str, str]
-    ) -> tuple[SeatState, StepResult[Any]]:
+        self, state: SoloState, replies: dict[str, str]
+    ) -> tuple[SoloState, StepResult[Any]]:
         rng = random.Random(derive_seed(state.seed, state.num_steps))
         for role in self.env.acting(state.inner):
             if role not in replies:
@@ -158,10 +160,10 @@ class OneSeat(AllSeats):
         return replace(state, inner=result.state, num_steps=state.num_steps + 1), result
 
 
-def _as_solo(seat: str, results: Sequence[StepResult[Any]]) -> Rewards:
+def _as_solo(position: str, results: Sequence[StepResult[Any]]) -> Rewards:
     """What a seat was paid for its reply and for all that followed before its next one."""
-    process = results[0].rewards.process.get(seat)
-    agent = total(result.rewards.agent.get(seat) for result in results)
+    process = results[0].rewards.process.get(position)
+    agent = total(result.rewards.agent.get(position) for result in results)
     return Rewards(
         process={} if process is None else {SOLO: process},
         agent={} if agent is None else {SOLO: agent},
@@ -169,13 +171,13 @@ def _as_solo(seat: str, results: Sequence[StepResult[Any]]) -> Rewards:
     )
 
 
-def _shown(seat: str, results: Sequence[StepResult[Any]]) -> dict[str, Exhibit]:
+def _shown(position: str, results: Sequence[StepResult[Any]]) -> dict[str, Submission]:
     """What a judge is shown of a seat, or of all seats together."""
-    found = [(role, one) for result in results for role, one in result.exhibits.items()]
-    return {TEAM if role == TEAM else SOLO: one for role, one in found if role in (TEAM, seat)}
+    found = [(role, one) for result in results for role, one in result.submissions.items()]
+    return {TEAM if role == TEAM else SOLO: one for role, one in found if role in (TEAM, position)}
 
 
-def _play_seat(
-    player: Player, env: AllSeats, state: SeatState, role: str, rng: random.Random
+def _play_role(
+    player: ScriptedPlayer, env: SoloAllRoles, state: SoloState, role: str, rng: random.Random
 ) -> str:
-    return player(env.env, state.inner, state.seat, rng)
+    return player(env.env, state.inner, state.position, rng)

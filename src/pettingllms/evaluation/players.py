@@ -1,6 +1,6 @@
 """Who may sit at a table: a person, a scripted player, a policy of a run, a model on a server.
 
-An entrant is named by a word: `human`, the name of a player (`minimax`, or by degrees
+An player_spec is named by a word: `human`, the name of a player (`minimax`, or by degrees
 `minimax~0.3`), the folder of a run, or the address of an OpenAI-compatible server, with `#MODEL`
 behind it where the server has several. A key is never part of an address: it is in an environment
 variable, and only that variable's name is written. Whoever names a server for a role that is shown
@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from pettingllms.cluster.inference_team import playing_team
 from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
-from pettingllms.config.vision import blind
+from pettingllms.config.vision import image_problem
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, SamplerError, UnknownNameError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.models import find_model
-from pettingllms.rollout import Seat
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.rollout import Player
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 from pettingllms.runtime.http_client import KeyedClient
 
@@ -37,7 +37,7 @@ Env = Environment[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class PlayerSpec:
     """Somebody who plays."""
 
     kind: Literal["human", "player", "run", "server"]
@@ -56,14 +56,14 @@ class ServerOptions:
     temperature: float = 1.0
 
 
-def read_entrant(text: str, env: Env) -> Entrant:
+def parse_player(text: str, env: Env) -> PlayerSpec:
     """Whom a word names; a server's model is still to be found if the address does not have it."""
     if text == HUMAN:
-        return Entrant("human", HUMAN)
-    if (found := read_outsider(text, env)) is not None:
+        return PlayerSpec("human", HUMAN)
+    if (found := parse_external_player(text, env)) is not None:
         return found
     if (Path(text) / CONFIG_FILE).is_file():
-        return Entrant("run", text)
+        return PlayerSpec("run", text)
     known = nearest(text, [HUMAN, *env.players])
     raise ConfigError(
         text,
@@ -71,20 +71,20 @@ def read_entrant(text: str, env: Env) -> Entrant:
     )
 
 
-def read_outsider(text: str, env: Env) -> Entrant | None:
+def parse_external_player(text: str, env: Env) -> PlayerSpec | None:
     """The server or the scripted player that a word names; None if it names neither."""
     if text.startswith(("http://", "https://")):
-        return read_address(text)
+        return parse_address(text)
     if text.partition("~")[0] not in env.players:
         return None
     try:
         env.player(text)
     except UnknownNameError as error:
         raise ConfigError(text, [str(error)]) from None
-    return Entrant("player", text)
+    return PlayerSpec("player", text)
 
 
-def read_address(text: str) -> Entrant:
+def parse_address(text: str) -> PlayerSpec:
     """The server, and its model if the address names one."""
     parts = urlsplit(text)
     if "@" in parts.netloc or parts.query:
@@ -96,12 +96,12 @@ def read_address(text: str) -> Entrant:
     if not parts.hostname:
         raise ConfigError(text, ["has no host; write http://HOST:PORT/v1"])
     path = parts.path.rstrip("/") or "/v1"
-    return Entrant("server", parts.fragment, f"{parts.scheme}://{parts.netloc}{path}")
+    return PlayerSpec("server", parts.fragment, f"{parts.scheme}://{parts.netloc}{path}")
 
 
-def read_keys(texts: Sequence[str], entrants: Iterable[Entrant]) -> dict[str, str]:
+def parse_keys(texts: Sequence[str], player_specs: Iterable[PlayerSpec]) -> dict[str, str]:
     """Which variable holds the key of which server: VARIABLE if there is one, ADDRESS=VARIABLE."""
-    urls = sorted({entrant.url for entrant in entrants if entrant.kind == "server"})
+    urls = sorted({player_spec.url for player_spec in player_specs if player_spec.kind == "server"})
     keys = {}
     for text in texts:
         address, equals, variable = text.rpartition("=")
@@ -110,7 +110,7 @@ def read_keys(texts: Sequence[str], entrants: Iterable[Entrant]) -> dict[str, st
                 f"--key {text}",
                 [f"there are {len(urls)} servers; say whose it is, --key http://HOST/v1={text}"],
             )
-        url = read_address(address).url if equals else urls[0]
+        url = parse_address(address).url if equals else urls[0]
         if url not in urls:
             raise ConfigError(f"--key {text}", [f"nobody plays at {url}; {nearest(url, urls)}"])
         keys[url] = variable
@@ -118,33 +118,38 @@ def read_keys(texts: Sequence[str], entrants: Iterable[Entrant]) -> dict[str, st
 
 
 @asynccontextmanager
-async def seated(
-    env: Env, entrants: Mapping[str, Entrant], options: ServerOptions, say: Callable[[str], None]
-) -> AsyncIterator[dict[str, Seat]]:
-    """A seat for every role but those of people; engines run and connections are open inside."""
+async def open_players(
+    env: Env,
+    player_specs: Mapping[str, PlayerSpec],
+    options: ServerOptions,
+    notify: Callable[[str], None],
+) -> AsyncIterator[dict[str, Player]]:
+    """A player for every role but those of people; engines run and connections are open inside."""
     async with AsyncExitStack() as stack:
         teams: dict[str, Any] = {}
-        seats = {}
-        for role, entrant in entrants.items():
-            match entrant.kind:
+        players = {}
+        for role, player_spec in player_specs.items():
+            match player_spec.kind:
                 case "player":
-                    seats[role] = scripted_seat(env, entrant.name)
+                    players[role] = scripted_player(env, player_spec.name)
                 case "server":
-                    seats[role] = server_seat(stack, entrant, options)
+                    players[role] = server_player(stack, player_spec, options)
                 case "run":
-                    if entrant.name not in teams:
-                        teams[entrant.name] = await _start_run(stack, env, entrant.name, say)
-                    team = teams[entrant.name]
-                    policy = _policy_of(team.config, entrant.name, role)
-                    if role in env.seeing:
-                        refuse_blind(env, entrant.name, team.config.policies[policy])
-                    seats[role] = team.seat(env, policy, None, frozenset())
+                    if player_spec.name not in teams:
+                        teams[player_spec.name] = await _start_run(
+                            stack, env, player_spec.name, notify
+                        )
+                    team = teams[player_spec.name]
+                    policy = _policy_of(team.config, player_spec.name, role)
+                    if role in env.image_roles:
+                        require_image_support(env, player_spec.name, team.config.policies[policy])
+                    players[role] = team.player(env, policy, None, frozenset())
                 case "human":
                     pass
-        yield seats
+        yield players
 
 
-def refuse_blind(env: Env, name: str, policy: PolicyConfig) -> None:
+def require_image_support(env: Env, name: str, policy: PolicyConfig) -> None:
     """Refuse a run's policy for a role that is shown images, if its model only reads."""
     if unseen := not_seen_by(env, policy):
         raise ConfigError(name, [unseen])
@@ -155,20 +160,20 @@ def not_seen_by(env: Env, policy: PolicyConfig) -> str:
     model = None
     if not isinstance(policy, ScriptedPolicy | ApiPolicy):
         model = find_model(policy.model)
-    reason = blind(policy, model)
+    reason = image_problem(policy, model)
     return f"'{env.id}' shows images, and {reason}" if reason else ""
 
 
-def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions) -> Seat:
-    """The seat of a server's model; the stack lets go of its connections."""
-    key = options.keys.get(entrant.url, "")
-    policy = ApiPolicy(url=entrant.url, model=entrant.name, key=key)
+def server_player(stack: AsyncExitStack, player_spec: PlayerSpec, options: ServerOptions) -> Player:
+    """The player of a server's model; the stack lets go of its connections."""
+    key = options.keys.get(player_spec.url, "")
+    policy = ApiPolicy(url=player_spec.url, model=player_spec.name, key=key)
     sampler = HttpSampler(policy, num_tries=NUM_TRIES)
     stack.push_async_callback(sampler.close)
-    return Seat(
-        entrant.name,
+    return Player(
+        player_spec.name,
         sampler,
-        JsonRenderer(sees=True),
+        JsonRenderer(supports_images=True),
         trained=False,
         in_bytes=True,
         temperature=options.temperature,
@@ -176,19 +181,21 @@ def server_seat(stack: AsyncExitStack, entrant: Entrant, options: ServerOptions)
 
 
 async def _start_run(
-    stack: AsyncExitStack, env: Env, folder: str, say: Callable[[str], None]
+    stack: AsyncExitStack, env: Env, folder: str, notify: Callable[[str], None]
 ) -> Any:
     """A run's engines with the weights of its newest checkpoint."""
     run = RunFolder(Path(folder))
-    config, (_, weights) = run.config(), run.newest(say)
+    config, (_, weights) = run.config(), run.newest(notify)
     trained_on, played = config.env.model_dump(), env.config.model_dump()
     if trained_on["id"] != env.config.id:
         raise ConfigError(folder, [f"plays '{trained_on['id']}', and this is '{env.config.id}'"])
     for key in trained_on.keys() - {"id", "solo", "num_tasks", "opponent"}:
         if trained_on[key] != played.get(key):
-            say(f"note: {folder} was trained with {key}={trained_on[key]}, not {played.get(key)}")
-    say(f"starting the engines of {folder}")
-    return await stack.enter_async_context(playing_team(config, weights, say))
+            notify(
+                f"note: {folder} was trained with {key}={trained_on[key]}, not {played.get(key)}"
+            )
+    notify(f"starting the engines of {folder}")
+    return await stack.enter_async_context(playing_team(config, weights, notify))
 
 
 def _policy_of(config: RunConfig, folder: str, role: str) -> str:
@@ -200,23 +207,25 @@ def _policy_of(config: RunConfig, folder: str, role: str) -> str:
         raise ConfigError(folder, [f"has no policy for '{role}'; it has {', '.join(config.roles)}"])
     if isinstance(section, ScriptedPolicy | ApiPolicy):
         who = section.player if isinstance(section, ScriptedPolicy) else section.url
-        raise ConfigError(folder, [f"has no model for '{role}'; give that seat to '{who}' itself"])
+        raise ConfigError(
+            folder, [f"has no model for '{role}'; give that player to '{who}' itself"]
+        )
     return policy
 
 
-def with_model(entrant: Entrant, options: ServerOptions) -> Entrant:
-    """The same entrant; a server whose address names no model is asked which one it has."""
-    if entrant.kind != "server":
-        return entrant
+def with_model(player_spec: PlayerSpec, options: ServerOptions) -> PlayerSpec:
+    """The same player_spec; a server whose address names no model is asked which one it has."""
+    if player_spec.kind != "server":
+        return player_spec
     if importlib.util.find_spec("httpx") is None:
-        raise ConfigError(entrant.url, ["asking a server needs httpx; `pip install httpx`"])
-    if entrant.name:
-        return entrant
-    names = _models_at(entrant.url, options)
+        raise ConfigError(player_spec.url, ["asking a server needs httpx; `pip install httpx`"])
+    if player_spec.name:
+        return player_spec
+    names = _models_at(player_spec.url, options)
     if len(names) != 1:
         several = f"has {len(names)} models: {', '.join(names[:8])}" if names else "names no model"
-        raise ConfigError(entrant.url, [f"{several}; write {entrant.url}#MODEL"])
-    return Entrant("server", names[0], entrant.url)
+        raise ConfigError(player_spec.url, [f"{several}; write {player_spec.url}#MODEL"])
+    return PlayerSpec("server", names[0], player_spec.url)
 
 
 def _models_at(url: str, options: ServerOptions) -> list[str]:

@@ -24,7 +24,7 @@ PANELS = {
     "success": "success in training",
     "eval_success": "success on test tasks",
     "sampler_entropy": "entropy of sampling",
-    "gap": "log-prob gap, sampler to learner",
+    "mismatch": "train-inference mismatch",
     "rollout/tokens_per_second": "sampled tokens a second",
 }
 """What is drawn if nothing is asked for, by the metric or the end of its name."""

@@ -44,14 +44,14 @@ class Model(Section):
     """One token for each symbol of a board, in a tiny one."""
 
     @property
-    def sees(self) -> bool:
+    def supports_images(self) -> bool:
         """Whether a tiny one sees."""
         return self.architecture in FAMILIES
 
     @model_validator(mode="after")
     def _either(self) -> Self:
         chosen = {"mlp_size", "head_dim"} & self.model_fields_set
-        if self.sees and chosen:
+        if self.supports_images and chosen:
             rest = ", ".join(sorted(chosen))
             raise ValueError(f"a tiny model that sees has no such choice, so leave out {rest}")
         if self.name and self.model_fields_set != {"name"}:
@@ -160,7 +160,7 @@ class Floor(Section):
         return self
 
 
-class Quick(Section):
+class SmokeRun(Section):
     """The same experiment in minutes, for `--quick`."""
 
     set: list[str] = Field(default_factory=list)
@@ -216,7 +216,7 @@ class Experiment(Section):
     """What it does not show, a sentence each, for slides."""
     repetition: Repetition = Repetition()
     """How near to the shipped results the full form must come."""
-    quick: Quick = Quick()
+    quick: SmokeRun = SmokeRun()
     """For `--quick`."""
 
     def problems(self) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pettingllms.errors import ExperimentError, PettingError
 from pettingllms.models.folder import is_model
 from pettingllms.runtime.resources import num_cores
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 THREADS = "OMP_NUM_THREADS"
 
 
@@ -38,7 +38,7 @@ class Job:
         return all(is_model(path) for path in self.needs)
 
 
-def run_jobs(jobs: Sequence[Job], num_at_once: int, say: Say) -> None:
+def run_jobs(jobs: Sequence[Job], num_at_once: int, notify: Notify) -> None:
     """Do all of them; a job comes after those that make its models.
 
     Side by side, one that fails says so at once. Those that run beside it go on to their end, for
@@ -48,7 +48,7 @@ def run_jobs(jobs: Sequence[Job], num_at_once: int, say: Say) -> None:
         for job in jobs:
             job.do()
         return
-    failed = _side_by_side(list(jobs), num_at_once, say)
+    failed = _side_by_side(list(jobs), num_at_once, notify)
     if failed:
         names = ", ".join(f"'{job.name}'" for job in failed)
         raise ExperimentError(
@@ -57,7 +57,7 @@ def run_jobs(jobs: Sequence[Job], num_at_once: int, say: Say) -> None:
         )
 
 
-def _side_by_side(waiting: list[Job], num_at_once: int, say: Say) -> list[Job]:
+def _side_by_side(waiting: list[Job], num_at_once: int, notify: Notify) -> list[Job]:
     """Jobs that failed."""
     context = multiprocessing.get_context("spawn")
     threads = max(1, num_cores() // num_at_once)
@@ -67,12 +67,12 @@ def _side_by_side(waiting: list[Job], num_at_once: int, say: Say) -> list[Job]:
         while running or (waiting and not failed):
             ready = [] if failed else [job for job in waiting if job.is_ready()]
             for job in ready[: num_at_once - len(running)]:
-                process = context.Process(target=_do, args=(job, threads, say))
+                process = context.Process(target=_do, args=(job, threads, notify))
                 process.start()
                 running.append((job, process))
                 waiting.remove(job)
             if not running:
-                say(f"{waiting[0].name}: nothing made the models that it begins with")
+                notify(f"{waiting[0].name}: nothing made the models that it begins with")
                 return waiting
             wait([process.sentinel for _, process in running])
             ended = [(job, process) for job, process in running if process.exitcode is not None]
@@ -96,7 +96,7 @@ def _interrupt() -> None:
             continue
 
 
-def _do(job: Job, threads: int, say: Say) -> None:
+def _do(job: Job, threads: int, notify: Notify) -> None:
     """In the process of a job."""
     os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the parent
     os.environ.setdefault(THREADS, str(threads))
@@ -104,7 +104,7 @@ def _do(job: Job, threads: int, say: Say) -> None:
     try:
         job.do()
     except (PettingError, OSError) as error:
-        say(f"{job.name}: {error}")
+        notify(f"{job.name}: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -20,6 +20,7 @@ from pettingllms.config import (
     read_toml,
     to_toml,
 )
+from pettingllms.config.renames import migrate
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.experiment import (
     MODEL,
@@ -30,14 +31,14 @@ from pettingllms.experiments.experiment import (
     Model,
     WarmStart,
 )
-from pettingllms.experiments.scoring import DISTANCES
+from pettingllms.experiments.scoring import EXPLOITABILITY_METRICS
 from pettingllms.models import find_model
 from pettingllms.runs.folder import slug
 
 SEED = "seed-"
 OF_TRAINING: Any = {
     "league": True,
-    "company": True,
+    "co_players": True,
     "train": {"alternate"},
     "policies": {"__all__": {"join_step"}},
 }
@@ -138,7 +139,7 @@ class Plan:
     def read(self, text: str) -> RunConfig:
         """What was written so, maybe elsewhere: an option that came later has its default."""
         local = text.replace("{model}", str(self.model)).replace("{seed}", str(self.folder))
-        return parse_config(tomllib.loads(local))
+        return parse_config(migrate(tomllib.loads(local)))
 
 
 def make_plan(order: Order, seed: int) -> Plan:
@@ -188,9 +189,11 @@ def _cell(
 ) -> PlannedEvaluation:
     data = config.model_dump(mode="json", exclude_none=True, exclude=OF_TRAINING)
     source = f"evaluation '{column.name}'"
-    distance = ["eval.distance=true"] if column.measure in DISTANCES else []
-    met = {*config.league.exploiters, *config.company.policies()}
-    evaluated = _parse(data, source, [*distance, *column.set], words, met)
+    exploitability = (
+        ["eval.exploitability=true"] if column.measure in EXPLOITABILITY_METRICS else []
+    )
+    met = {*config.league.exploiters, *config.co_players.policies()}
+    evaluated = _parse(data, source, [*exploitability, *column.set], words, met)
     role = column.role or next(iter(evaluated.roles))
     if role not in evaluated.roles:
         raise ConfigError(source, [f"no role is called '{role}'; {nearest(role, evaluated.roles)}"])

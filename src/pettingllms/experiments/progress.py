@@ -5,17 +5,17 @@ from typing import Any
 
 from pettingllms.config import RunConfig
 from pettingllms.experiments.results import TOKENS
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.metrics import flatten
 
 
-class Lines(Watcher):
+class Lines(Callback):
     """Watches a run, and says a line for each of its steps."""
 
-    def __init__(self, where: str, config: RunConfig, say: Callable[[str], None]) -> None:
+    def __init__(self, where: str, config: RunConfig, notify: Callable[[str], None]) -> None:
         self._where = where
         self._config = config
-        self._say = say
+        self._notify = notify
 
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         found = flatten(metrics)
@@ -30,7 +30,7 @@ class Lines(Watcher):
                 parts.append(f"{name} {metric.replace('_', ' ')} {value:+.3f}")
             elif section == "policies" and metric == "loss":
                 parts.append(f"{name} loss {value:.3f}")
-        self.say(", ".join(parts))
+        self.notify(", ".join(parts))
 
-    def say(self, text: str) -> None:
-        self._say(f"{self._where}: {text}")
+    def notify(self, text: str) -> None:
+        self._notify(f"{self._where}: {text}")

@@ -29,7 +29,7 @@ from pettingllms.runs.folder import write_whole
 RESULTS, TABLE, FIGURE, SLIDES = "results.json", "table.md", "figure.png", "slides.pdf"
 SHARES = ("success", "share")
 """Ends of the names of metrics that are shares."""
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ class Found:
             self.curves.setdefault(result.arm, {})[result.seed] = curve
 
 
-def read_joined(order: Order, say: Say) -> Found:
+def read_joined(order: Order, notify: Notify) -> Found:
     """Every result that was run elsewhere, and was made as it is asked for now."""
     found = Found()
     for path in order.joined:
-        _join(order, path, found, say)
+        _join(order, path, found, notify)
     return found
 
 
-def collect(order: Order, joined: Found, say: Say) -> Found:
+def collect(order: Order, joined: Found, notify: Notify) -> Found:
     """Every result that is there, of any seed, and was made as it is asked for now; what was also
     run elsewhere is taken from here."""
     found = Found()
-    _collect_runs(order, found, say)
+    _collect_runs(order, found, notify)
     for result in joined.results:
         if not found.has(result.arm, result.seed):
             found.add(result, joined.curves.get(result.arm, {}).get(result.seed))
@@ -75,7 +75,7 @@ def collect(order: Order, joined: Found, say: Say) -> Found:
     return found
 
 
-def _collect_runs(order: Order, found: Found, say: Say) -> None:
+def _collect_runs(order: Order, found: Found, notify: Notify) -> None:
     for seed in planned_seeds(order.out):
         plan = make_plan(order, seed)
         same_models = is_based_on(plan, plan.basis(order.experiment.model))
@@ -84,17 +84,17 @@ def _collect_runs(order: Order, found: Found, say: Say) -> None:
             if result is None:
                 continue
             if not same_models or not is_of(arm):
-                say(f"left out: {arm.folder} was made with another configuration")
+                notify(f"left out: {arm.folder} was made with another configuration")
                 continue
             if problem := result.problem(arm):
-                say(f"left out: {arm.folder} {problem}")
+                notify(f"left out: {arm.folder} {problem}")
                 continue
             _keep_asked(result, arm)
             drawn = arm.spec.trained and order.experiment.figure.y
-            found.add(result, _curve(order, arm, say) if drawn else None)
+            found.add(result, _curve(order, arm, notify) if drawn else None)
 
 
-def _join(order: Order, path: Path, found: Found, say: Say) -> None:
+def _join(order: Order, path: Path, found: Found, notify: Notify) -> None:
     """Add what a file of numbers holds."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -106,7 +106,7 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
         wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
         raise ConfigError(str(path), [wrong]) from error
     if curves and figure != drawn_in(order.experiment.figure):
-        say(f"left out: curves in {path}, which are of another figure: {figure}")
+        notify(f"left out: curves in {path}, which are of another figure: {figure}")
         curves = {}
     plans = {seed: make_plan(order, seed) for seed in {result.seed for result in results}}
     for result, made_of, config in zip(results, bases, configs, strict=True):
@@ -117,10 +117,10 @@ def _join(order: Order, path: Path, found: Found, say: Say) -> None:
             continue
         basis = plan.basis(order.experiment.model)
         if not _is_made_alike(plan, (made_of, config), basis, arm):
-            say(f"left out: {at} was made with another configuration")
+            notify(f"left out: {at} was made with another configuration")
             continue
         if problem := result.problem(arm):
-            say(f"left out: {at} {problem}")
+            notify(f"left out: {at} {problem}")
             continue
         _keep_asked(result, arm)
         curve = curves.get(result.arm, {}).get(str(seed))
@@ -143,23 +143,23 @@ def _keep_asked(result: Result, arm: PlannedArm) -> None:
     result.evaluations = {name: result.evaluations[name] for name in asked_for}
 
 
-def _curve(order: Order, arm: PlannedArm, say: Say) -> Curve:
+def _curve(order: Order, arm: PlannedArm, notify: Notify) -> Curve:
     figure, rows = order.experiment.figure, rows_of(arm.folder)
     metric = metric_of(figure, arm)
     curve = curve_of(rows, metric, figure)
     if not curve.x:
         keys = {key for row in rows for key in row}
-        say(f"no line for {arm.folder}: it has no metric '{metric}'; {nearest(metric, keys)}")
+        notify(f"no line for {arm.folder}: it has no metric '{metric}'; {nearest(metric, keys)}")
     return curve
 
 
-def write_report(order: Order, found: Found, say: Say) -> None:
+def write_report(order: Order, found: Found, notify: Notify) -> None:
     """Write every number, the table and the figure."""
     order.out.mkdir(parents=True, exist_ok=True)
     write_whole(order.out / RESULTS, json.dumps(_numbers(order, found), indent=1))
     write_whole(order.out / TABLE, make_table(order.experiment, found.results))
     if find_spec("matplotlib") is None:
-        say("no figure, as matplotlib is not installed; pip install 'pettingllms[figures]'")
+        notify("no figure, as matplotlib is not installed; pip install 'pettingllms[figures]'")
         return
     _draw(order.experiment, found, order.out)
 

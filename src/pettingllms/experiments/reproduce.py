@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pettingllms.errors import ConfigError, ExperimentError
 from pettingllms.experiments.experiment import Experiment, Model
-from pettingllms.experiments.jobs import Job, Say, run_jobs
+from pettingllms.experiments.jobs import Job, Notify, run_jobs
 from pettingllms.experiments.plan import (
     Order,
     Plan,
@@ -35,7 +35,7 @@ from pettingllms.experiments.results import (
     training_of,
 )
 from pettingllms.experiments.runner import Machine
-from pettingllms.experiments.scoring import Distances, measure
+from pettingllms.experiments.scoring import Exploitability, measure
 from pettingllms.models.folder import is_model
 from pettingllms.preflight.machine import this_machine
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, write_whole
@@ -43,22 +43,22 @@ from pettingllms.types import read_episodes
 
 
 def reproduce(
-    order: Order, seeds: Sequence[int], machine: Machine, say: Say, num_at_once: int = 1
+    order: Order, seeds: Sequence[int], machine: Machine, notify: Notify, num_at_once: int = 1
 ) -> list[str]:
     """Run what is missing, then write table and figure of all that is there.
 
     What fell short of its floor is given back, in words.
     """
     plans = [make_plan(order, seed) for seed in dict.fromkeys(seeds)]
-    joined = read_joined(order, say)
-    jobs = [job for plan in plans for job in _jobs(order, plan, joined, machine, say)]
-    run_jobs(jobs, num_at_once, say)
-    found = collect(order, joined, say)
-    write_report(order, found, say)
+    joined = read_joined(order, notify)
+    jobs = [job for plan in plans for job in _jobs(order, plan, joined, machine, notify)]
+    run_jobs(jobs, num_at_once, notify)
+    found = collect(order, joined, notify)
+    write_report(order, found, notify)
     return shortfalls(order, found, seeds)
 
 
-def _jobs(order: Order, plan: Plan, joined: Found, machine: Machine, say: Say) -> list[Job]:
+def _jobs(order: Order, plan: Plan, joined: Found, machine: Machine, notify: Notify) -> list[Job]:
     """What is missing of a seed, here and in what was run elsewhere: models first, then arms."""
     basis = plan.basis(order.experiment.model)
     if not is_based_on(plan, basis):
@@ -74,37 +74,37 @@ def _jobs(order: Order, plan: Plan, joined: Found, machine: Machine, say: Say) -
         for arm in plan.arms
         if not _is_done(arm, results[arm.spec.name]) and not _is_elsewhere(arm, plan.seed, joined)
     ]
-    say(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
-    jobs = _models(order.experiment, plan, machine, say) if missing else []
+    notify(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
+    jobs = _models(order.experiment, plan, machine, notify) if missing else []
     for arm in missing:
         where = f"seed {plan.seed}, {arm.spec.name}"
-        do = partial(_run_arm, arm, results[arm.spec.name], machine, where, say)
+        do = partial(_run_arm, arm, results[arm.spec.name], machine, where, notify)
         jobs.append(Job(where, do, plan.models_in(*arm.configs())))
     return jobs
 
 
-def _models(experiment: Experiment, plan: Plan, machine: Machine, say: Say) -> list[Job]:
+def _models(experiment: Experiment, plan: Plan, machine: Machine, notify: Notify) -> list[Job]:
     """Models that are not there yet."""
     jobs = []
     if not is_model(plan.model):
         where = f"seed {plan.seed}, tiny model"
-        do = partial(_make_model, experiment.model, plan, machine, where, say)
+        do = partial(_make_model, experiment.model, plan, machine, where, notify)
         jobs.append(Job(where, do))
     for start in plan.starts:
         if not is_model(start.model):
             where = f"seed {plan.seed}, warm start '{start.spec.name}'"
-            do = partial(_warm_start, start, machine, where, say)
+            do = partial(_warm_start, start, machine, where, notify)
             jobs.append(Job(where, do, plan.models_in(start.config)))
     return jobs
 
 
-def _run_arm(arm: PlannedArm, result: Result, machine: Machine, where: str, say: Say) -> None:
+def _run_arm(arm: PlannedArm, result: Result, machine: Machine, where: str, notify: Notify) -> None:
     """Train, unless that was done, and fill the cells that are empty."""
     if arm.spec.trained and result.training is None:
-        _train(arm, result, machine, Lines(where, arm.config, say))
+        _train(arm, result, machine, Lines(where, arm.config, notify))
     for cell in arm.evaluations:
         if not result.has(cell):
-            _evaluate(arm, cell, result, machine, where, say)
+            _evaluate(arm, cell, result, machine, where, notify)
 
 
 def _begun(order: Order, plan: Plan, arm: PlannedArm) -> Result:
@@ -143,20 +143,20 @@ def _is_done(arm: PlannedArm, result: Result) -> bool:
     return trained and all(result.has(cell) for cell in arm.evaluations)
 
 
-def _make_model(model: Model, plan: Plan, machine: Machine, where: str, say: Say) -> None:
-    say(f"{where}: making it")
+def _make_model(model: Model, plan: Plan, machine: Machine, where: str, notify: Notify) -> None:
+    notify(f"{where}: making it")
     part = _part(plan.model)
     machine.make_model(model, plan.envs(), plan.seed, part)
     part.rename(plan.model)
 
 
-def _warm_start(start: PlannedStart, machine: Machine, where: str, say: Say) -> None:
-    say(f"{where}: imitating {start.config.sft.player or 'episodes'}")
+def _warm_start(start: PlannedStart, machine: Machine, where: str, notify: Notify) -> None:
+    notify(f"{where}: imitating {start.config.sft.player or 'episodes'}")
     folder = RunFolder(start.folder)
     if not (start.folder / CONFIG_FILE).is_file():
         folder.create(start.config, supervised=True)
     part = _part(start.model)
-    machine.warm_start(start.config, folder, part, Lines(where, start.config, say))
+    machine.warm_start(start.config, folder, part, Lines(where, start.config, notify))
     part.rename(start.model)
 
 
@@ -169,7 +169,7 @@ def _part(model: Path) -> Path:
 
 
 def _train(arm: PlannedArm, result: Result, machine: Machine, lines: Lines) -> None:
-    lines.say("training")
+    lines.notify("training")
     machine.train(arm.config, RunFolder(arm.folder), lines)
     training = training_of(rows_of(arm.folder))
     if not arm.config.train.is_over(training.num_steps, training.num_tokens):
@@ -184,24 +184,31 @@ def _train(arm: PlannedArm, result: Result, machine: Machine, lines: Lines) -> N
 def _played(arm: PlannedArm, cell: PlannedEvaluation, result: Result) -> Path | None:
     """The plays of another column, if they are what this one would play again to the letter."""
     same = (one for one in arm.evaluations if one.config == cell.config and result.has(one))
-    return None if cell.config.eval.distance else next((one.out for one in same), None)
+    return None if cell.config.eval.exploitability else next((one.out for one in same), None)
 
 
 def _evaluate(
-    arm: PlannedArm, cell: PlannedEvaluation, result: Result, machine: Machine, where: str, say: Say
+    arm: PlannedArm,
+    cell: PlannedEvaluation,
+    result: Result,
+    machine: Machine,
+    where: str,
+    notify: Notify,
 ) -> None:
     start = time.monotonic()
     played = _played(arm, cell, result)
-    distances: Distances = {}
+    exploitability: Exploitability = {}
     if played is None:
-        say(f"{where}: evaluating '{cell.spec.name}'")
+        notify(f"{where}: evaluating '{cell.spec.name}'")
         run, told = RunFolder(arm.folder) if arm.spec.trained else None, f"{where}: "
-        distances = machine.evaluate(cell.config, run, cell.out, lambda text: say(told + text))
+        exploitability = machine.evaluate(
+            cell.config, run, cell.out, lambda text: notify(told + text)
+        )
     seconds = time.monotonic() - start
     episodes = list(read_episodes(played or cell.out))
     asks = cell.spec.measure, cell.spec.metric
-    found = measure(episodes, distances, cell.config, cell.role, *asks)
+    found = measure(episodes, exploitability, cell.config, cell.role, *asks)
     failed = f", {found.num_failed} of {found.num_plays} plays failed" if found.num_failed else ""
-    say(f"{where}: '{cell.spec.name}' {found.value:.3f}{failed}")
+    notify(f"{where}: '{cell.spec.name}' {found.value:.3f}{failed}")
     result.evaluations[cell.spec.name] = Evaluated(asked(cell), found, seconds)
     result.write(arm.folder)

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from pettingllms.config.renames import migrate_metrics
 from pettingllms.experiments.experiment import Figure
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
-from pettingllms.experiments.scoring import DISTANCES, Measured
+from pettingllms.experiments.scoring import EXPLOITABILITY_METRICS, Measured
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
 from pettingllms.runs.trackers import METRICS_FILE
 
@@ -129,7 +130,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     """The metrics of a run, step by step."""
     path = folder / METRICS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines]
+    return [migrate_metrics(json.loads(line)) for line in lines]
 
 
 def training_of(rows: list[dict[str, Any]]) -> Training:
@@ -154,7 +155,7 @@ def drawn_in(figure: Figure) -> dict[str, Any]:
 def is_after_step(metric: str) -> bool:
     """Whether a metric is of the weights that a step gave, and not of those that played in it."""
     name = metric.rpartition("/")[2]
-    return name.startswith(("eval_", "anchor_")) or name in (*DISTANCES, "legal_share")
+    return name.startswith(("eval_", "anchor_")) or name in (*EXPLOITABILITY_METRICS, "legal_share")
 
 
 def places_of(rows: Iterable[Mapping[str, Any]], metric: str, key: str) -> list[float]:

@@ -10,7 +10,7 @@ from pettingllms.errors import ConfigError
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.results import TOKENS, training_of
 from pettingllms.experiments.spark import short, spark
-from pettingllms.runs.diagnostics import RECENT, early, progress, recent, worries
+from pettingllms.runs.diagnostics import RECENT, diagnose, early, progress, recent
 from pettingllms.runs.scores import wilson
 from pettingllms.viewer.sources import ViewedRun
 
@@ -35,7 +35,7 @@ def report_on(run: ViewedRun, figure: str = "") -> Document:
         page.picture(figure, "curves of the run")
     _roles(page, run, rows)
     _policies(page, run, rows)
-    _worries(page, run, rows)
+    _diagnoses(page, run, rows)
     page.head("Look further")
     page.code(f"pettingllms view {run.path}\npettingllms plot {run.path}")
     return page
@@ -94,7 +94,7 @@ def _roles(page: Document, run: ViewedRun, rows: Rows) -> None:
 def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
     assert run.config is not None  # noqa: S101 - as above
     names = {
-        "sampler_entropy": "entropy", "gap": "gap", "zero_share": "advantages that are 0",
+        "sampler_entropy": "entropy", "mismatch": "mismatch", "zero_share": "advantages that are 0",
         "grad_norm": "gradient norm", "tokens_per_second": "learnt tokens/s",
     }  # fmt: skip
     table = []
@@ -111,12 +111,12 @@ def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
     page.text(f"Of policies: means over the first {RECENT} steps → over the last {RECENT}.")
 
 
-def _worries(page: Document, run: ViewedRun, rows: Rows) -> None:
+def _diagnoses(page: Document, run: ViewedRun, rows: Rows) -> None:
     assert run.config is not None  # noqa: S101 - as above
     page.head("What to worry about")
-    found = worries(rows, run.config)
+    found = diagnose(rows, run.config)
     if found:
-        page.points([f"{worry.what}. What helps: {worry.help}." for worry in found])
+        page.points([f"{diagnosis.what}. What helps: {diagnosis.help}." for diagnosis in found])
     else:
         page.text(
             "Nothing stands out: failures, skipped updates, the log-prob gap, advantages that are "

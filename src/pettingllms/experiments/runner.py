@@ -8,8 +8,8 @@ from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.errors import CheckpointError
 from pettingllms.experiments.experiment import Model
 from pettingllms.experiments.results import FILE, Result
-from pettingllms.experiments.scoring import Distances
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.experiments.scoring import Exploitability
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -25,17 +25,19 @@ class Machine(Protocol):
     def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:
         """Write a tiny model."""
 
-    def warm_start(self, config: RunConfig, folder: RunFolder, out: Path, watcher: Watcher) -> None:
+    def warm_start(
+        self, config: RunConfig, folder: RunFolder, out: Path, callback: Callback
+    ) -> None:
         """Teach a policy; write the model that comes of it."""
 
-    def train(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    def train(self, config: RunConfig, folder: RunFolder, callback: Callback) -> None:
         """Train until the run is over, from where its folder was left."""
 
     def evaluate(
-        self, config: RunConfig, run: RunFolder | None, out: Path, say: Callable[[str], None]
-    ) -> Distances:
+        self, config: RunConfig, run: RunFolder | None, out: Path, notify: Callable[[str], None]
+    ) -> Exploitability:
         """Play test tasks and write the episodes, with a run's weights or as the models are. What
-        is given back is empty, unless `eval.distance` asks for it."""
+        is given back is empty, unless `eval.exploitability` asks for it."""
 
 
 class ThisMachine:
@@ -47,7 +49,7 @@ class ThisMachine:
         from pettingllms.models.tokenizer_texts import texts_of
 
         texts = texts_of([make_env_for(env) for env in envs], NUM_TEXTS)
-        if model.sees:
+        if model.supports_images:
             make_tiny_vision(
                 out,
                 texts,
@@ -72,31 +74,33 @@ class ThisMachine:
             model.head_dim,
         )
 
-    def warm_start(self, config: RunConfig, folder: RunFolder, out: Path, watcher: Watcher) -> None:
+    def warm_start(
+        self, config: RunConfig, folder: RunFolder, out: Path, callback: Callback
+    ) -> None:
         from pettingllms.training.export import export
         from pettingllms.training.sft import sft
 
-        sft(config, folder, watcher)
-        _, weights = folder.newest(watcher.say)
+        sft(config, folder, callback)
+        _, weights = folder.newest(callback.notify)
         export(config, weights, None, out)
 
-    def train(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    def train(self, config: RunConfig, folder: RunFolder, callback: Callback) -> None:
         from pettingllms.training.train import train
 
-        train(config, folder, watcher)
+        train(config, folder, callback)
 
     def evaluate(
-        self, config: RunConfig, run: RunFolder | None, out: Path, say: Callable[[str], None]
-    ) -> Distances:
+        self, config: RunConfig, run: RunFolder | None, out: Path, notify: Callable[[str], None]
+    ) -> Exploitability:
         from pettingllms.training.evaluate import evaluate
 
-        saved = _trained(run, say) if run is not None else {}
-        return evaluate(config, saved, say, out=out).distances
+        saved = _trained(run, notify) if run is not None else {}
+        return evaluate(config, saved, notify, out=out).exploitability
 
 
-def _trained(run: RunFolder, say: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
+def _trained(run: RunFolder, notify: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
     """The weights that training ended with; those of an earlier step are not taken for them."""
-    result, newest = Result.read(run.path), run.load(say)
+    result, newest = Result.read(run.path), run.load(notify)
     training = result.training if result else None
     assert training is not None  # noqa: S101 - an arm is trained, then evaluated
     there = "has no checkpoint"

@@ -11,8 +11,8 @@ from pettingllms.errors import ExperimentError, nearest
 from pettingllms.types import Episode, Scored
 
 Measure = Literal["success", "loss", "reward", "metric", "nash_conv", "regret"]
-DISTANCES = ("nash_conv", "regret")
-Distances = Mapping[str, Mapping[str, float]]
+EXPLOITABILITY_METRICS = ("nash_conv", "regret")
+Exploitability = Mapping[str, Mapping[str, float]]
 """By policy: how far it is from perfect play, by the name of the measure."""
 
 
@@ -35,7 +35,7 @@ class Measured:
 
 def measure(
     episodes: Sequence[Episode],
-    distances: Distances,
+    exploitability: Exploitability,
     config: RunConfig,
     role: str,
     what: Measure,
@@ -54,8 +54,8 @@ def measure(
         num_failed=sum(not _ended(episode) for episode in episodes),
         tokens=mean(tokens),
     )
-    if what in DISTANCES:
-        return replace(found, value=_distance(distances, config, role, what))
+    if what in EXPLOITABILITY_METRICS:
+        return replace(found, value=_distance(exploitability, config, role, what))
     plays = _metric(episodes, metric) if what == "metric" else _play(episodes, config, role, what)
     by_task: dict[str, list[float]] = {episode.task.id: [] for episode in episodes}
     for episode, value in zip(episodes, plays, strict=True):
@@ -69,8 +69,8 @@ def measure(
     )
 
 
-def _distance(distances: Distances, config: RunConfig, role: str, what: str) -> float:
-    found = distances[config.roles[role]]
+def _distance(exploitability: Exploitability, config: RunConfig, role: str, what: str) -> float:
+    found = exploitability[config.roles[role]]
     if what not in found:
         raise ExperimentError(
             f"'{config.env.id}' has no {what}; measure one of {', '.join(sorted(found))}"
@@ -80,7 +80,7 @@ def _distance(distances: Distances, config: RunConfig, role: str, what: str) -> 
 
 def _metric(episodes: Sequence[Episode], name: str) -> list[float | None]:
     """For each play what it reported last under this name."""
-    steps = [[episode.steps[at].metrics for at in episode.trunk()] for episode in episodes]
+    steps = [[episode.steps[at].metrics for at in episode.main_branch()] for episode in episodes]
     reported = [[one[name] for one in play if name in one] for play in steps]
     if not any(reported):
         known = sorted({key for play in steps for one in play for key in one})

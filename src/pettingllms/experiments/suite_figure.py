@@ -27,7 +27,7 @@ def draw_report(report: Report, path: Path) -> bool:
     panels = [_panel(result) for result in measured]
     compared = any(panel.budget for panel in panels)
     draw_benches(
-        f"{report.suite.title}: {report.subject.name}",
+        f"{report.suite.title}: {report.evaluated.name}",
         note if compared else note.partition(" Below")[0],
         panels,
         path,

@@ -15,7 +15,7 @@ from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.server import make_app
 from pettingllms.gateway.session import Limits, Session
 from pettingllms.gateway.templates import Template
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.types import Episode, Renderer, Rewards
 
 LOOPBACK = "127.0.0.1"
@@ -36,9 +36,9 @@ class Gateway:
     _serving: asyncio.Task[None]
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, say: Callable[[str], None], bounds: Bounds | None = None) -> None:
+    def __init__(self, notify: Callable[[str], None], bounds: Bounds | None = None) -> None:
         self.keys = Keyring()
-        self._say = say
+        self._notify = notify
         self._bounds = bounds or Bounds()
         self._traffic = Traffic(self._bounds)
         self._templates: dict[int, tuple[Renderer, Template]] = {}
@@ -48,13 +48,13 @@ class Gateway:
     @classmethod
     async def start(
         cls,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         bounds: Bounds | None = None,
         host: str = LOOPBACK,
         port: int = 0,
     ) -> "Gateway":
         """Listen; port 0 is any that is free."""
-        gateway = cls(say, bounds)
+        gateway = cls(notify, bounds)
         listening = socket.create_server((host, port), backlog=2048)
         gateway.url = "http://{}:{}".format(*listening.getsockname()[:2])
         config = uvicorn.Config(
@@ -83,15 +83,15 @@ class Gateway:
     def open(
         self,
         episode: Episode,
-        seats: Mapping[str, Seat],
+        players: Mapping[str, Player],
         seed: int,
         rules: Sequence[RoleRule] = (),
         limits: Limits | None = None,
     ) -> Session:
         """Begin the record of an episode."""
-        roles = RoleMap(tuple(seats), tuple(rules))
-        templates = {role: self._template(seat) for role, seat in seats.items()}
-        return Session(episode, seats, roles, templates, seed, limits or Limits())
+        roles = RoleMap(tuple(players), tuple(rules))
+        templates = {role: self._template(player) for role, player in players.items()}
+        return Session(episode, players, roles, templates, seed, limits or Limits())
 
     def agents(self, session: Session) -> Agents:
         """Addresses and keys for the program of an episode."""
@@ -114,21 +114,23 @@ class Gateway:
         self._traffic.forget(session)
         session.close()
 
-    def check(self, seats: Mapping[str, Seat]) -> None:
+    def check(self, players: Mapping[str, Player]) -> None:
         """Say which roles' chats are rendered whole with every call, and why."""
-        for role, seat in seats.items():
-            template = self._template(seat)
-            named = f"the chat template of '{seat.policy}', which plays '{role}', does not preserve"
+        for role, player in players.items():
+            template = self._template(player)
+            named = (
+                f"the chat template of '{player.policy}', which plays '{role}', does not preserve"
+            )
             if template.fault:
-                self._say(f"{named} prefixes: {template.fault}. Every call begins a new segment")
+                self._notify(f"{named} prefixes: {template.fault}. Every call begins a new segment")
             elif template.drops_thoughts:
-                self._say(
+                self._notify(
                     f"{named} thoughts: it takes them out of earlier replies. A chat in which a "
                     "reply has some begins a new segment when it goes on"
                 )
 
-    def _template(self, seat: Seat) -> Template:
-        key = id(seat.renderer)
+    def _template(self, player: Player) -> Template:
+        key = id(player.renderer)
         if key not in self._templates:  # the renderer is kept as well, so its id stays its own
-            self._templates[key] = (seat.renderer, Template(seat.renderer))
+            self._templates[key] = (player.renderer, Template(player.renderer))
         return self._templates[key][1]

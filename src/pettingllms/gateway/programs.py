@@ -18,7 +18,7 @@ from pettingllms.envs.workflow import Agents, Workflow
 from pettingllms.errors import describe
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.session import Limits, Session, merged
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.runtime.in_flight import ServiceClock, served_within
 from pettingllms.seeds import derive_seed
 from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Task
@@ -139,11 +139,11 @@ class Play:
     config: RolloutConfig
 
     async def __call__(
-        self, workflow: Workflow[Any], episode: Episode, seats: Mapping[str, Seat], path: int
+        self, workflow: Workflow[Any], episode: Episode, players: Mapping[str, Player], path: int
     ) -> None:
         """Run the program once for the episode's task, and fill in the episode."""
         seed = derive_seed("play", episode.seed, path)
-        session = self.gateway.open(episode, seats, seed, workflow.rules, self._limits(workflow))
+        session = self.gateway.open(episode, players, seed, workflow.rules, self._limits(workflow))
         agents = self.gateway.agents(session)
 
         def begin(clock: ServiceClock) -> None:
@@ -195,7 +195,7 @@ class Play:
             config.max_steps,
             config.max_reply_tokens,
             config.max_episode_tokens,
-            config.sampler_seconds,
+            config.sampler_timeout,
             workflow.config.guided,
             config.on_limit == "exclude",
         )

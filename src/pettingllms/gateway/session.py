@@ -21,7 +21,7 @@ from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template
 from pettingllms.gateway.threads import off_loop
 from pettingllms.gateway.tool_prompts import calls_of, whole_letters
-from pettingllms.rollout.player import Question, Seat, ask
+from pettingllms.rollout.player import Player, Question, ask
 from pettingllms.runtime.in_flight import ServiceClock
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
@@ -48,7 +48,7 @@ class Limits:
     max_calls: int = 200
     max_reply_tokens: int = 512
     max_episode_tokens: int = 1_000_000
-    sampler_seconds: float = 600.0
+    sampler_timeout: float = 600.0
     guided: bool = False
     """Whether a schema also narrows what roles that learn can say; nobody trains on that."""
     exclude_cuts: bool = True
@@ -73,7 +73,7 @@ class Session:
     """The open record of an episode."""
 
     episode: Episode
-    seats: Mapping[str, Seat]
+    players: Mapping[str, Player]
     roles: RoleMap
     templates: Mapping[str, Template]
     """By role."""
@@ -131,7 +131,7 @@ class Session:
                 self.num_served -= 1
         start = time.time_ns()
         try:
-            turns = await ask(self.seats[asked.role], asked.question)
+            turns = await ask(self.players[asked.role], asked.question)
         except ClusterError as error:
             self.fatal = error
             raise CallError(503, "no engine answers any more") from error
@@ -235,11 +235,12 @@ class Session:
         if not (images := call.images):
             return
         template = self.templates[role]
-        if template.blindness:
+        if template.image_problem:
             raise CallError(
                 400,
-                f"the role '{role}' was sent an image, and its policy '{self.seats[role].policy}' "
-                f"{template.blindness}; {ADVICE}, or send it no image",
+                f"the role '{role}' was sent an image, and its policy "
+                f"'{self.players[role].policy}' "
+                f"{template.image_problem}; {ADVICE}, or send it no image",
                 "messages",
             )
         try:
@@ -248,7 +249,7 @@ class Session:
             raise CallError(400, str(error), "messages") from error
 
     def _understood(self, call: Call, role: str, prompt: Prompt) -> Asked:
-        seat, limits = self.seats[role], self.limits
+        player, limits = self.players[role], self.limits
         if self.num_asked >= limits.max_calls:
             self._cut(f"cut after {limits.max_calls} calls (rollout.max_steps)")
         left = limits.max_episode_tokens - self.episode.num_tokens
@@ -258,9 +259,9 @@ class Session:
         wanted = min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens)
         given = {"temperature": call.temperature, "seed": call.seed}
         asked = [name for name, value in given.items() if value is not None]
-        aside = asked if seat.has_own_settings else []
+        aside = asked if player.has_own_settings else []
         aside += ["tool_choice"] if prompt.calling and not self._narrows(role) else []
-        own = None if seat.has_own_settings else call.seed
+        own = None if player.has_own_settings else call.seed
         question = Question(
             role=role,
             messages=prompt.messages,
@@ -269,9 +270,9 @@ class Session:
             seed=self._seed(prompt.digest) if own is None else own,
             num_samples=call.num_replies,
             max_tokens=min(wanted, left),
-            seconds=limits.sampler_seconds,
+            seconds=limits.sampler_timeout,
             prompt_ids=prompt.ids,
-            temperature=None if seat.has_own_settings else call.temperature,
+            temperature=None if player.has_own_settings else call.temperature,
             guide=prompt.guide,
             clock=self.clock,
         )
@@ -279,7 +280,7 @@ class Session:
 
     def _narrows(self, role: str) -> bool:
         """Whether schemas narrow what the role can say."""
-        return self.limits.guided or not self.seats[role].has_own_settings
+        return self.limits.guided or not self.players[role].has_own_settings
 
     def _seed(self, key: bytes) -> int:
         """A seed that follows from what is asked, and from how often it was, never from when."""

@@ -24,13 +24,15 @@ from pettingllms.gateway.calls import (
 )
 from pettingllms.gateway.tool_prompts import folded, with_schema
 from pettingllms.types import Ids, Image, Message, Renderer
-from pettingllms.vision.processor import Eyes
+from pettingllms.vision.processor import ImageProcessor
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
 """A chat, what follows the reply to it, and its tools."""
 PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
-SIGHT = ChatMessage("user", "One and this", images=(Placed(0, Image(b"")), Placed(8, Image(b""))))
+NO_IMAGES = ChatMessage(
+    "user", "One and this", images=(Placed(0, Image(b"")), Placed(8, Image(b"")))
+)
 """Looked at by no model: what counts is where the template puts images."""
 MAX_TEXT_BYTES = 500_000
 """Of a text that is tokenized: the ids of a longer one would block the event loop."""
@@ -44,7 +46,7 @@ class ChatRenderer(Renderer, Protocol):
     """Text of the token that ends a reply; empty if none does."""
     num_ids: int
     """Ids that it knows, from 0."""
-    eyes: Eyes
+    image_processor: ImageProcessor
     """Where its model sees."""
 
     def chat_text(
@@ -72,10 +74,10 @@ class Template:
         """A renderer without `chat_text` renders whole chats alone."""
         self._renderer = cast("ChatRenderer", renderer)
         self._has_text = hasattr(renderer, "chat_text")
-        self._sees = hasattr(renderer, "seen_ids")
+        self._supports_images = hasattr(renderer, "seen_ids")
         self.has_tools = self._has_text and self._shows_tools()
         """Whether the template itself has a place for tools."""
-        self.blindness = self._find_blindness()
+        self.image_problem = self._find_image_problem()
         """Why no image can be shown; empty if one can."""
         self.fault = self._find_fault()
         """Why chats cannot be continued; empty if they can."""
@@ -141,16 +143,16 @@ class Template:
     def can_go_on(self, reply_ids: Ids) -> bool:
         """Whether a reply can stand in a prompt as it is: a policy may write the id that stands for
         a piece of an image, and there nobody could tell it from a place."""
-        return not self._sees or self._renderer.eyes.image_id not in reply_ids
+        return not self._supports_images or self._renderer.image_processor.image_id not in reply_ids
 
     def look(self, images: Sequence[Image]) -> None:
         """Make ready what is seen of images, which takes its time; ImageError if nobody can."""
         for image in images:
-            self._renderer.eyes.num_tokens(image)
+            self._renderer.image_processor.num_tokens(image)
 
     def _ids(self, text: str, images: Sequence[Image]) -> Ids:
         _check_size(text)
-        if not self._sees:
+        if not self._supports_images:
             return self._renderer.text_ids(text)
         return self._renderer.seen_ids(text, images)
 
@@ -168,12 +170,14 @@ class Template:
     def _shows_tools(self) -> bool:
         return PROBE in self._text([ChatMessage("user", "hello")], [ToolSpec(PROBE)], True)
 
-    def _find_blindness(self) -> str:
-        if not self._sees:
+    def _find_image_problem(self) -> str:
+        if not self._supports_images:
             return "reads text alone"
         with suppress(SamplerError):
-            ids = self._renderer.text_ids(self._text([SIGHT], [], True))
-            if np.count_nonzero(ids == self._renderer.eyes.image_id) == len(SIGHT.images):
+            ids = self._renderer.text_ids(self._text([NO_IMAGES], [], True))
+            if np.count_nonzero(ids == self._renderer.image_processor.image_id) == len(
+                NO_IMAGES.images
+            ):
                 return ""
         return "has a chat template with no place for images"
 
@@ -219,9 +223,9 @@ class Template:
             ([system, user], [more], []),
             ([system, user, spoken, more], [more, spoken, more], []),
         ]
-        if not self.blindness:
-            probes.append(([SIGHT], [SIGHT], []))
-            probes.append(([system, SIGHT, spoken, SIGHT], [SIGHT, spoken, more], []))
+        if not self.image_problem:
+            probes.append(([NO_IMAGES], [NO_IMAGES], []))
+            probes.append(([system, NO_IMAGES, spoken, NO_IMAGES], [NO_IMAGES, spoken, more], []))
         if self.has_tools:
             asked = ChatMessage("assistant", "", (CalledTool("call00001", PROBE, "{}"),))
             result = ChatMessage("tool", "4", answers="call00001", name=PROBE)

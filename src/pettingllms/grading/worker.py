@@ -39,7 +39,7 @@ class NothingMore:
         self._verdicts = verdicts
 
     def find_spec(self, name: str, *_: object) -> NoReturn:
-        _say(self._verdicts, {"cut": f"it asks for {name}, which was not loaded before"})
+        _notify(self._verdicts, {"cut": f"it asks for {name}, which was not loaded before"})
         os._exit(TOLD)
 
 
@@ -55,13 +55,13 @@ def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
     limit = _memory_now() + memory_mb * 1024 * 1024
     if confined:
         close_for_good()
-    _say(verdicts, {"ready": True})
+    _notify(verdicts, {"ready": True})
     while (child := os.fork()) != 0:
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             os._exit(0)
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == TOLD):
-            _say(verdicts, _cause(status, seconds, memory_mb))
+            _notify(verdicts, _cause(status, seconds, memory_mb))
     for kind, most in (("AS", limit), ("FSIZE", 0), ("CORE", 0)):
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
     sys.meta_path[:] = [NothingMore(verdicts)]
@@ -84,7 +84,7 @@ def _read(reader: Any, requests: int, verdicts: int, seconds: float) -> None:
         except Exception as error:  # noqa: BLE001 - whatever an answer makes the algebra raise
             message = {"cut": f"reading it raised {type(error).__name__}"}
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _say(verdicts, message)
+        _notify(verdicts, message)
 
 
 def _line(stream: int) -> bytes:
@@ -95,7 +95,7 @@ def _line(stream: int) -> bytes:
     return found
 
 
-def _say(stream: int, message: dict[str, Any]) -> None:
+def _notify(stream: int, message: dict[str, Any]) -> None:
     os.write(stream, json.dumps(message).encode() + b"\n")
 
 

@@ -23,7 +23,7 @@ from pettingllms.errors import SamplerError
 from pettingllms.inference.image_prompts import Prompt, read_seen
 from pettingllms.types import Given, Ids, LogProbs, SampleRequest
 from pettingllms.types.episodes import Finish
-from pettingllms.vision.processor import Eyes
+from pettingllms.vision.processor import ImageProcessor
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ def generate(
     lm: Any,
     requests: Sequence[SampleRequest],
     stop_ids: Sequence[int],
-    eyes: Eyes | None = None,
+    image_processor: ImageProcessor | None = None,
 ) -> list[list[tuple[Ids, LogProbs, Finish]]]:
     """For each request its replies, with log-probs at its temperature."""
     prompts, places = _distinct([Prompt(r.prompt_ids, r.images) for r in requests])
@@ -75,7 +75,7 @@ def generate(
         chances = np.random.default_rng(request.seed).random(shape)
         replies.append([Reply(place, row, request.temperature, [], []) for row in chances])
     under_way = [reply for some in replies for reply in some]
-    batch = Batch(lm, eyes, prompts, under_way)
+    batch = Batch(lm, image_processor, prompts, under_way)
     while under_way:
         under_way = batch.step(frozenset(stop_ids))
     return [[_result(reply) for reply in some] for some in replies]
@@ -85,12 +85,16 @@ class Batch:
     """Replies that grow by a token a step, and the cache behind them."""
 
     def __init__(
-        self, lm: Any, eyes: Eyes | None, prompts: Sequence[Prompt], replies: list[Reply]
+        self,
+        lm: Any,
+        image_processor: ImageProcessor | None,
+        prompts: Sequence[Prompt],
+        replies: list[Reply],
     ) -> None:
         self._lm = lm
         self._replies = replies
         self._cache: Any = DynamicCache(config=lm.config)
-        hidden_UH, mask_UL, next_U = _read(lm, eyes, prompts, self._cache)
+        hidden_UH, mask_UL, next_U = _read(lm, image_processor, prompts, self._cache)
         of_N = torch.tensor([reply.prompt for reply in replies])
         self._logits_NV, self._mask_NL = _logits(lm, hidden_UH)[of_N], mask_UL[of_N]
         self._cache.batch_select_indices(of_N)
@@ -145,7 +149,10 @@ class Batch:
 
 @torch.inference_mode()
 def logprobs_of(
-    lm: Any, given: Sequence[Given], eyes: Eyes | None = None, temperature: float = 1.0
+    lm: Any,
+    given: Sequence[Given],
+    image_processor: ImageProcessor | None = None,
+    temperature: float = 1.0,
 ) -> list[LogProbs]:
     """Log-probs, at a temperature, of replies that were fixed beforehand, each to its prompt.
 
@@ -154,7 +161,7 @@ def logprobs_of(
     """
     prompts, places = _distinct([Prompt(one.prompt_ids, one.images) for one in given])
     cache = DynamicCache(config=lm.config)
-    hidden_UH, mask_UL, next_U = _read(lm, eyes, prompts, cache)
+    hidden_UH, mask_UL, next_U = _read(lm, image_processor, prompts, cache)
     of_N = torch.tensor(places)
     hidden_NTH = hidden_UH[of_N][:, None]
     longest = max(len(one.response_ids) for one in given)
@@ -186,7 +193,7 @@ def _distinct(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[int]]:
 
 
 def _read(
-    lm: Any, eyes: Eyes | None, prompts: Sequence[Prompt], cache: Any
+    lm: Any, image_processor: ImageProcessor | None, prompts: Sequence[Prompt], cache: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Fill the cache; what the model has in mind after each prompt, which places of the cache
     count, and the position of what comes next.
@@ -195,7 +202,7 @@ def _read(
     given, so a hole is never seen.
     """
     if any(prompt.images for prompt in prompts):
-        return read_seen(lm, eyes, prompts, cache)
+        return read_seen(lm, image_processor, prompts, cache)
     rows = [prompt.ids for prompt in prompts]
     shared = _shared_length(rows)
     if shared:

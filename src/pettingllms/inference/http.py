@@ -22,8 +22,8 @@ from pettingllms.vision.images import readable
 class JsonRenderer:
     """Messages as the bytes of their JSON, which the sampler sends as they are."""
 
-    def __init__(self, sees: bool = False) -> None:
-        self._sees = sees
+    def __init__(self, supports_images: bool = False) -> None:
+        self._supports_images = supports_images
 
     def render(self, messages: Sequence[Message]) -> Ids:
         """The chat as a server reads it."""
@@ -31,7 +31,7 @@ class JsonRenderer:
         return text_ids(json.dumps(chat))
 
     def _content(self, message: Message) -> str | list[dict[str, Any]]:
-        if not (self._sees and message.images):
+        if not (self._supports_images and message.images):
             return readable(message)
         images = [_image_part(image.digest) for image in message.images]
         return [*images, {"type": "text", "text": message.text}]

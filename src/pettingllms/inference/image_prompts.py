@@ -18,8 +18,8 @@ from torch import Tensor
 
 from pettingllms.errors import SamplerError
 from pettingllms.types import Ids, Image
-from pettingllms.vision.embeddings import Row, decoder_inputs, sight_of
-from pettingllms.vision.processor import Eyes
+from pettingllms.vision.embeddings import Row, decoder_inputs, image_embedder_of
+from pettingllms.vision.processor import ImageProcessor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,20 +36,20 @@ class Prompt:
 
 
 def read_seen(
-    lm: Any, eyes: Eyes | None, prompts: Sequence[Prompt], cache: Any
+    lm: Any, image_processor: ImageProcessor | None, prompts: Sequence[Prompt], cache: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What the model has in mind after each prompt, which places of the cache count, and the
     position of what comes next. Padding stands on the right."""
-    if eyes is None:
+    if image_processor is None:
         raise SamplerError("an image is to be shown to a model that only reads")
     longest = max(len(prompt.ids) for prompt in prompts)
     ids_UL = np.zeros((len(prompts), longest), dtype=np.int64)
     for row, prompt in enumerate(prompts):
         ids_UL[row, : len(prompt.ids)] = prompt.ids
     rows = [Row(prompt.ids, prompt.images, len(prompt.ids)) for prompt in prompts]
-    sight = sight_of(rows, longest, eyes, lm.device)
-    given = decoder_inputs(lm.model, sight, torch.from_numpy(ids_UL))
-    mask_UL = sight.mask_BL.long()
+    embedder = image_embedder_of(rows, longest, image_processor, lm.device)
+    given = decoder_inputs(lm.model, embedder, torch.from_numpy(ids_UL))
+    mask_UL = embedder.mask_BL.long()
     hidden_ULH = lm.get_decoder()(
         **given, attention_mask=mask_UL, past_key_values=cache, use_cache=True
     ).last_hidden_state

@@ -8,13 +8,13 @@ from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.types import Ids, Image, Message, images_of
-from pettingllms.vision.processor import Eyes, eyes_of
-from pettingllms.vision.support import ADVICE, sees
+from pettingllms.vision.processor import ImageProcessor, load_image_processor
+from pettingllms.vision.support import ADVICE, supports_images
 
 
 def renderer_of(folder: Path) -> ChatRenderer:
     """A renderer that shows images, if the model can be shown any."""
-    return VisionRenderer(folder) if sees(folder) else ChatRenderer(folder)
+    return VisionRenderer(folder) if supports_images(folder) else ChatRenderer(folder)
 
 
 class VisionRenderer(ChatRenderer):
@@ -25,11 +25,11 @@ class VisionRenderer(ChatRenderer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        eyes = eyes_of(folder)
-        if eyes is None:
+        image_processor = load_image_processor(folder)
+        if image_processor is None:
             raise ModelError(f"the model in {folder} only reads; {ADVICE}")
-        self.eyes: Eyes = eyes
-        self._sign = str(self._tokenizer.convert_ids_to_tokens(eyes.image_id))
+        self.image_processor: ImageProcessor = image_processor
+        self._sign = str(self._tokenizer.convert_ids_to_tokens(image_processor.image_id))
         self._control = ControlTokens(self._tokenizer, also=[self._sign])
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
@@ -44,7 +44,7 @@ class VisionRenderer(ChatRenderer):
                 f"the prompt has {found} places for {len(images)} images; does the model's chat "
                 "template leave images out?"
             )
-        shown = [self.eyes.text(image, self._sign) for image in images]
+        shown = [self.image_processor.text(image, self._sign) for image in images]
         both = zip(parts, [*shown, ""], strict=True)
         return self.text_ids("".join(part + image for part, image in both))
 

@@ -53,11 +53,11 @@ class RecordedSampler:
     they change; `model` stands for the weights below those, or for all of them."""
 
     def __init__(
-        self, sampler: Sampler, recording: Recording, marks: Mapping[str, str], model: str
+        self, sampler: Sampler, recording: Recording, weight_hashes: Mapping[str, str], model: str
     ) -> None:
         self._sampler = sampler
         self._recording = recording
-        self._marks = marks
+        self._weight_hashes = weight_hashes
         self._model = model
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
@@ -72,10 +72,10 @@ class RecordedSampler:
         return samples
 
     def _key(self, request: SampleRequest) -> str:
-        mark = self._marks.get(request.policy, "")
+        weight_hash = self._weight_hashes.get(request.policy, "")
         numbers = (request.num_samples, request.max_tokens, request.seed, request.temperature)
         guide = "" if request.guide is None else f" {request.guide}"
-        whole = f"{request.policy} {self._model} {mark} {numbers}{guide}"
+        whole = f"{request.policy} {self._model} {weight_hash} {numbers}{guide}"
         digest = hashlib.sha256(whole.encode())
         digest.update(request.prompt_ids.tobytes())
         for image in request.images:

@@ -1,20 +1,20 @@
 """Judges: who says how good an answer is, and what follows from many such words."""
 
-from pettingllms.judges.base import Hall, Judge, Voice
+from pettingllms.judges.base import Judge, JudgeContext, JudgeModel
 from pettingllms.judges.batch import make_judges
 from pettingllms.judges.bradley_terry import Strengths, strengths
-from pettingllms.judges.references import FIRST_PLAY, reference_lineups
+from pettingllms.judges.references import FIRST_PLAY, reference_assignments
 from pettingllms.judges.rewards import Verdicts, judge_all
 
 __all__ = [
     "FIRST_PLAY",
-    "Hall",
     "Judge",
+    "JudgeContext",
+    "JudgeModel",
     "Strengths",
     "Verdicts",
-    "Voice",
     "judge_all",
     "make_judges",
-    "reference_lineups",
+    "reference_assignments",
     "strengths",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pettingllms.config import OneJudgeConfig
-from pettingllms.types import Exhibit, Failed, Message, Renderer, Reward, Sampler, Scored
+from pettingllms.types import Failed, Message, Renderer, Reward, Sampler, Scored, Submission
 
 WIN, TIE, LOSS = Scored(1.0), Scored(0.5), Scored(0.0)
 Read = Callable[[Sequence[Message], Sequence[str]], Awaitable[list[float]]]
@@ -19,7 +19,7 @@ Read = Callable[[Sequence[Message], Sequence[str]], Awaitable[list[float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class JudgeModel:
     """A policy that a judge speaks through."""
 
     policy: str
@@ -33,12 +33,12 @@ class Voice:
 
 
 @dataclass(frozen=True, slots=True)
-class Hall:
+class JudgeContext:
     """What judges are made with."""
 
-    rule: Callable[[Exhibit, str], Reward]
+    rule: Callable[[Submission, str], Reward]
     """The environment's own word, or one part of it."""
-    voice: Callable[[str], Voice]
+    judge_model: Callable[[str], JudgeModel]
     """The voice of a policy, by its name."""
     judges: Mapping[str, "Judge"] = field(default_factory=dict)
     """Those that were made before."""
@@ -51,20 +51,20 @@ class Judge(ABC):
     Config: ClassVar[type[OneJudgeConfig]] = OneJudgeConfig
     """The options that a configuration file may set under [judge.judges.NAME]."""
 
-    def __init__(self, name: str, config: OneJudgeConfig, hall: Hall) -> None:
+    def __init__(self, name: str, config: OneJudgeConfig, context: JudgeContext) -> None:
         self.name = name
         self.config = config
-        self.hall = hall
+        self.context = context
         self.noted: dict[str, list[float]] = {}
         """What was counted since it was last asked for."""
 
     @abstractmethod
-    async def score(self, exhibit: Exhibit) -> Reward:
+    async def score(self, submission: Submission) -> Reward:
         """How good an answer is, from 0 to 1."""
 
-    async def compare(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def compare(self, one: Submission, other: Submission) -> Reward:
         """Whether the first is better: 1 if it is, 0 if the other is, 0.5 if neither."""
-        scores = [await self.score(exhibit) for exhibit in (one, other)]
+        scores = [await self.score(submission) for submission in (one, other)]
         failed = next((score for score in scores if isinstance(score, Failed)), None)
         if failed is not None:
             return failed

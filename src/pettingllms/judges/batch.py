@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 
 from pettingllms.config import JudgeConfig
 from pettingllms.config.judge import RULE
-from pettingllms.judges.base import TIE, Hall, Judge
+from pettingllms.judges.base import TIE, Judge, JudgeContext
 from pettingllms.judges.rule import RuleJudge
 from pettingllms.registry import JUDGES
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Exhibit, Failed, Reward, Scored
+from pettingllms.types import Failed, Reward, Scored, Submission
 
 MANY = 10_000
 """Parts in which a share is drawn."""
 
 
-def make_judges(config: JudgeConfig, hall: Hall) -> dict[str, Judge]:
+def make_judges(config: JudgeConfig, context: JudgeContext) -> dict[str, Judge]:
     """The judges that a configuration asks, by name; members of a panel before it."""
     made: dict[str, Judge] = {}
     for name in reversed(config.named()):
-        place = Hall(hall.rule, hall.voice, made, hall.seed)
+        place = JudgeContext(context.rule, context.judge_model, made, context.seed)
         section = config.judges.get(name)
         if section is None:
             assert name == RULE, name  # noqa: S101 - see judge_problems
@@ -35,7 +35,7 @@ def make_judges(config: JudgeConfig, hall: Hall) -> dict[str, Judge]:
 
 
 @dataclass(slots=True)
-class Court:
+class JudgedBatch:
     """One batch's verdicts, each of both judges."""
 
     config: JudgeConfig
@@ -45,15 +45,15 @@ class Court:
     pairs: list[tuple[float, float]] = field(default_factory=list)
     """What the judge said, and what the held-out one said of the same."""
 
-    async def score(self, exhibit: Exhibit) -> Reward:
+    async def score(self, submission: Submission) -> Reward:
         """What the judge says of an answer."""
-        own = self._in_time(self.judges[self.config.by].score(exhibit))
-        if not self._is_watched(exhibit.question, exhibit.answer):
+        own = self._in_time(self.judges[self.config.by].score(submission))
+        if not self._is_watched(submission.question, submission.answer):
             return await own
-        held_out = self.judges[self.config.held_out].score(exhibit)
+        held_out = self.judges[self.config.held_out].score(submission)
         return self._both(*await asyncio.gather(own, self._in_time(held_out)))
 
-    async def compare(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def compare(self, one: Submission, other: Submission) -> Reward:
         """What the judge says of two; the same answer twice is a tie, and nobody is asked."""
         if one.answer == other.answer:
             return TIE
@@ -77,4 +77,4 @@ class Court:
             async with asyncio.timeout_at(self.deadline):
                 return await work
         except TimeoutError:
-            return Failed(f"not judged within {self.config.seconds:g} s (judge.seconds)", "judge")
+            return Failed(f"not judged within {self.config.timeout:g} s (judge.timeout)", "judge")

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from pettingllms.config import OneJudgeConfig
 from pettingllms.errors import ConfigError
-from pettingllms.judges.base import LOSS, TIE, WIN, Hall, Judge
+from pettingllms.judges.base import LOSS, TIE, WIN, Judge, JudgeContext
 from pettingllms.judges.quoting import nonce, plain
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.requests import Asker, Cache, Reader, Unreadable, key_of
@@ -31,7 +31,7 @@ from pettingllms.judges.verdicts import (
     scoring,
 )
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Exhibit, Failed, Message, Reward, Scored
+from pettingllms.types import Failed, Message, Reward, Scored, Submission
 
 DEFAULT = "Judge how well each does what the task asks."
 PLAIN_ANSWERS = ("I do not know.", "I have no answer to that.")
@@ -75,30 +75,30 @@ class LlmJudge(Judge):
     Config = LlmConfig
     config: LlmConfig
 
-    def __init__(self, name: str, config: LlmConfig, hall: Hall) -> None:
-        super().__init__(name, config, hall)
-        self._voice = hall.voice(config.policy)
-        if config.verdict == "read" and self._voice.read is None:
+    def __init__(self, name: str, config: LlmConfig, context: JudgeContext) -> None:
+        super().__init__(name, config, context)
+        self._judge_model = context.judge_model(config.policy)
+        if config.verdict == "read" and self._judge_model.read is None:
             raise ConfigError(
                 f"judge.judges.{name}",
                 [f"'{config.policy}' has no engine to read; set verdict = \"written\""],
             )
         limits = Limits(config.max_concurrent, config.tokens_per_minute)
         self._asker = Asker(
-            self._voice, limits, config.num_tries, config.seconds, config.max_tokens
+            self._judge_model, limits, config.num_tries, config.seconds, config.max_tokens
         )
         self._cache = Cache(config.cache)
 
-    async def score(self, exhibit: Exhibit) -> Reward:
-        verdict = await self._score(exhibit)
+    async def score(self, submission: Submission) -> Reward:
+        verdict = await self._score(submission)
         if not isinstance(verdict, Unreadable):
             return verdict
-        if isinstance(await self._score(replace(exhibit, answer=PLAIN_ANSWERS[0])), Failed):
+        if isinstance(await self._score(replace(submission, answer=PLAIN_ANSWERS[0])), Failed):
             return verdict
-        verdict = await self._score(exhibit)
+        verdict = await self._score(submission)
         return self._confused(LOSS) if isinstance(verdict, Unreadable) else verdict
 
-    async def compare(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def compare(self, one: Submission, other: Submission) -> Reward:
         verdict = await self._compare(one, other)
         if not isinstance(verdict, Unreadable):
             return verdict
@@ -117,14 +117,14 @@ class LlmJudge(Judge):
         self.note("num_confused", 1)
         return verdict
 
-    async def _score(self, exhibit: Exhibit) -> Reward:
-        answer = self._plain(exhibit.answer)
-        shown = self._shown(exhibit)
-        word = nonce(self.hall.seed, shown.question, answer)
-        messages = scoring(shown, answer, self._criteria(exhibit), word)
+    async def _score(self, submission: Submission) -> Reward:
+        answer = self._plain(submission.answer)
+        shown = self._shown(submission)
+        word = nonce(self.context.seed, shown.question, answer)
+        messages = scoring(shown, answer, self._criteria(submission), word)
         return await self._verdict(messages, read_score, SCORES)
 
-    async def _compare(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def _compare(self, one: Submission, other: Submission) -> Reward:
         first = self._ordered(one, other)
         if not self.config.swap:
             return await first
@@ -141,11 +141,11 @@ class LlmJudge(Judge):
         self._asker.num_tokens = self._cache.num_hits = 0
         return super().metrics()
 
-    async def _ordered(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def _ordered(self, one: Submission, other: Submission) -> Reward:
         """What the pair in this order is worth to its first."""
         first, second = self._plain(one.answer), self._plain(other.answer)
         shown = self._shown(one)
-        word = nonce(self.hall.seed, shown.question, first, second)
+        word = nonce(self.context.seed, shown.question, first, second)
         messages = comparing(shown, first, second, self._criteria(one), word)
         return await self._verdict(messages, read_winner, CHOICES)
 
@@ -153,7 +153,7 @@ class LlmJudge(Judge):
         self, messages: list[Message], read: Reader, choices: dict[str, float]
     ) -> Reward:
         texts = [message.text for message in messages]
-        seed = derive_seed(self.hall.seed, *texts)
+        seed = derive_seed(self.context.seed, *texts)
 
         async def make() -> Reward:
             self.note("num_asked", 1)
@@ -163,14 +163,14 @@ class LlmJudge(Judge):
 
         return await self._cache.verdict(key_of(*texts), make)
 
-    def _criteria(self, exhibit: Exhibit) -> str:
-        return self.config.criteria or exhibit.criteria or DEFAULT
+    def _criteria(self, submission: Submission) -> str:
+        return self.config.criteria or submission.criteria or DEFAULT
 
-    def _shown(self, exhibit: Exhibit) -> Exhibit:
-        return Exhibit(self._plain(exhibit.question), "")
+    def _shown(self, submission: Submission) -> Submission:
+        return Submission(self._plain(submission.question), "")
 
     def _plain(self, text: str) -> str:
-        return plain(text, self.config.max_letters, self._voice.special)
+        return plain(text, self.config.max_letters, self._judge_model.special)
 
 
 def _expected(logprobs: list[float] | Failed, choices: dict[str, float]) -> Reward:

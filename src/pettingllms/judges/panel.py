@@ -12,7 +12,7 @@ from pydantic import Field
 
 from pettingllms.config import OneJudgeConfig
 from pettingllms.judges.base import Judge
-from pettingllms.types import Exhibit, Failed, Reward, Scored
+from pettingllms.types import Failed, Reward, Scored, Submission
 
 
 class PanelConfig(OneJudgeConfig):
@@ -33,16 +33,18 @@ class Panel(Judge):
     Config = PanelConfig
     config: PanelConfig
 
-    async def score(self, exhibit: Exhibit) -> Reward:
-        return self._mean(await asyncio.gather(*(judge.score(exhibit) for judge in self._judges)))
+    async def score(self, submission: Submission) -> Reward:
+        return self._mean(
+            await asyncio.gather(*(judge.score(submission) for judge in self._judges))
+        )
 
-    async def compare(self, one: Exhibit, other: Exhibit) -> Reward:
+    async def compare(self, one: Submission, other: Submission) -> Reward:
         asked = (judge.compare(one, other) for judge in self._judges)
         return self._mean(await asyncio.gather(*asked))
 
     @property
     def _judges(self) -> list[Judge]:
-        return [self.hall.judges[name] for name in self.config.asks]
+        return [self.context.judges[name] for name in self.config.asks]
 
     def _mean(self, verdicts: Sequence[Reward]) -> Reward:
         given = [verdict.value for verdict in verdicts if isinstance(verdict, Scored)]

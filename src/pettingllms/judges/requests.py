@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pettingllms.errors import ClusterError, describe
-from pettingllms.judges.base import Voice
+from pettingllms.judges.base import JudgeModel
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.verdicts import BadVerdict
 from pettingllms.runtime.in_flight import served_within
@@ -37,9 +37,14 @@ class Asker:
     """Puts questions to a voice."""
 
     def __init__(
-        self, voice: Voice, limits: Limits, num_tries: int, seconds: float, max_tokens: int
+        self,
+        judge_model: JudgeModel,
+        limits: Limits,
+        num_tries: int,
+        seconds: float,
+        max_tokens: int,
     ) -> None:
-        self._voice = voice
+        self._judge_model = judge_model
         self._limits = limits
         self._num_tries = num_tries
         self._seconds = seconds
@@ -67,9 +72,9 @@ class Asker:
         self, messages: Sequence[Message], replies: Sequence[str]
     ) -> list[float] | Failed:
         """How likely each of the replies is; nothing is written."""
-        assert self._voice.read is not None  # noqa: S101 - checked when the judge was made
+        assert self._judge_model.read is not None  # noqa: S101 - checked when the judge was made
         async with self._limits.place(0):
-            return await self._within(self._voice.read(messages, replies))
+            return await self._within(self._judge_model.read(messages, replies))
 
     async def _reply(self, messages: Sequence[Message], seed: int) -> str | Failed:
         letters = sum(len(message.text) for message in messages)
@@ -83,21 +88,21 @@ class Asker:
             used = used if usage is None else usage.prompt + usage.reply
             self._limits.settle(expected, used)
             self.num_tokens += used
-        return self._voice.renderer.decode(found.ids)
+        return self._judge_model.renderer.decode(found.ids)
 
     async def _sample(self, messages: Sequence[Message], seed: int) -> Sample | Failed:
         request = SampleRequest(
-            policy=self._voice.policy,
+            policy=self._judge_model.policy,
             role="judge",
-            prompt_ids=self._voice.renderer.render(messages),
+            prompt_ids=self._judge_model.renderer.render(messages),
             num_samples=1,
             max_tokens=self._max_tokens,
             seed=seed,
             task_id="",
-            temperature=self._voice.temperature,
+            temperature=self._judge_model.temperature,
             images=images_of(messages),
         )
-        found = await self._within(self._voice.sampler.sample(request))
+        found = await self._within(self._judge_model.sampler.sample(request))
         return found if isinstance(found, Failed) else found[0]
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT | Failed:

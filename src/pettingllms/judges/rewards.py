@@ -13,24 +13,24 @@ from statistics import fmean
 
 from pettingllms.config import JudgeConfig
 from pettingllms.judges.base import Judge
-from pettingllms.judges.batch import Court
+from pettingllms.judges.batch import JudgedBatch
 from pettingllms.judges.bradley_terry import Comparison, strengths
 from pettingllms.judges.pairing import Pair, round_robin, swiss_round
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Episode, Exhibit, Failed, Reward, Scored, Step, total
+from pettingllms.types import TEAM, Episode, Failed, Reward, Scored, Step, Submission, total
 
 Key = tuple[Hashable, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An exhibit, the step that laid it before the judge, and who is paid for it."""
+    """An submission, the step that laid it before the judge, and who is paid for it."""
 
     key: Key
     """What has the same key may be compared."""
     step: Step
     role: str
-    exhibit: Exhibit
+    submission: Submission
     verdict: Reward = field(default_factory=lambda: Failed("was not judged", "judge"))
     doubt: float | None = None
     """Deviation of its strength, where it has one."""
@@ -51,68 +51,68 @@ async def judge_all(
     judges: Mapping[str, Judge],
     max_failure_share: float,
 ) -> Verdicts:
-    """Judge every exhibit of the episodes, and pay for it where it was laid."""
+    """Judge every submission of the episodes, and pay for it where it was laid."""
     entries = [entry for episode in episodes for entry in _entries(episode)]
     if not entries:
         return Verdicts(alarms=["no play laid anything before the judge (judge.by)"])
-    court = Court(config, judges, asyncio.get_running_loop().time() + config.seconds)
+    batch = JudgedBatch(config, judges, asyncio.get_running_loop().time() + config.timeout)
     if config.against == "score":
-        await _score(court, entries)
+        await _score(batch, entries)
     elif config.against == "reference":
         known = [entry for episode in references for entry in _entries(episode)]
-        await _meet_references(court, entries, known)
+        await _meet_references(batch, entries, known)
     else:
-        await _meet_each_other(court, entries)
+        await _meet_each_other(batch, entries)
     for entry in entries:
         _pay(entry, config.weight)
-    return _summary(court, entries, max_failure_share)
+    return _summary(batch, entries, max_failure_share)
 
 
 def _entries(episode: Episode) -> list[Entry]:
     problem = (episode.env, episode.task.id, episode.seed)
     return [
-        Entry((*problem, role, exhibit.question), step, role, exhibit)
+        Entry((*problem, role, submission.question), step, role, submission)
         for step in episode.steps
-        for role, exhibit in step.exhibits.items()
+        for role, submission in step.submissions.items()
     ]
 
 
-async def _score(court: Court, entries: Sequence[Entry]) -> None:
-    found = await asyncio.gather(*(court.score(entry.exhibit) for entry in entries))
+async def _score(batch: JudgedBatch, entries: Sequence[Entry]) -> None:
+    found = await asyncio.gather(*(batch.score(entry.submission) for entry in entries))
     for entry, verdict in zip(entries, found, strict=True):
         entry.verdict = verdict
 
 
 async def _meet_references(
-    court: Court, entries: Sequence[Entry], references: Sequence[Entry]
+    batch: JudgedBatch, entries: Sequence[Entry], references: Sequence[Entry]
 ) -> None:
-    by_key: dict[Key, list[Exhibit]] = {}
+    by_key: dict[Key, list[Submission]] = {}
     for reference in references:
-        by_key.setdefault(reference.key, []).append(reference.exhibit)
+        by_key.setdefault(reference.key, []).append(reference.submission)
 
     async def meet(entry: Entry) -> None:
         others = by_key.get(entry.key, [])
-        met = await asyncio.gather(*(court.compare(entry.exhibit, other) for other in others))
+        met = await asyncio.gather(*(batch.compare(entry.submission, other) for other in others))
         entry.verdict = _mean(met, "the reference came to no answer to the same question")
 
     await asyncio.gather(*(meet(entry) for entry in entries))
 
 
-async def _meet_each_other(court: Court, entries: Sequence[Entry]) -> None:
+async def _meet_each_other(batch: JudgedBatch, entries: Sequence[Entry]) -> None:
     groups: dict[Key, list[Entry]] = {}
     for entry in entries:
-        rivals = id(entry.step), entry.exhibit.question  # of one step, asked the same
-        key = rivals if court.config.against == "rival" else entry.key
+        rivals = id(entry.step), entry.submission.question  # of one step, asked the same
+        key = rivals if batch.config.against == "rival" else entry.key
         groups.setdefault(key, []).append(entry)
-    await asyncio.gather(*(_tournament(court, group) for group in groups.values()))
+    await asyncio.gather(*(_tournament(batch, group) for group in groups.values()))
 
 
-async def _tournament(court: Court, group: Sequence[Entry]) -> None:
+async def _tournament(batch: JudgedBatch, group: Sequence[Entry]) -> None:
     """Let a group's answers meet, and give each the share of others that it would beat."""
     troubles: list[str] = []
-    found = await _play_tournament(court, group, troubles)
+    found = await _play_tournament(batch, group, troubles)
     met = {player for comparison in found for player in (comparison.one, comparison.other)}
-    fitted = strengths(len(group), found, court.config.prior)
+    fitted = strengths(len(group), found, batch.config.prior)
     expected = fitted.expected()
     for at, entry in enumerate(group):
         if at in met:
@@ -123,19 +123,19 @@ async def _tournament(court: Court, group: Sequence[Entry]) -> None:
 
 
 async def _play_tournament(
-    court: Court, group: Sequence[Entry], troubles: list[str]
+    batch: JudgedBatch, group: Sequence[Entry], troubles: list[str]
 ) -> list[Comparison]:
-    rounds = court.config.rounds
+    rounds = batch.config.rounds
     if not rounds or len(group) < 3:
-        return await _play_round(court, group, round_robin(len(group)), troubles)
-    rng = random.Random(derive_seed("swiss", *(entry.exhibit.answer for entry in group)))
+        return await _play_round(batch, group, round_robin(len(group)), troubles)
+    rng = random.Random(derive_seed("swiss", *(entry.submission.answer for entry in group)))
     points = [0.0] * len(group)
     met: set[Pair] = set()
     found: list[Comparison] = []
     for _ in range(rounds):
         pairs = swiss_round(points, met, rng)
         met.update(pairs)
-        for comparison in await _play_round(court, group, pairs, troubles):
+        for comparison in await _play_round(batch, group, pairs, troubles):
             points[comparison.one] += comparison.won
             points[comparison.other] += 1 - comparison.won
             found.append(comparison)
@@ -143,10 +143,10 @@ async def _play_tournament(
 
 
 async def _play_round(
-    court: Court, group: Sequence[Entry], pairs: Sequence[Pair], troubles: list[str]
+    batch: JudgedBatch, group: Sequence[Entry], pairs: Sequence[Pair], troubles: list[str]
 ) -> list[Comparison]:
     """What the pairs' comparisons came to; why those failed that did goes to `troubles`."""
-    asked = (court.compare(group[one].exhibit, group[other].exhibit) for one, other in pairs)
+    asked = (batch.compare(group[one].submission, group[other].submission) for one, other in pairs)
     verdicts = await asyncio.gather(*asked)
     troubles += [verdict.reason for verdict in verdicts if isinstance(verdict, Failed)]
     return [
@@ -178,7 +178,7 @@ def _pay(entry: Entry, weight: float) -> None:
         step.metrics = {**step.metrics, name: verdict.value}
 
 
-def _summary(court: Court, entries: Sequence[Entry], max_failure_share: float) -> Verdicts:
+def _summary(batch: JudgedBatch, entries: Sequence[Entry], max_failure_share: float) -> Verdicts:
     given = [entry.verdict.value for entry in entries if isinstance(entry.verdict, Scored)]
     failed = [entry.verdict.reason for entry in entries if isinstance(entry.verdict, Failed)]
     share = len(failed) / len(entries)
@@ -191,27 +191,28 @@ def _summary(court: Court, entries: Sequence[Entry], max_failure_share: float) -
     doubts = [entry.doubt for entry in entries if entry.doubt is not None]
     if doubts:
         metrics["doubt"] = fmean(doubts)
-    if court.pairs:
-        metrics |= _watched(court)
-        if metrics["gap"] > court.config.max_gap:
+    if batch.pairs:
+        metrics |= _watched(batch)
+        if metrics["held_out_gap"] > batch.config.max_held_out_gap:
             alarms.append(
-                f"'{court.config.by}' and '{court.config.held_out}', which nobody is paid by, are "
-                f"{metrics['gap']:.2f} apart, more than judge.max_gap; is the judge being pleased "
-                "and not the task done?"
+                f"'{batch.config.by}' and '{batch.config.held_out}', which nobody is paid by, are "
+                f"{metrics['held_out_gap']:.2f} apart, more than judge.max_held_out_gap; is the "
+                "policy "
+                "exploiting the judge?"
             )
-    for name, judge in court.judges.items():
+    for name, judge in batch.judges.items():
         metrics |= {f"{name}_{key}": value for key, value in judge.metrics().items()}
     return Verdicts(metrics, alarms)
 
 
-def _watched(court: Court) -> dict[str, float]:
+def _watched(batch: JudgedBatch) -> dict[str, float]:
     """Against nothing or a reference, the gap is how much more the judge is pleased than the
     other; inside a group both are pleased with half, so it is how far they are apart on a pair."""
-    own, held_out = (fmean(side) for side in zip(*court.pairs, strict=True))
-    apart = fmean(abs(one - other) for one, other in court.pairs)
-    by_mean = court.config.against in ("score", "reference")
+    own, held_out = (fmean(side) for side in zip(*batch.pairs, strict=True))
+    apart = fmean(abs(one - other) for one, other in batch.pairs)
+    by_mean = batch.config.against in ("score", "reference")
     return {
         "held_out_score": held_out,
         "disagreement": apart,
-        "gap": own - held_out if by_mean else apart,
+        "held_out_gap": own - held_out if by_mean else apart,
     }

@@ -2,7 +2,7 @@
 
 from pettingllms.config.judge import RuleConfig
 from pettingllms.judges.base import Judge
-from pettingllms.types import Exhibit, Reward
+from pettingllms.types import Reward, Submission
 
 
 class RuleJudge(Judge):
@@ -11,5 +11,5 @@ class RuleJudge(Judge):
     Config = RuleConfig
     config: RuleConfig
 
-    async def score(self, exhibit: Exhibit) -> Reward:
-        return self.hall.rule(exhibit, self.config.part)
+    async def score(self, submission: Submission) -> Reward:
+        return self.context.rule(submission, self.config.part)

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from pettingllms.judges.quoting import fenced
-from pettingllms.types import Exhibit, Message, Scored, system, user
+from pettingllms.types import Message, Scored, Submission, system, user
 
 MAX_SCORE = 10
 WINNERS = {"A": 1.0, "B": 0.0, "tie": 0.5}
@@ -27,9 +27,11 @@ class BadVerdict(Exception):  # noqa: N818 - an event of judging, not an error o
     """A reply that is no verdict."""
 
 
-def comparing(exhibit: Exhibit, first: str, second: str, criteria: str, word: str) -> list[Message]:
+def comparing(
+    submission: Submission, first: str, second: str, criteria: str, word: str
+) -> list[Message]:
     """The prompt in which two answers to one question are compared."""
-    shown = (("task", exhibit.question), ("answer A", first), ("answer B", second))
+    shown = (("task", submission.question), ("answer A", first), ("answer B", second))
     parts = [fenced(name, text, word) for name, text in shown]
     asks = (
         f"You judge two answers to one task. {criteria}\n{FENCES.format(word=word)}\n"
@@ -39,9 +41,9 @@ def comparing(exhibit: Exhibit, first: str, second: str, criteria: str, word: st
     return [system(asks), user("\n\n".join([*parts, "Which answer is better?"]))]
 
 
-def scoring(exhibit: Exhibit, answer: str, criteria: str, word: str) -> list[Message]:
+def scoring(submission: Submission, answer: str, criteria: str, word: str) -> list[Message]:
     """The prompt in which one answer is scored."""
-    shown = (("task", exhibit.question), ("answer", answer))
+    shown = (("task", submission.question), ("answer", answer))
     parts = [fenced(name, text, word) for name, text in shown]
     asks = (
         f"You judge an answer to a task. {criteria}\n{FENCES.format(word=word)}\n"

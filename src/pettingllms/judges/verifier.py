@@ -7,9 +7,9 @@ holds none of its weights, and nothing that learns here can move them.
 from pydantic import Field
 
 from pettingllms.config import OneJudgeConfig
-from pettingllms.judges.base import Hall, Judge
+from pettingllms.judges.base import Judge, JudgeContext
 from pettingllms.judges.verifier_client import VerifierClient
-from pettingllms.types import Exhibit, Reward, user
+from pettingllms.types import Reward, Submission, user
 
 
 class VerifierConfig(OneJudgeConfig):
@@ -31,14 +31,14 @@ class VerifierJudge(Judge):
     Config = VerifierConfig
     config: VerifierConfig
 
-    def __init__(self, name: str, config: VerifierConfig, hall: Hall) -> None:
-        super().__init__(name, config, hall)
+    def __init__(self, name: str, config: VerifierConfig, context: JudgeContext) -> None:
+        super().__init__(name, config, context)
         self._client = VerifierClient(
             config.url, config.key, config.seconds, max_concurrent=config.max_concurrent
         )
 
-    async def score(self, exhibit: Exhibit) -> Reward:
-        return await self._client.score([user(exhibit.question)], exhibit.answer)
+    async def score(self, submission: Submission) -> Reward:
+        return await self._client.score([user(submission.question)], submission.answer)
 
     async def close(self) -> None:
         await self._client.close()

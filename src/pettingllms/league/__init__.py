@@ -1,8 +1,8 @@
 """Leagues: whom a policy meets, who won, and how good everybody is. Plain data, no engine."""
 
 from pettingllms.config.co_players import SCRIPT
-from pettingllms.league.assignments import Lineup, duel, rotated, rotations
-from pettingllms.league.co_players import Company, make_company, mean_reward
+from pettingllms.league.assignments import Assignment, duel, rotated, rotations
+from pettingllms.league.co_players import CoPlayers, make_co_players, mean_reward
 from pettingllms.league.league import League, make_league
 from pettingllms.league.payoff import Payoff
 from pettingllms.league.pool import Snapshot
@@ -10,15 +10,15 @@ from pettingllms.league.ratings import Rating, Ratings
 
 __all__ = [
     "SCRIPT",
-    "Company",
+    "Assignment",
+    "CoPlayers",
     "League",
-    "Lineup",
     "Payoff",
     "Rating",
     "Ratings",
     "Snapshot",
     "duel",
-    "make_company",
+    "make_co_players",
     "make_league",
     "mean_reward",
     "rotated",

@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 
 from pettingllms.types import Task
 
-Lineup = Mapping[str, str]
+Assignment = Mapping[str, str]
 """Who plays each role of one task."""
 
 
-def duel(roles: Sequence[str], player: str, opponent: str, number: int) -> Lineup:
+def duel(roles: Sequence[str], player: str, opponent: str, number: int) -> Assignment:
     """One player in a seat that moves on with the number of the game, the other in all others."""
-    seat = roles[number % len(roles)]
-    return {role: player if role == seat else opponent for role in roles}
+    position = roles[number % len(roles)]
+    return {role: player if role == position else opponent for role in roles}
 
 
-def rotations(roles: Lineup, tasks: Sequence[Task], first: int) -> dict[str, Lineup]:
+def rotations(roles: Assignment, tasks: Sequence[Task], first: int) -> dict[str, Assignment]:
     """Who plays each task, by its id, if everybody moves on by one seat from task to task; `first`
     tasks were played before."""
     return {task.id: rotated(roles, first + at) for at, task in enumerate(tasks)}
 
 
-def rotated(roles: Lineup, number: int) -> Lineup:
+def rotated(roles: Assignment, number: int) -> Assignment:
     """The same players, all of them so many seats further on."""
     players = list(roles.values())
     return {role: players[(at - number) % len(players)] for at, role in enumerate(roles)}

@@ -1,9 +1,10 @@
-"""Company that changes: who sits with the learners in a step, and what a change did to them.
+"""CoPlayers that changes: who sits with the learners in a step, and what a change did to them.
 
-A learner that only ever meets one company learns that company. Here it changes by a schedule, and
-what follows is measured: the reward before and after each switch, the steps it takes to recover,
-and, where a run evaluates, how much is forgotten of company that was met before. Everything follows
-from the run's seed and from rewards, so a run that goes on meets whom it would have met.
+A learner that only ever meets one co_players learns that co_players. Here it changes by a schedule,
+and what follows is measured: the reward before and after each switch, the steps it takes to
+recover, and, where a run evaluates, how much is forgotten of co_players that was met before.
+Everything follows from the run's seed and from rewards, so a run that goes on meets whom it would
+have met.
 """
 
 import random
@@ -14,8 +15,8 @@ from typing import Any
 
 from pettingllms.algos.credit import role_reward
 from pettingllms.config import RewardConfig, RunConfig
-from pettingllms.config.co_players import CompanyConfig
-from pettingllms.league.assignments import Lineup
+from pettingllms.config.co_players import CoPlayersConfig
+from pettingllms.league.assignments import Assignment
 from pettingllms.league.pool import Snapshot
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Scored, Task
@@ -23,7 +24,7 @@ from pettingllms.types import Episode, Scored, Task
 
 @dataclass(slots=True)
 class Switch:
-    """A change of company, and what came of it."""
+    """A change of co_players, and what came of it."""
 
     step: int
     """The first with the new one."""
@@ -36,14 +37,14 @@ class Switch:
 
 
 @dataclass(slots=True)
-class Company:
+class CoPlayers:
     """Where a run is in its schedule, and what it remembers."""
 
-    config: CompanyConfig
-    roles: Lineup
+    config: CoPlayersConfig
+    roles: Assignment
     """Whom [roles] names."""
-    seats: tuple[str, ...]
-    """Roles that company plays."""
+    positions: tuple[str, ...]
+    """Roles that co_players plays."""
     seed: int
     phase: int = 0
     since: int = 1
@@ -54,12 +55,12 @@ class Company:
     pool: list[Snapshot] = field(default_factory=list)
     """Snapshots that were taken."""
     best: dict[str, float] = field(default_factory=dict)
-    """By phase: the best reward that was measured against its company."""
+    """By phase: the best reward that was measured against its co_players."""
 
     @property
     def learners(self) -> list[str]:
-        """Roles that are not company's."""
-        return [role for role in self.roles if role not in self.seats]
+        """Roles that are not co_players's."""
+        return [role for role in self.roles if role not in self.positions]
 
     def mixture(self, step: int) -> dict[str, float]:
         """How likely each member is in a step."""
@@ -75,14 +76,14 @@ class Company:
             for name in [*before, *(name for name in now if name not in before)]
         }
 
-    def lineups(self, step: int, tasks: Sequence[Task]) -> dict[str, Lineup]:
+    def assignments(self, step: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
         """Who plays each task of a step, by the task's id."""
-        return self._drawn(self.mixture(step), tasks, ("company", step))
+        return self._drawn(self.mixture(step), tasks, ("co_players", step))
 
-    def lineups_of(self, phase: int, tasks: Sequence[Task]) -> dict[str, Lineup]:
-        """The same with the company of one phase, as it is once it has drifted."""
+    def assignments_of(self, phase: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
+        """The same with the co_players of one phase, as it is once it has drifted."""
         members = _shares(self.config.phases[phase].members)
-        return self._drawn(members, tasks, ("company of", phase))
+        return self._drawn(members, tasks, ("co_players of", phase))
 
     def due(self, step: int) -> list[str]:
         """Policies of which a snapshot is taken after a step."""
@@ -107,7 +108,7 @@ class Company:
         return metrics
 
     def compare(self, rewards: Mapping[int, float]) -> dict[str, float]:
-        """What is forgotten: by phase, rewards against its company as they are now."""
+        """What is forgotten: by phase, rewards against its co_players as they are now."""
         metrics = {f"eval_phase_{phase + 1}": reward for phase, reward in rewards.items()}
         lost = [self.best.get(str(p), r) - r for p, r in rewards.items() if p != self.phase]
         if lost:
@@ -127,8 +128,8 @@ class Company:
             "best": dict(self.best),
         }
 
-    def loaded(self, data: Mapping[str, Any]) -> "Company":
-        """The same company where a checkpoint left it."""
+    def loaded(self, data: Mapping[str, Any]) -> "CoPlayers":
+        """The same co_players where a checkpoint left it."""
         return replace(
             self,
             phase=data["phase"],
@@ -141,13 +142,15 @@ class Company:
 
     def _drawn(
         self, mixture: Mapping[str, float], tasks: Sequence[Task], seed: tuple[int | str, ...]
-    ) -> dict[str, Lineup]:
+    ) -> dict[str, Assignment]:
         names, weights = list(mixture), list(mixture.values())
-        found: dict[str, Lineup] = {}
+        found: dict[str, Assignment] = {}
         for task in tasks:
             rng = random.Random(derive_seed(self.seed, *seed, task.id))
             (member,) = rng.choices(names, weights)
-            found[task.id] = {r: member if r in self.seats else p for r, p in self.roles.items()}
+            found[task.id] = {
+                r: member if r in self.positions else p for r, p in self.roles.items()
+            }
         return found
 
     def _is_over(self, step: int) -> bool:
@@ -198,8 +201,8 @@ def mean_reward(
     return fmean(values) if values else None
 
 
-def make_company(config: RunConfig, data: Mapping[str, Any]) -> Company:
-    """The company of a run, where a checkpoint left it, if it did."""
-    seats = config.company.taken_seats(config.roles, config.policies)
-    company = Company(config.company, config.roles, tuple(seats), config.seed)
-    return company.loaded(data) if data else company
+def make_co_players(config: RunConfig, data: Mapping[str, Any]) -> CoPlayers:
+    """The co_players of a run, where a checkpoint left it, if it did."""
+    positions = config.co_players.filled_roles(config.roles, config.policies)
+    co_players = CoPlayers(config.co_players, config.roles, tuple(positions), config.seed)
+    return co_players.loaded(data) if data else co_players

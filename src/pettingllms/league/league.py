@@ -18,7 +18,7 @@ from pettingllms.algos.credit import mean
 from pettingllms.config import RewardConfig, RunConfig
 from pettingllms.config.co_players import SCRIPT
 from pettingllms.config.league import LeagueConfig
-from pettingllms.league.assignments import Lineup, duel
+from pettingllms.league.assignments import Assignment, duel
 from pettingllms.league.payoff import Payoff, result_of
 from pettingllms.league.pool import Snapshot, draw, thinned
 from pettingllms.league.ratings import Ratings
@@ -49,39 +49,39 @@ class League:
         """Policies of which snapshots are taken."""
         return (self.learner, *self.config.exploiters)
 
-    def lineups(self, step: int, tasks: Sequence[Task]) -> dict[str, Lineup]:
+    def assignments(self, step: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
         """Who plays each task of a step, by the task's id; self-play has no entry."""
         opponents = self._drawn(step)
         counts = dict(self.counts)
-        found: dict[str, Lineup] = {}
+        found: dict[str, Assignment] = {}
         for task in tasks:
             kind = self._kind(counts)
             if kind != "self":
-                turn, seat = divmod(counts[kind], len(self.roles))
+                turn, position = divmod(counts[kind], len(self.roles))
                 names = opponents[kind]
-                found[task.id] = duel(self.roles, self.learner, names[turn % len(names)], seat)
+                found[task.id] = duel(self.roles, self.learner, names[turn % len(names)], position)
             counts[kind] += 1
         return found
 
     def record(
         self,
         tasks: Iterable[Task],
-        lineups: Mapping[str, Lineup],
+        assignments: Mapping[str, Assignment],
         episodes: Iterable[Episode],
         reward: RewardConfig,
     ) -> dict[str, float]:
         """Note that tasks were played and how; the learner's score against its opponents."""
         for task in tasks:
-            self.counts[self._kind_of(lineups.get(task.id))] += 1
+            self.counts[self._kind_of(assignments.get(task.id))] += 1
         scores: dict[str, list[float]] = {}
         for episode in episodes:
-            lineup = lineups.get(episode.task.id, {})
-            for opponent in set(lineup.values()) - {self.learner}:
-                result = result_of(episode, lineup, self.learner, opponent, reward)
+            assignment = assignments.get(episode.task.id, {})
+            for opponent in set(assignment.values()) - {self.learner}:
+                result = result_of(episode, assignment, self.learner, opponent, reward)
                 if result is not None:
                     self.payoff.add(self.learner, opponent, result)
                     self.ratings.add(self.learner, opponent, result)
-                    kind = self._kind_of(lineup)
+                    kind = self._kind_of(assignment)
                     label = kind if kind == "snapshots" else opponent.removeprefix(SCRIPT)
                     scores.setdefault(label, []).append(result)
         return {f"score_{name}": mean(some) for name, some in scores.items()}
@@ -141,10 +141,10 @@ class League:
         behind = {k: share * num_tasks - counts[k] for k, share in self.config.shares.items()}
         return max(KINDS, key=lambda kind: (behind[kind], -KINDS.index(kind)))
 
-    def _kind_of(self, lineup: Lineup | None) -> str:
-        if lineup is None:
+    def _kind_of(self, assignment: Assignment | None) -> str:
+        if assignment is None:
             return "self"
-        (opponent,) = set(lineup.values()) - {self.learner}
+        (opponent,) = set(assignment.values()) - {self.learner}
         if opponent.startswith(SCRIPT):
             return "anchors"
         return "exploiters" if opponent in self.config.exploiters else "snapshots"

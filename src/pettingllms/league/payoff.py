@@ -6,7 +6,7 @@ from typing import Any
 
 from pettingllms.algos.credit import mean, role_reward
 from pettingllms.config import RewardConfig
-from pettingllms.league.assignments import Lineup
+from pettingllms.league.assignments import Assignment
 from pettingllms.types import Episode, Scored
 
 WIN, DRAW, LOSS = 1.0, 0.5, 0.0
@@ -90,16 +90,18 @@ class Payoff:
 FINES_ASIDE = RewardConfig(process=0.0)
 
 
-def game_result(episode: Episode, lineup: Lineup, player: str, opponent: str) -> float | None:
+def game_result(
+    episode: Episode, assignment: Assignment, player: str, opponent: str
+) -> float | None:
     """How a game between two ended for the first, by what its outcome paid them; by what single
     replies were paid or fined only if nothing else was."""
     mixes = (FINES_ASIDE, RewardConfig())
-    results = (result_of(episode, lineup, player, opponent, mix) for mix in mixes)
+    results = (result_of(episode, assignment, player, opponent, mix) for mix in mixes)
     return next((result for result in results if result is not None), None)
 
 
 def result_of(
-    episode: Episode, lineup: Lineup, player: str, opponent: str, reward: RewardConfig
+    episode: Episode, assignment: Assignment, player: str, opponent: str, reward: RewardConfig
 ) -> float | None:
     """How a game between two ended for the first, by what each was paid; None if it did not end.
 
@@ -107,10 +109,10 @@ def result_of(
     """
     paid = {}
     for name in (player, opponent):
-        seats = [role for role, sitting in lineup.items() if sitting == name]
-        rewards = [role_reward(episode, role, reward) for role in seats]
+        positions = [role for role, sitting in assignment.items() if sitting == name]
+        rewards = [role_reward(episode, role, reward) for role in positions]
         values = [r.value for r in rewards if isinstance(r, Scored)]
-        if not seats or len(values) < len(seats):
+        if not positions or len(values) < len(positions):
             return None
         paid[name] = mean(values)
     if paid[player] == paid[opponent]:

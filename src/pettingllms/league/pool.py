@@ -20,7 +20,7 @@ class Snapshot:
     policy: str
     step: int
     version: int
-    mark: str = ""
+    weight_hash: str = ""
     """Hash of the weights."""
 
     @property

@@ -21,7 +21,7 @@ class Game:
     round: int
     player: str
     opponent: str
-    seat: str
+    position: str
     """The first player's role; the other had all others."""
     result: float | None
     """1, 0.5 or 0; None if the game did not come to an end."""
@@ -101,4 +101,4 @@ def _rounds(games: Iterable[Game]) -> Iterator[tuple[int, list[Game]]]:
     for game in games:
         rounds.setdefault(game.round, []).append(game)
     for number in sorted(rounds):
-        yield number, sorted(rounds[number], key=lambda g: (g.player, g.opponent, g.seat))
+        yield number, sorted(rounds[number], key=lambda g: (g.player, g.opponent, g.position))

@@ -97,9 +97,10 @@ def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:
     """The linear layers that the adapter is laid over. The last one, which gives the logits, is
     never among them."""
     if not hasattr(base.config, "vision_config"):
-        if policy.sees_by:
+        if policy.supports_images_by:
             raise LearnerError(
-                f"an adapter is to be laid over {', '.join(policy.sees_by)} of '{policy.model}', "
+                f"an adapter is to be laid over {', '.join(policy.supports_images_by)} of "
+                f"'{policy.model}', "
                 'which only reads; leave `parts` out, or set parts = ["language"]'
             )
         return "all-linear"

@@ -7,7 +7,7 @@ import numpy as np
 from pettingllms.learners.batches import Item
 from pettingllms.types import LogProbs
 
-MAXIMA = ("max_gap",)
+MAXIMA = ("max_mismatch",)
 BY_REPLY = ("margin", "preferred")
 """Metrics that are means over replies; all others are over tokens."""
 SHARES = {
@@ -42,10 +42,10 @@ class Sums:
         return {SHARES.get(n, n): v / counts.get(n, num_tokens) for n, v in sums.items()}
 
 
-def mismatch(items: Sequence[Item], logprobs: Mapping[int, LogProbs]) -> float:
+def mean_mismatch(items: Sequence[Item], logprobs: Mapping[int, LogProbs]) -> float:
     """Mean difference per token between the sampler's log-probs and the learner's, which are by
     the items' ids."""
     if not items:
         return 0.0
-    gaps = [np.abs(logprobs[id(item)] - item.logprobs) for item in items]
-    return float(np.concatenate(gaps).mean())
+    mismatches = [np.abs(logprobs[id(item)] - item.logprobs) for item in items]
+    return float(np.concatenate(mismatches).mean())

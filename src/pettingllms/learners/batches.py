@@ -115,23 +115,27 @@ def item_of(turn: Turn) -> Item:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joint:
+class JointAction:
     """Replies whose values a critic mixes, with their roles; one alone if it mixes none."""
 
     roles: tuple[str, ...]
     items: tuple[Item, ...]
 
 
-def joints_of(joints: Sequence[Sequence[Turn]], central: bool) -> list[Joint]:
+def joint_actions_of(
+    joint_actions: Sequence[Sequence[Turn]], centralized: bool
+) -> list[JointAction]:
     """What a critic reads: each role's own prompt, or what the whole team sees, and the reply."""
     return [
-        Joint(tuple(turn.role for turn in turns), tuple(_read(turn, central) for turn in turns))
-        for turns in joints
+        JointAction(
+            tuple(turn.role for turn in turns), tuple(_read(turn, centralized) for turn in turns)
+        )
+        for turns in joint_actions
     ]
 
 
-def _read(turn: Turn, central: bool) -> Item:
-    prompt_ids = turn.central_ids if central else turn.prompt_ids
+def _read(turn: Turn, centralized: bool) -> Item:
+    prompt_ids = turn.centralized_ids if centralized else turn.prompt_ids
     if prompt_ids is None:
         raise LearnerError(
             f"a reply of role '{turn.role}' was sampled without what the whole team saw, which its "
@@ -145,7 +149,7 @@ def _read(turn: Turn, central: bool) -> Item:
         0.0,
         values=turn.values,
         targets=_targets(turn),
-        images=turn.central_images if central else images_of(turn.messages),
+        images=turn.centralized_images if centralized else images_of(turn.messages),
     )
 
 

@@ -25,7 +25,7 @@ from pettingllms.config import CriticConfig, LearnerConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
-from pettingllms.learners.batches import Item, Joint, split
+from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.learners.micro_batches import Passes, rows_of
 from pettingllms.learners.mixing import make_mixer
@@ -59,7 +59,7 @@ from pettingllms.learners.weights import (
 )
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Values
-from pettingllms.vision.processor import eyes_of
+from pettingllms.vision.processor import load_image_processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Critic:
             spec.config.max_batch_tokens,
             self._device,
             self._model.can_share,
-            eyes_of(spec.model),
+            load_image_processor(spec.model),
         )
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place(self._model, layers, self._device, self._dtype)
@@ -128,25 +128,27 @@ class Critic:
         ]
         self._num_updates = 0
 
-    def values(self, joints: Sequence[Joint]) -> list[tuple[Values, float | None]]:
+    def values(self, joint_actions: Sequence[JointAction]) -> list[tuple[Values, float | None]]:
         """What is expected of every reply, joint after joint, and of the team but for the reply."""
-        items = [item for joint in joints for item in joint.items]
+        items = [item for joint_action in joint_actions for item in joint_action.items]
         values, states = self._read(items)
         if self._mixer is None:
             return [(row, None) for row in values]
-        return list(zip(values, self._mix(joints, values, states), strict=True))
+        return list(zip(values, self._mix(joint_actions, values, states), strict=True))
 
-    def train(self, joints: Sequence[Joint], step: int, num_tokens: int = 0) -> dict[str, float]:
+    def train(
+        self, joint_actions: Sequence[JointAction], step: int, num_tokens: int = 0
+    ) -> dict[str, float]:
         """Go through a batch; give what happened on the way. `num_tokens`: sampled by the run
         before this step, for schedules that go by tokens."""
         start, config = time.perf_counter(), self._spec.config
-        items = [item for joint in joints for item in joint.items]
+        items = [item for joint_action in joint_actions for item in joint_action.items]
         losses, norms, num_skipped = [], [], 0
         expected: list[float] = []
         paid: list[float] = []
         for epoch in range(config.num_epochs):
             seed = derive_seed(self._spec.seed, "critic", step, epoch)
-            for part in split(joints, config.num_minibatches, seed):
+            for part in split(joint_actions, config.num_minibatches, seed):
                 pulls = None
                 if self._mixer is not None:
                     pulls = self._pulls(part)
@@ -223,10 +225,13 @@ class Critic:
         return [row for row, _ in both], [state for _, state in both]
 
     def _mix(
-        self, joints: Sequence[Joint], values: Sequence[Values], states: Sequence[Values]
+        self,
+        joint_actions: Sequence[JointAction],
+        values: Sequence[Values],
+        states: Sequence[Values],
     ) -> list[float]:
         """For each item the team's value once all replies of its joint but this one are known."""
-        table = JointValues(joints, self._spec.roles, values, states, self._device)
+        table = JointValues(joint_actions, self._spec.roles, values, states, self._device)
         with torch.no_grad():
             but_one_JR = self._but_one(table)
         return [float(but_one_JR[place_of]) for place_of in table.places]
@@ -243,13 +248,15 @@ class Critic:
         ]
         return torch.stack(columns, 1)
 
-    def _pulls(self, joints: Sequence[Joint]) -> "Pulls":
+    def _pulls(self, joint_actions: Sequence[JointAction]) -> "Pulls":
         """How the mixed loss of a minibatch changes with every value; gradients of the mixer."""
         assert self._mixer is not None  # noqa: S101 - as above
-        items = [item for joint in joints for item in joint.items]
-        table = JointValues(joints, self._spec.roles, *self._read(items), self._device)
+        items = [item for joint_action in joint_actions for item in joint_action.items]
+        table = JointValues(joint_actions, self._spec.roles, *self._read(items), self._device)
         before_JR, after_JR = table.before_JR.requires_grad_(), table.after_JR.requires_grad_()
-        paid_J = torch.tensor([_paid(joint) for joint in joints], device=self._device)
+        paid_J = torch.tensor(
+            [_paid(joint_action) for joint_action in joint_actions], device=self._device
+        )
         but_one_JR, all_J = (
             self._but_one(table),
             self._mixer(after_JR, table.spoke_JR, table.state_JH),
@@ -268,9 +275,9 @@ class Critic:
             pulls[id(item)] = pull
         return Pulls(pulls, float(loss.detach()), expected_J.tolist(), paid_J.tolist())
 
-    def _accumulate(self, joints: Sequence[Joint], pulls: "Pulls | None") -> float:
+    def _accumulate(self, joint_actions: Sequence[JointAction], pulls: "Pulls | None") -> float:
         """Gradients of a minibatch, over as many passes as its tokens need; its loss."""
-        items = [item for joint in joints for item in joint.items]
+        items = [item for joint_action in joint_actions for item in joint_action.items]
         count, clip = max(1, num_targets(items)), self._spec.critic.clip
         total = torch.zeros(())
         for batch in self._passes.of(items):
@@ -341,7 +348,7 @@ class JointValues:
 
     def __init__(
         self,
-        joints: Sequence[Joint],
+        joint_actions: Sequence[JointAction],
         roles: Sequence[str],
         values: Sequence[Values],
         states: Sequence[Values],
@@ -349,15 +356,17 @@ class JointValues:
     ) -> None:
         column = {role: at for at, role in enumerate(roles)}
         self.places = [
-            (row, column[role]) for row, joint in enumerate(joints) for role in joint.roles
+            (row, column[role])
+            for row, joint_action in enumerate(joint_actions)
+            for role in joint_action.roles
         ]
-        shape = (len(joints), len(roles))
+        shape = (len(joint_actions), len(roles))
         before, after = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         spoke = np.zeros(shape, np.bool_)
-        state = np.zeros((len(joints), len(states[0])), np.float32)
+        state = np.zeros((len(joint_actions), len(states[0])), np.float32)
         for at, own, seen in zip(self.places, values, states, strict=True):
             before[at], after[at], spoke[at] = own[0], own[-1], True
-            state[at[0]] += seen / len(joints[at[0]].roles)
+            state[at[0]] += seen / len(joint_actions[at[0]].roles)
         self.before_JR = torch.from_numpy(before).to(device)
         self.after_JR = torch.from_numpy(after).to(device)
         self.spoke_JR = torch.from_numpy(spoke).to(device)
@@ -368,7 +377,7 @@ class JointValues:
         return torch.where(self.spoke_JR, by_role, 0).sum(1) / self.spoke_JR.sum(1)
 
 
-def _paid(joint: Joint) -> float:
-    targets = joint.items[0].targets
+def _paid(joint_action: JointAction) -> float:
+    targets = joint_action.items[0].targets
     assert targets is not None  # noqa: S101 - joints come from turns that were credited
     return float(targets[0])

@@ -19,7 +19,7 @@ from pettingllms.config import LossConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
-from pettingllms.learners.batch_metrics import MAXIMA, Sums, mismatch
+from pettingllms.learners.batch_metrics import MAXIMA, Sums, mean_mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
 from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
@@ -54,7 +54,7 @@ from pettingllms.learners.weights import (
 )
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
-from pettingllms.vision.processor import eyes_of
+from pettingllms.vision.processor import load_image_processor
 
 
 class Learner:
@@ -75,10 +75,10 @@ class Learner:
             spec.config.max_batch_tokens,
             self._device,
             self._model.can_share,
-            eyes_of(spec.model),
+            load_image_processor(spec.model),
         )
         self._reference: LogProbModel | None = None
-        if spec.loss.kl and not self._adapters:
+        if spec.loss.kl_coef and not self._adapters:
             self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
         for model in filter(None, (self._model, self._reference)):
             place(
@@ -108,13 +108,13 @@ class Learner:
         step: int,
         keep_logprobs: bool = False,
         num_tokens: int = 0,
-        max_gap: float | None = None,
+        max_mismatch: float | None = None,
     ) -> dict[str, float]:
         """Go through a batch; give what happened on the way, means over its tokens.
 
         `keep_logprobs`: for `take_logprobs`. `num_tokens`: that the run sampled before this step.
-        If sampler and learner differ by more than `max_gap` per token before the first optimizer
-        step, nothing is learnt, and the gap is all that is given."""
+        If sampler and learner differ by more than `max_mismatch` per token before the first
+        optimizer step, nothing is learnt, and the gap is all that is given."""
         self._activate(policy)
         items = replies_of(units)
         in_pairs = len(items) == 2 * len(units)
@@ -127,16 +127,18 @@ class Learner:
         for epoch in range(1, config.num_epochs):
             epochs += split(minibatches, 1, self._seed(policy, step, epoch))
         old = self._old_logprobs(policy, minibatches) if sum(map(len, epochs)) > 1 else None
-        bound, sums = np.inf if max_gap is None else max_gap, Sums()
-        if old is not None and not (gap := mismatch(items, old)) <= bound:
-            return {"gap": gap}
+        bound, sums = np.inf if max_mismatch is None else max_mismatch, Sums()
+        if old is not None and not (mismatch := mean_mismatch(items, old)) <= bound:
+            return {"mismatch": mismatch}
         grad_norms, num_skipped, loss = [], 0, 0.0
         for part in chain.from_iterable(epochs):
             part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
             sums.add(part_sums)
-            if old is None and not (gap := sums.means()["gap"]) <= bound:  # of the whole batch
+            if (
+                old is None and not (mismatch := sums.means()["mismatch"]) <= bound
+            ):  # of the whole batch
                 self._optimizers[policy].zero_grad(set_to_none=True)
-                return {"gap": gap}
+                return {"mismatch": mismatch}
             grad_norm = self._clip(policy)
             if np.isfinite(grad_norm) and np.isfinite(part_loss):
                 self._update(policy, step, num_tokens)
@@ -212,10 +214,10 @@ class Learner:
         weights = {name: whole(p) for name, p in self._parameters(policy).items()}
         if self._rank:
             return {}, ""
-        mark = fingerprint(weights)
+        weight_hash = fingerprint(weights)
         if self._adapters:
-            return self._adapters.files(policy, weights), mark
-        return {MODEL_FILE: to_bytes(weights)}, mark
+            return self._adapters.files(policy, weights), weight_hash
+        return {MODEL_FILE: to_bytes(weights)}, weight_hash
 
     def state(self, policy: str) -> dict[str, bytes]:
         """What training needs besides the weights, to go on as if it had never stopped."""
@@ -318,7 +320,7 @@ class Learner:
         num_tokens = sum(len(item.response_ids) for item in items)
         scale = Scale(num_tokens, len(items), self._spec.max_reply_tokens)
         temperature = self._spec.policies[policy].temperature
-        want_entropy = config.entropy > 0
+        want_entropy = config.entropy_coef > 0
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
         for part in self._passes.of(units):
@@ -350,7 +352,7 @@ class Learner:
             loss, measured = policy_loss(inputs, scale, config)
             if value_M is not None:
                 errors = self._value_errors(padded, value_M)
-                loss = loss + config.value * errors / max(1, num_targets(items))
+                loss = loss + config.value_coef * errors / max(1, num_targets(items))
                 measured["value_errors"] = errors.detach()
             torch.autograd.backward(loss)
             total += loss.detach().cpu()
@@ -364,7 +366,9 @@ class Learner:
         loss, config = self._spec.loss, self._spec.config
         if not config.decay_entropy:
             return loss
-        return loss.model_copy(update={"entropy": loss.entropy * config.cooled(step, num_tokens)})
+        return loss.model_copy(
+            update={"entropy": loss.entropy_coef * config.cooled(step, num_tokens)}
+        )
 
     def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:
         assert self._spec.critic is not None  # noqa: S101 - there is a head
@@ -376,7 +380,7 @@ class Learner:
         """The policy as it was before training: a copy, or the base without its adapter."""
         if self._spec.loss.type == "dpo":
             return padded.reference_BT
-        if not self._spec.loss.kl:
+        if not self._spec.loss.kl_coef:
             return None
         with torch.no_grad(), self._without_adapter():
             logp_N, _, _ = self._forward(self._reference or self._model, padded, temperature)

@@ -40,19 +40,19 @@ def check_logits(
     padded, spread = padded_of([reply]), Spread()
     with torch.no_grad(), arithmetic:
         own_N, ours_N = (model(padded, 1.0, False, whole=whole)[0] for whole in (True, False))
-        gap = float((own_N - ours_N).abs().max())
+        mismatch = float((own_N - ours_N).abs().max())
         handle = model.output_layer.register_forward_hook(spread)
         try:
             own_N, ours_N = (model(padded, 1.0, False, whole=whole)[0] for whole in (True, False))
         finally:
             handle.remove()
     reshard(model)
-    gap = max(gap, float((own_N - ours_N).abs().max()) / SPREAD)
-    if not gap <= TOLERANCE:
+    mismatch = max(mismatch, float((own_N - ours_N).abs().max()) / SPREAD)
+    if not mismatch <= TOLERANCE:
         raise LearnerError(
             f"{model.lm.config.model_type} models change their logits after the output layer, "
             f"which the learner does not do: on a short reply its log-probs differ from the "
-            f"model's own by {gap:.2g}; take a model of another family"
+            f"model's own by {mismatch:.2g}; take a model of another family"
         )
 
 

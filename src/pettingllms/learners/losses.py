@@ -33,9 +33,9 @@ class LossInputs:
     mask_BT: Tensor
     """True on the tokens of the response."""
     entropy_BT: Tensor | None = None
-    """With gradient; needed if loss.entropy is not 0."""
+    """With gradient; needed if loss.entropy_coef is not 0."""
     ref_logp_BT: Tensor | None = None
-    """Log-probs of the policy as it was before training; needed if loss.kl is not 0, and for
+    """Log-probs of the policy as it was before training; needed if loss.kl_coef is not 0, and for
     `dpo`."""
 
 
@@ -61,21 +61,21 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """This micro-batch's part of the loss, and its metrics as sums over tokens.
 
-    Of the metrics only `max_gap` is no sum: it is the largest of its kind. Those of `dpo` are sums
-    over replies, and `replies` is how many they are.
+    Of the metrics only `max_mismatch` is no sum: it is the largest of its kind. Those of `dpo` are
+    sums over replies, and `replies` is how many they are.
     """
-    assert config.kl == 0 or inputs.ref_logp_BT is not None  # noqa: S101 - the learner's part
-    assert config.entropy == 0 or inputs.entropy_BT is not None  # noqa: S101 - as above
+    assert config.kl_coef == 0 or inputs.ref_logp_BT is not None  # noqa: S101 - the learner's part
+    assert config.entropy_coef == 0 or inputs.entropy_BT is not None  # noqa: S101 - as above
     inputs = _without_garbage(inputs)
     objective_BT, measured = LOSSES[config.type](inputs, config)
     logp_BT, mask_BT = inputs.logp_BT, inputs.mask_BT
     none_BT = torch.zeros_like(logp_BT)
     entropy_BT = none_BT if inputs.entropy_BT is None else inputs.entropy_BT
     ref_kl_BT = none_BT if inputs.ref_logp_BT is None else k3(inputs.ref_logp_BT - logp_BT)
-    gap_BT = (inputs.old_logp_BT - inputs.sampler_logp_BT).abs()
+    mismatch_BT = (inputs.old_logp_BT - inputs.sampler_logp_BT).abs()
     measured |= {
         "kl": k3(logp_BT - inputs.old_logp_BT),
-        "gap": gap_BT,
+        "mismatch": mismatch_BT,
         "tokens": mask_BT,
     }
     if inputs.entropy_BT is not None:
@@ -86,9 +86,11 @@ def policy_loss(
         name: torch.where(mask_BT, value_BT.detach(), 0).sum(dtype=logp_BT.dtype)
         for name, value_BT in measured.items()
     }
-    held_BT = config.kl * ref_kl_BT if config.kl else none_BT  # 0 x inf is not a number
-    loss_BT = held_BT - config.entropy * entropy_BT - objective_BT
-    return _normalized(loss_BT, mask_BT, scale, config), metrics | {"max_gap": gap_BT.amax()}
+    held_BT = config.kl_coef * ref_kl_BT if config.kl_coef else none_BT  # 0 x inf is not a number
+    loss_BT = held_BT - config.entropy_coef * entropy_BT - objective_BT
+    return _normalized(loss_BT, mask_BT, scale, config), metrics | {
+        "max_mismatch": mismatch_BT.amax()
+    }
 
 
 def k3(log_ratio: Tensor) -> Tensor:
@@ -175,7 +177,7 @@ def _terms(
     advantage_BT = torch.where(mask_BT, advantage_BT, 0)
     clip_low, clip_high = config.clips
     low, high = math.log1p(-clip_low), math.log1p(clip_high)
-    dual, cap = math.log(config.dual_clip), math.log(config.max_weight)
+    dual, cap = math.log(config.dual_clip), math.log(config.max_importance_weight)
     good_BT, bad_BT = advantage_BT > 0, advantage_BT < 0
     ratio_BT = torch.where(
         bad_BT, log_ratio_BT.clamp(min=low, max=dual), log_ratio_BT.clamp(max=high)

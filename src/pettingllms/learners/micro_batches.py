@@ -14,7 +14,7 @@ from pettingllms.learners.hidden_states import places_read
 from pettingllms.learners.policy_model import Padded
 from pettingllms.learners.sharding import num_ranks, of_all_ranks, own_rank
 from pettingllms.types import Values
-from pettingllms.vision.processor import Eyes
+from pettingllms.vision.processor import ImageProcessor
 
 RowT = TypeVar("RowT")
 
@@ -28,7 +28,7 @@ class Passes:
     device: torch.device
     can_share: bool
     """Whether the model can read a prompt once for all of its replies."""
-    eyes: Eyes | None
+    image_processor: ImageProcessor | None
 
     @property
     def may_share(self) -> bool:
@@ -45,7 +45,7 @@ class Passes:
 
     def padded(self, items: Sequence[Item]) -> Padded:
         """Replies as the model takes them in."""
-        return Padded(items, self.device, self.may_share, self.eyes)
+        return Padded(items, self.device, self.may_share, self.image_processor)
 
     def read(
         self, items: Sequence[Item], look: Callable[[Sequence[Item], Padded], Sequence[RowT]]

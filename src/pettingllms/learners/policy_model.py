@@ -23,7 +23,7 @@ from pettingllms.learners.hidden_states import can_share, read_shared, read_whol
 from pettingllms.learners.image_batches import read_seen, seen_images
 from pettingllms.learners.value_head import ValueHead, hidden_size
 from pettingllms.types import Values
-from pettingllms.vision.processor import Eyes
+from pettingllms.vision.processor import ImageProcessor
 
 
 class LogProbModel(nn.Module):
@@ -110,7 +110,7 @@ class Padded:
         items: Sequence[Item],
         device: torch.device,
         may_share: bool = False,
-        eyes: Eyes | None = None,
+        image_processor: ImageProcessor | None = None,
     ) -> None:
         lengths = [item.num_tokens for item in items] or [2]
         longest = max((len(item.response_ids) for item in items), default=1)
@@ -134,7 +134,7 @@ class Padded:
         )
         self.at_N = (self.where_N[0], torch.from_numpy(at_N).to(device))
         self._start_B = torch.from_numpy(start).to(device)
-        self._seen = seen_images(items, ids.shape[1], eyes, device)
+        self._seen = seen_images(items, ids.shape[1], image_processor, device)
         # Prompts of the same ids may have other images, so none is shared where there are any.
         may_share = may_share and self._seen is None
         self._shared = shared_prompts(items, device) if may_share and items else None
@@ -207,8 +207,10 @@ def load_lm(folder: Path, dtype: torch.dtype) -> Any:
     """The model of a folder, without dropout, ready to be trained or wrapped."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    sees = hasattr(AutoConfig.from_pretrained(folder, local_files_only=True), "vision_config")
-    auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    supports_images = hasattr(
+        AutoConfig.from_pretrained(folder, local_files_only=True), "vision_config"
+    )
+    auto: Any = AutoModelForImageTextToText if supports_images else AutoModelForCausalLM
     lm: Any = auto.from_pretrained(
         folder, dtype=dtype, local_files_only=True, use_safetensors=True, attn_implementation="sdpa"
     )

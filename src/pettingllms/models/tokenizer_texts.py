@@ -17,7 +17,7 @@ def environment_texts() -> list[str]:
     the same wherever it is made.
     """
     envs = [make_env(name) for name in ENVIRONMENTS.names()]
-    return texts_of([env for env in envs if not env.blocking and not env.seeing], num_tasks=1)
+    return texts_of([env for env in envs if not env.blocking and not env.image_roles], num_tasks=1)
 
 
 def texts_of(envs: Iterable[Environment[Any, Any]], num_tasks: int) -> list[str]:

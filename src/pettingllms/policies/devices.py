@@ -7,9 +7,7 @@ from pettingllms.errors import ClusterError
 from pettingllms.policies.plan import ModelGroup, plan_critics
 
 
-def refuse_what_does_not_fit(
-    config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float
-) -> None:
+def check_resources(config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float) -> None:
     """Say so if there are too few GPUs: Ray would wait for more without a word."""
     if config.inference.engine == "torch":
         raise ClusterError(
@@ -24,7 +22,7 @@ def refuse_what_does_not_fit(
             raise ClusterError(
                 'cluster.placement = "colocated" is for one model with one engine on one GPU; this '
                 f"run has {engines} engines of {config.inference.tensor_parallel} GPUs and {ranks} "
-                'ranks. Set cluster.placement = "apart"'
+                'ranks. Set cluster.placement = "separate"'
             )
         return
     needed = engines * config.inference.tensor_parallel + ranks

@@ -78,7 +78,7 @@ class CriticPlan:
     """With a colon, which no policy's name has."""
     model: str
     policies: tuple[str, ...]
-    central: bool = False
+    centralized: bool = False
     """Whether it reads what the whole team sees in place of a role's prompt."""
     mixer: Literal["sum", "monotonic"] | None = None
 
@@ -91,8 +91,8 @@ def plan_critics(config: RunConfig) -> list[CriticPlan]:
     models = {name: policy.model for g in plan_models(config) for name, policy in g.trained.items()}
     if algorithm.one_critic():
         model = config.critic.model or next(iter(models.values()), "")
-        central = "central" in algorithm.needs
-        return [CriticPlan("critic:team", model, tuple(models), central, algorithm.mixer)]
+        centralized = "central" in algorithm.needs
+        return [CriticPlan("critic:team", model, tuple(models), centralized, algorithm.mixer)]
     return [
         CriticPlan(f"critic:{name}", config.critic.model or model, (name,))
         for name, model in models.items()

@@ -20,16 +20,16 @@ from pettingllms.errors import ClusterError, EnvContractError, ModelError, Petti
 from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
 from pettingllms.policies import (
     ModelGroup,
+    check_resources,
     plan_critics,
     plan_models,
-    refuse_what_does_not_fit,
 )
 from pettingllms.preflight.machine import Finding, check_sandbox, find_gpus
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import PLUGINS
 from pettingllms.runtime.resources import GIB, in_gib, memory
 from pettingllms.sandbox.detect import standing
-from pettingllms.vision.support import ADVICE, object_in, sees
+from pettingllms.vision.support import ADVICE, object_in, supports_images
 
 FLOAT = 4
 LEARNING = 4 * FLOAT
@@ -64,7 +64,7 @@ def inspect(config: RunConfig, out: Path) -> list[Finding]:
         found += _check_room(config, groups, folders, out)
     return [
         *found,
-        *_check_eyes(config, folders),
+        *_check_image_support(config, folders),
         *_check_tasks(config),
         *_check_start(config),
         *_check_schedule(config),
@@ -96,24 +96,24 @@ def _check_folder(config: RunConfig, key: str, folder: Path) -> Iterator[Finding
     else:
         yield Finding("ok", f"{key}: {folder}, with tokenizer and chat template")
     room = _context(folder)
-    if room is not None and config.inference.max_model_tokens > room:
+    if room is not None and config.inference.max_model_len > room:
         what = (
-            f"inference.max_model_tokens: is {config.inference.max_model_tokens}, and {folder} "
+            f"inference.max_model_len: is {config.inference.max_model_len}, and {folder} "
             f"was made for {room}"
         )
         yield Finding("problem", what, f"set it to {room} or less")
 
 
-def _check_eyes(config: RunConfig, folders: Mapping[str, Path]) -> Iterator[Finding]:
+def _check_image_support(config: RunConfig, folders: Mapping[str, Path]) -> Iterator[Finding]:
     env = make_env_for(config.env)
-    seeing = {model for model, folder in folders.items() if sees(folder)}
-    for role in env.seeing:
+    image_roles = {model for model, folder in folders.items() if supports_images(folder)}
+    for role in env.image_roles:
         model = getattr(config.policies[config.roles[role]], "model", "")
-        if model in folders and model not in seeing:
+        if model in folders and model not in image_roles:
             what = f"policies.{config.roles[role]}.model: '{env.id}' shows images to '{role}', and"
             yield Finding("problem", f"{what} {folders[model]} only reads", ADVICE)
-    if seeing and config.inference.engine == "vllm" and find_spec("torchvision") is None:
-        what = f"{_key(config, min(seeing))}: vLLM needs torchvision for models that see"
+    if image_roles and config.inference.engine == "vllm" and find_spec("torchvision") is None:
+        what = f"{_key(config, min(image_roles))}: vLLM needs torchvision for models that see"
         advice = 'pip install torchvision (CPU: scripts/vision_cpu.sh), or inference.engine="torch"'
         yield Finding("problem", what, advice)
 
@@ -140,7 +140,7 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
         yield Finding("problem", what, 'set cluster.device = "cpu", or leave inference.engine out')
     elif gpus and device != "cpu":
         try:
-            refuse_what_does_not_fit(config, plan_models(config), len(gpus))
+            check_resources(config, plan_models(config), len(gpus))
         except ClusterError as error:
             what, _, advice = str(error).partition("; ")
             yield Finding("problem", f"cluster: {what}", advice)
@@ -218,12 +218,12 @@ def _check_tasks(config: RunConfig) -> Iterator[Finding]:
 
 
 def _check_start(config: RunConfig) -> Iterator[Finding]:
-    if config.train.start:
+    if config.train.init_from:
         try:
-            RunFolder(Path(config.train.start)).weights(sorted(config.trained_policies()))
+            RunFolder(Path(config.train.init_from)).weights(sorted(config.trained_policies()))
         except (PettingError, OSError) as error:
             advice = "give the folder of a run that has a checkpoint, or leave the key out"
-            yield Finding("problem", f"train.start: {error}", advice)
+            yield Finding("problem", f"train.init_from: {error}", advice)
 
 
 def _check_schedule(config: RunConfig) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The table at which plays happen: an environment, its seats, and the moves of every rollout."""
+"""The table at which plays happen: an environment, its players, and the moves of every rollout."""
 
 import asyncio
 import math
@@ -10,7 +10,7 @@ from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
 from pettingllms.envs.base import successes
 from pettingllms.rollout.env_calls import Guard
-from pettingllms.rollout.player import NO_IDS, Question, Seat, ask
+from pettingllms.rollout.player import NO_IDS, Player, Question, ask
 from pettingllms.sandbox.blocked_calls import refused_calls, to_metrics
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
@@ -52,7 +52,7 @@ class Table:
     """Everything that the plays of one worker share."""
 
     env: Environment[Any, Any]
-    seats: Mapping[str, Seat]
+    players: Mapping[str, Player]
     config: RolloutConfig
     reward: RewardConfig
     guard: Guard
@@ -83,7 +83,7 @@ class Table:
         for role, number in num_samples.items():
             messages = await self.guard.call("observe", self._observe, at.state, role)
             question = self._question(at, task, role, messages, number, max_tokens)
-            questions.append(replace(question, central=await self._central_of(at, role)))
+            questions.append(replace(question, centralized=await self._centralized_of(at, role)))
         if len(questions) == 1:
             return [await self._asked(questions[0])]
         return await asyncio.gather(*map(self._asked, questions))
@@ -96,7 +96,7 @@ class Table:
         return await self._asked(question)
 
     async def _asked(self, question: Question) -> list[Turn]:
-        turns = await ask(self.seats[question.role], question)
+        turns = await ask(self.players[question.role], question)
         for turn in turns:
             if turn.limit and self.config.on_limit == "exclude":
                 turn.failure = Failed(turn.limit, "limit")
@@ -105,12 +105,12 @@ class Table:
     async def silence(self, at: Position, role: str) -> Turn:
         """The turn of a role that says nothing: no policy wrote it."""
         text = await self.guard.call("silence", self._silence, at.state, role)
-        return Turn(role, self.seats[role].policy, (), NO_IDS, NO_IDS, None, text, None)
+        return Turn(role, self.players[role].policy, (), NO_IDS, NO_IDS, None, text, None)
 
-    async def _central_of(self, at: Position, role: str) -> tuple[Message, ...] | None:
-        if not self.seats[role].central:
+    async def _centralized_of(self, at: Position, role: str) -> tuple[Message, ...] | None:
+        if not self.players[role].centralized:
             return None
-        return await self.guard.call("central", self._central, at.state, role)
+        return await self.guard.call("central", self._centralized, at.state, role)
 
     async def step(self, at: Position, episode: Episode, turns: Sequence[int]) -> tuple[Any, int]:
         """Step the environment with these turns' replies; the next state, and the new step. A reply
@@ -119,7 +119,7 @@ class Table:
             return self._cut_step(at, episode, cut[0].limit, turns, [turn.role for turn in cut])
         replies = {episode.turns[i].role: episode.turns[i].text for i in turns}
         result, metrics = await self.guard.call("step", self._step, at.state, replies)
-        step = Step(at.step, tuple(turns), result.rewards, metrics, result.exhibits)
+        step = Step(at.step, tuple(turns), result.rewards, metrics, result.submissions)
         episode.steps.append(step)
         return result.state, len(episode.steps) - 1
 
@@ -164,11 +164,11 @@ class Table:
     def num_sampled(self, turns: Iterable[Turn]) -> int:
         """Tokens of these turns that limits are of: what a script says beside those that learn is
         bytes, and costs nothing."""
-        seats = self.seats
+        players = self.players
         return sum(
             turn.num_tokens
             for turn in turns
-            if seats[turn.role].trained or not seats[turn.role].sees_state
+            if players[turn.role].trained or not players[turn.role].reads_state
         )
 
     def over_limit(self, num_steps: int, num_tokens: int = 0) -> str:
@@ -203,7 +203,7 @@ class Table:
             seed=derive_seed(at.seed, "ask", role),
             num_samples=num_samples,
             max_tokens=min(max_tokens, self.config.max_reply_tokens),
-            seconds=self.config.sampler_seconds,
+            seconds=self.config.sampler_timeout,
         )
 
     # What follows runs inside the guard: an answer of the environment that is not what the
@@ -211,7 +211,7 @@ class Table:
 
     def _acting(self, state: Any) -> tuple[str, ...]:
         roles = tuple(self.env.acting(state))
-        if unknown := [role for role in roles if role not in self.seats]:
+        if unknown := [role for role in roles if role not in self.players]:
             raise ValueError(f"no such role: {', '.join(map(str, unknown))}")
         return roles
 
@@ -227,8 +227,8 @@ class Table:
             raise TypeError(f"the silence of '{role}' is {text!r:.60}, which is no reply")
         return text
 
-    def _central(self, state: Any, role: str) -> tuple[Message, ...]:
-        messages = tuple(self.env.central(state))
+    def _centralized(self, state: Any, role: str) -> tuple[Message, ...]:
+        messages = tuple(self.env.centralized(state))
         if not messages or not all(isinstance(message, Message) for message in messages):
             raise TypeError(f"the critic is shown {messages!r:.60}, which are not messages")
         *before, last = messages
@@ -245,9 +245,9 @@ class Table:
         if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
             raise ValueError(f"metrics are not finite: {', '.join(wrong)}")
         metrics |= to_metrics(refused)
-        if unknown := [role for role in result.exhibits if role not in (TEAM, *self.seats)]:
-            raise ValueError(f"exhibits of no role: {', '.join(unknown)}")
-        if unknown := [role for role in result.rewards.agent if role not in self.seats]:
+        if unknown := [role for role in result.submissions if role not in (TEAM, *self.players)]:
+            raise ValueError(f"submissions of no role: {', '.join(unknown)}")
+        if unknown := [role for role in result.rewards.agent if role not in self.players]:
             raise ValueError(f"agent rewards of no role: {', '.join(map(str, unknown))}")
         if silent := [role for role in result.rewards.process if role not in replies]:
             raise ValueError(

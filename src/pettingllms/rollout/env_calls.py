@@ -163,7 +163,7 @@ class Guard:
 
     def _overran(self, what: str) -> Failed:
         return Failed(
-            f"{what} did not return within {self._seconds:g} s (rollout.env_seconds); the call "
+            f"{what} did not return within {self._seconds:g} s (rollout.env_timeout); the call "
             "was ended",
             "environment",
         )

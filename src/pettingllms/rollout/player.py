@@ -27,24 +27,24 @@ NO_IDS.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Player:
     """One policy at the table."""
 
     policy: str
     sampler: Sampler
     renderer: Renderer
     trained: bool = True
-    """Whether its turns are compared with siblings; a seat that does not learn answers once."""
+    """Whether its turns are compared with siblings; a player that does not learn answers once."""
     rests: bool = False
     """Whether it learns in other steps of the run, and plays as it does then."""
-    sees_state: bool = False
+    reads_state: bool = False
     """Whether it is a script that reads the state instead of the prompt. Its ids are bytes too."""
     in_bytes: bool = False
     """Whether its ids are the bytes of a text, which a limit of tokens does not bound."""
     temperature: float = 1.0
     """Of sampling."""
-    central: bool = False
-    """Whether a critic reads what the whole team sees when this seat is asked."""
+    centralized: bool = False
+    """Whether a critic reads what the whole team sees when this player is asked."""
 
     @property
     def has_own_settings(self) -> bool:
@@ -65,20 +65,20 @@ class Question:
     max_tokens: int
     seconds: float
     """How long the sampler may take, its queue not counted."""
-    central: tuple[Message, ...] | None = None
+    centralized: tuple[Message, ...] | None = None
     """What a critic of the whole team is shown now."""
     prompt_ids: Ids | None = None
     """The prompt, where its ids are known already; else the messages are rendered."""
     temperature: float | None = None
-    """In place of the seat's own."""
+    """In place of the player's own."""
     guide: str | None = None
     """JSON schema that the reply must fit."""
     clock: ServiceClock | None = None
     """Of the program that asks: it stands still while the question waits for its turn."""
 
 
-async def ask(seat: Seat, question: Question) -> list[Turn]:
-    """The replies of the seat's policy, one turn for each.
+async def ask(player: Player, question: Question) -> list[Turn]:
+    """The replies of the player's policy, one turn for each.
 
     This is the boundary that records a sampler's failures: whatever goes wrong in sampling or
     rendering becomes the reason on these turns, and touches nothing else. So does an image that
@@ -90,27 +90,29 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
         for image in images:
             check_image(image)
         known = question.prompt_ids
-        prompt_ids = frozen(seat.renderer.render(question.messages) if known is None else known)
+        prompt_ids = frozen(player.renderer.render(question.messages) if known is None else known)
         request = SampleRequest(
-            policy=seat.policy,
+            policy=player.policy,
             role=question.role,
             prompt_ids=prompt_ids,
             num_samples=question.num_samples,
             max_tokens=question.max_tokens,
             seed=question.seed,
             task_id=question.task_id,
-            temperature=seat.temperature if question.temperature is None else question.temperature,
+            temperature=player.temperature
+            if question.temperature is None
+            else question.temperature,
             guide=question.guide,
-            state=question.state if seat.sees_state else None,
+            state=question.state if player.reads_state else None,
             images=images,
         )
-        results = await _sample(seat.sampler, request, question)
-        turns = [_turn(seat, question, prompt_ids, result) for result in results]
-        if question.central is not None:
-            central_ids = frozen(seat.renderer.render(question.central))
+        results = await _sample(player.sampler, request, question)
+        turns = [_turn(player, question, prompt_ids, result) for result in results]
+        if question.centralized is not None:
+            centralized_ids = frozen(player.renderer.render(question.centralized))
             for turn in turns:
-                turn.central_ids = central_ids
-                turn.central_images = images_of(question.central)
+                turn.centralized_ids = centralized_ids
+                turn.centralized_images = images_of(question.centralized)
         return turns  # noqa: TRY300 - rendering may fail as well
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -123,7 +125,9 @@ async def ask(seat: Seat, question: Question) -> list[Turn]:
         raise  # no engine will answer any more
     except Exception as error:  # noqa: BLE001 - see the docstring
         failure = Failed(describe(error), "sampler")
-    return [_failed_turn(seat, question, prompt_ids, failure) for _ in range(question.num_samples)]
+    return [
+        _failed_turn(player, question, prompt_ids, failure) for _ in range(question.num_samples)
+    ]
 
 
 async def _sample(
@@ -136,22 +140,22 @@ async def _sample(
     except TimeoutError:
         if not deadline.expired():
             raise
-        raise SamplerError(f"no reply within {seconds:g} s (rollout.sampler_seconds)") from None
+        raise SamplerError(f"no reply within {seconds:g} s (rollout.sampler_timeout)") from None
     if len(results) != request.num_samples:
         raise SamplerError(f"{len(results)} replies came, {request.num_samples} were asked for")
     return results
 
 
-def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Failed) -> Turn:
+def _turn(player: Player, question: Question, prompt_ids: Ids, result: Sample | Failed) -> Turn:
     if isinstance(result, Failed):
-        return _failed_turn(seat, question, prompt_ids, result)
+        return _failed_turn(player, question, prompt_ids, result)
     ids = frozen(result.ids)
-    if len(ids) > question.max_tokens and not (seat.in_bytes or seat.sees_state):
+    if len(ids) > question.max_tokens and not (player.in_bytes or player.reads_state):
         raise SamplerError(f"{len(ids)} tokens came, at most {question.max_tokens} were asked for")
-    text = seat.renderer.decode(ids)
+    text = player.renderer.decode(ids)
     return Turn(
         role=question.role,
-        policy=seat.policy,
+        policy=player.policy,
         messages=question.messages,
         prompt_ids=prompt_ids,
         response_ids=ids,
@@ -159,17 +163,17 @@ def _turn(seat: Seat, question: Question, prompt_ids: Ids, result: Sample | Fail
         text=text,
         policy_version=result.policy_version,
         finish=result.finish,
-        ends=seat.renderer.ends(ids, text),
+        ends=player.renderer.ends(ids, text),
         usage=result.usage,
         guided=question.guide is not None,
         limit=result.limit,
     )
 
 
-def _failed_turn(seat: Seat, question: Question, prompt_ids: Ids, failure: Failed) -> Turn:
+def _failed_turn(player: Player, question: Question, prompt_ids: Ids, failure: Failed) -> Turn:
     return Turn(
         role=question.role,
-        policy=seat.policy,
+        policy=player.policy,
         messages=question.messages,
         prompt_ids=prompt_ids,
         response_ids=NO_IDS,

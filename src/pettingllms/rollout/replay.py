@@ -57,23 +57,23 @@ class Place:
     at: Position
     num_steps: int
     """Steps before it."""
-    joint: tuple[int, ...]
+    joint_action: tuple[int, ...]
     """The turns that entered the same step, by index."""
     index: int
     role: str
 
-    def joint_with(self, other: int) -> tuple[int, ...]:
+    def joint_action_with(self, other: int) -> tuple[int, ...]:
         """The same step with another reply of this role."""
-        return tuple(other if index == self.index else index for index in self.joint)
+        return tuple(other if index == self.index else index for index in self.joint_action)
 
 
 def _trained_places(table: Table, episode: Episode, visited: Sequence[Position]) -> Iterator[Place]:
     for step, at in enumerate(visited):
-        joint = episode.steps[step].turns
-        for index in joint:
+        joint_action = episode.steps[step].turns
+        for index in joint_action:
             role = episode.turns[index].role
-            if table.seats[role].trained:
-                yield Place(at, step, joint, index, role)
+            if table.players[role].trained:
+                yield Place(at, step, joint_action, index, role)
 
 
 async def _exchange(table: Table, episode: Episode, place: Place) -> None:
@@ -93,7 +93,9 @@ async def _exchange(table: Table, episode: Episode, place: Place) -> None:
         episode.turns.append(other)
         if other.failure is None:
             index = len(episode.turns) - 1
-            forks[index] = await make_fork(table, episode, at, place.joint_with(index), str(branch))
+            forks[index] = await make_fork(
+                table, episode, at, place.joint_action_with(index), str(branch)
+            )
     await play_forks_on(table, episode, list(forks.values()), place.num_steps + 1)
     for index, fork in forks.items():
         settle(episode.turns[index], fork)
@@ -109,8 +111,8 @@ async def _remove_role(table: Table, episode: Episode, place: Place) -> None:
         episode.without[place.role] = failed.failure
         return
     episode.turns.append(quiet)
-    joint = place.joint_with(len(episode.turns) - 1)
-    fork = await make_fork(table, episode, at, joint, "silent")
+    joint_action = place.joint_action_with(len(episode.turns) - 1)
+    fork = await make_fork(table, episode, at, joint_action, "silent")
     quieted = replace(table, silent=place.role)
     await play_forks_on(quieted, episode, [fork], place.num_steps + 1)
     settle(quiet, fork)

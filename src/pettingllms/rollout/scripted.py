@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.envs import Environment
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.types import Ids, Message, Sample, SampleRequest
 
 
@@ -73,12 +73,12 @@ class ScriptedSampler:
         return [Sample(text_ids(reply), None, 0, "stop") for reply in replies]
 
 
-def scripted_seat(
+def scripted_player(
     env: Environment[Any, Any], player: str, policy: str = "", trained: bool = False
-) -> Seat:
-    """The seat of a scripted player, in a policy's name if it has one."""
+) -> Player:
+    """The player of a scripted player, in a policy's name if it has one."""
     sampler = ScriptedSampler(env, player)
-    return Seat(policy or player, sampler, ByteRenderer(), trained, sees_state=True)
+    return Player(policy or player, sampler, ByteRenderer(), trained, reads_state=True)
 
 
 def _described(message: Message) -> str:

@@ -24,7 +24,7 @@ from pettingllms.rollout.linear import judge_turns, play_on
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Scored, Turn
 
-Joint = tuple[int, ...]
+JointAction = tuple[int, ...]
 """Indices of the turns that enter one step, in the order of the acting roles."""
 
 
@@ -50,16 +50,16 @@ class Decision:
     """Steps before it."""
     siblings: list[range]
     """For each acting role the indices of its replies."""
-    joints: dict[int, Joint]
+    joint_actions: dict[int, JointAction]
     """For each reply the replies that it was stepped with."""
-    forks: dict[Joint, Fork]
+    forks: dict[JointAction, Fork]
     compared: bool
     """Whether a role that learns gave more than one reply."""
 
     def settle(self, episode: Episode) -> None:
         """Write on every reply how its fork went."""
-        for index, joint in self.joints.items():
-            settle(episode.turns[index], self.forks[joint])
+        for index, joint_action in self.joint_actions.items():
+            settle(episode.turns[index], self.forks[joint_action])
         for indices in self.siblings:
             void_if_cut([episode.turns[index] for index in indices])
 
@@ -104,18 +104,20 @@ async def _decide(
 ) -> Decision:
     """Step each sibling in its fork."""
     reference = tuple(_first_good(episode, indices) for indices in siblings)
-    joints = {
-        index: (*reference[:seat], index, *reference[seat + 1 :])
-        for seat, indices in enumerate(siblings)
+    joint_actions = {
+        index: (*reference[:player], index, *reference[player + 1 :])
+        for player, indices in enumerate(siblings)
         for index in indices
         if episode.turns[index].failure is None
     }
     forks = {
-        joint: await make_fork(table, episode, at, joint, *_branches(episode, joint))
-        for joint in dict.fromkeys(joints.values())
+        joint_action: await make_fork(
+            table, episode, at, joint_action, *_branches(episode, joint_action)
+        )
+        for joint_action in dict.fromkeys(joint_actions.values())
     }
-    compared = any(episode.turns[index].branch is not None for index in joints)
-    return Decision(num_steps, siblings, joints, forks, compared)
+    compared = any(episode.turns[index].branch is not None for index in joint_actions)
+    return Decision(num_steps, siblings, joint_actions, forks, compared)
 
 
 async def _play_now(table: Table, episode: Episode, decision: Decision) -> None:
@@ -168,7 +170,7 @@ def _needs_ends(table: Table, decision: Decision) -> bool:
 
 async def _go_on(
     table: Table, episode: Episode, at: Position, decision: Decision
-) -> tuple[Position, Joint]:
+) -> tuple[Position, JointAction]:
     """Choose one reply of each role; the position that they lead to."""
     rng = random.Random(derive_seed(at.seed, "select"))
     chosen = tuple(_select(table, episode, indices, rng) for indices in decision.siblings)
@@ -188,11 +190,13 @@ async def _sample_siblings(
     num_steps: int,
     num_tokens: int,
 ) -> list[range] | str:
-    """Ask every acting role; a seat that learns gives siblings, any other one reply. Or the limit
+    """Ask every acting role; a player that learns gives siblings, any other one reply. Or the limit
     for which the episode cannot go on."""
     if reason := table.over_limit(num_steps, num_tokens):
         return reason
-    numbers = {role: table.config.num_samples if table.seats[role].trained else 1 for role in roles}
+    numbers = {
+        role: table.config.num_samples if table.players[role].trained else 1 for role in roles
+    }
     ranges = []
     limit = table.config.max_reply_tokens
     for turns in await table.ask_all(at, episode.task, numbers, limit):
@@ -206,8 +210,8 @@ async def _sample_siblings(
     return table.too_long(asked, num_steps) or ranges
 
 
-def _branches(episode: Episode, joint: Joint) -> list[str]:
-    return [str(episode.turns[index].branch) for index in joint]
+def _branches(episode: Episode, joint_action: JointAction) -> list[str]:
+    return [str(episode.turns[index].branch) for index in joint_action]
 
 
 def _first_good(episode: Episode, indices: range) -> int:
@@ -220,11 +224,11 @@ def _first_good(episode: Episode, indices: range) -> int:
 
 
 async def make_fork(
-    table: Table, episode: Episode, at: Position, joint: Joint, *choice: str
+    table: Table, episode: Episode, at: Position, joint_action: JointAction, *choice: str
 ) -> Fork:
     """Step a position with these replies."""
     try:
-        state, step = await table.step(at, episode, joint)
+        state, step = await table.step(at, episode, joint_action)
         after = at.after(state, step, *choice)
         over = not await table.acting(after)
     except CallFailed as failed:
@@ -246,7 +250,7 @@ def num_affordable(table: Table, episode: Episode, number: int) -> int:
     A late decision costs less than that. Counting all alike, before any of them is played, makes
     the chance to be left out the same for each, whatever its place and its outcome.
     """
-    each = number * table.num_sampled(episode.trunk_turns())
+    each = number * table.num_sampled(episode.main_turns())
     return table.config.max_extra_tokens // max(1, each)
 
 

@@ -14,7 +14,7 @@ from pettingllms.errors import ClusterError, TaskError
 from pettingllms.rollout.context import Table
 from pettingllms.rollout.env_calls import Guard
 from pettingllms.rollout.linear import judge_turns, play_linear
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.rollout.replay import play_replay
 from pettingllms.rollout.tree import play_tree
 from pettingllms.seeds import derive_seed
@@ -22,8 +22,8 @@ from pettingllms.types import Episode, Task
 
 DEFAULT, RARELY = gc.get_threshold(), (100_000, 50, 1000)
 ROLLOUTS = {"linear": play_linear, "tree": play_tree, "replay": play_replay}
-Play = Callable[[Any, Episode, Mapping[str, Seat], int], Awaitable[None]]
-"""Plays an episode of a workflow: it is given that, the episode, its seats, the play's number."""
+Play = Callable[[Any, Episode, Mapping[str, Player], int], Awaitable[None]]
+"""Plays an episode of a workflow: it is given that, the episode, its players, the play's number."""
 
 
 @contextmanager
@@ -44,13 +44,13 @@ def rare_collections() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Plays tasks with the seats it was given, and delivers each episode when it is over."""
+    """Plays tasks with the players it was given, and delivers each episode when it is over."""
 
     env: Environment[Any, Any]
-    seats: Mapping[str, Seat]
+    players: Mapping[str, Player]
     config: RolloutConfig
     reward: RewardConfig
-    others: Mapping[str, Mapping[str, Seat]] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Player]] = field(default_factory=dict)
     """Seats of tasks that are played by others than the rest, by the task's id."""
     play: Play | None = None
     """How a workflow is played; None: `env` is an environment, which is stepped."""
@@ -87,12 +87,12 @@ class Worker:
             """Play one episode, then whichever is next, until none is left."""
             while True:
                 under_way.add(episode.id)
-                seats = self.others.get(episode.task.id, self.seats)
+                players = self.others.get(episode.task.id, self.players)
                 if self.play is not None:
-                    await self.play(self.env, episode, seats, path)
+                    await self.play(self.env, episode, players, path)
                     judge_turns(episode)
                 else:
-                    table = Table(self.env, seats, self.config, self.reward, guard)
+                    table = Table(self.env, players, self.config, self.reward, guard)
                     await ROLLOUTS[self.config.type](table, episode, path)
                 under_way.remove(episode.id)
                 deliver(episode)
@@ -100,7 +100,7 @@ class Worker:
                     return
                 episode, path = play
 
-        with rare_collections(), Guard(self.config.env_seconds, self.env.blocking) as guard:
+        with rare_collections(), Guard(self.config.env_timeout, self.env.blocking) as guard:
             try:
                 async with asyncio.TaskGroup() as group:
                     for episode, path in itertools.islice(plays, self.config.max_concurrent):

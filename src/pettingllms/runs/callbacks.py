@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Watcher"]
+__all__ = ["Callback"]
 
 
-class Watcher:
+class Callback:
     """Hears everything and says nothing: override what you want to be told."""
 
     def phase(self, text: str) -> None:
@@ -18,5 +18,5 @@ class Watcher:
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """What a step came to."""
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """A message that stays."""

@@ -20,6 +20,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 POLICIES = "policies"
 UNFINISHED = ".unfinished-"
+RENAMED = {"marks": "weight_hashes", "company": "co_players"}
+"""Fields of a state, by their names in version 0.1."""
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class State:
     num_tasks_done: int = 0
     versions: dict[str, int] = field(default_factory=dict)
     """Version of each policy that learns."""
-    marks: dict[str, str] = field(default_factory=dict)
+    weight_hashes: dict[str, str] = field(default_factory=dict)
     """Hash of each such policy's weights."""
     algorithm: dict[str, float] = field(default_factory=dict)
     """Baselines, for algorithms that have any."""
@@ -41,8 +43,8 @@ class State:
     """Success in the last steps at this level."""
     league: dict[str, Any] = field(default_factory=dict)
     """Pool, payoff matrix, ratings and counts, if there is a league."""
-    company: dict[str, Any] = field(default_factory=dict)
-    """Phase, rewards, switches and snapshots, if company changes."""
+    co_players: dict[str, Any] = field(default_factory=dict)
+    """Phase, rewards, switches and snapshots, if co_players changes."""
     num_tokens: int = 0
     """Tokens that were sampled by policies that learn, in all steps."""
     guard: dict[str, float] = field(default_factory=dict)
@@ -122,6 +124,7 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         saved = dict(manifest["state"])
         saved.pop("under_way", None)  # tasks, which earlier versions listed and nobody read
+        saved = {RENAMED.get(name, name): value for name, value in saved.items()}
         state = State(**saved)
         wanted = dict(manifest["files"])
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -20,7 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Worry:
+class Diagnosis:
     """Something that a person should look at."""
 
     what: str
@@ -29,7 +29,7 @@ class Worry:
     """What to do about it."""
 
 
-def worries(rows: Rows, config: RunConfig) -> list[Worry]:
+def diagnose(rows: Rows, config: RunConfig) -> list[Diagnosis]:
     """Everything that looks wrong, the gravest first."""
     if not rows:
         return []
@@ -41,46 +41,46 @@ def worries(rows: Rows, config: RunConfig) -> list[Worry]:
     return found
 
 
-def _failures(rows: Rows, config: RunConfig) -> Iterator[Worry]:
+def _failures(rows: Rows, config: RunConfig) -> Iterator[Diagnosis]:
     bound = config.rollout.max_failure_share
     for role in config.roles:
         share = recent(rows, f"roles/{role}/failed_share")
         if share is not None and share > bound:
-            yield Worry(
+            yield Diagnosis(
                 f"{share:.0%} of the replies of '{role}' failed in the last steps "
                 f"(rollout.max_failure_share = {bound:.0%})",
                 "nobody learns from them; look at the reasons in the failed episodes",
             )
 
 
-def _cuts(rows: Rows, config: RunConfig) -> Iterator[Worry]:
+def _cuts(rows: Rows, config: RunConfig) -> Iterator[Diagnosis]:
     cut, episodes = recent(rows, "rollout/cut_episodes"), recent(rows, "rollout/num_episodes")
     bound = config.rollout.max_cut_share
     if cut and episodes and cut > bound * episodes:
-        yield Worry(
+        yield Diagnosis(
             f"{cut / episodes:.0%} of the episodes were cut at a limit in the last steps "
             f"(rollout.max_cut_share = {bound:.0%})",
             "raise the limit that the alarm names, or look at the episodes: do they ever end?",
         )
 
 
-def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Worry]:
+def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Diagnosis]:
     skipped = sum(row.get(f"{prefix}skipped_updates") or 0 for row in rows)
     if skipped:
-        yield Worry(
+        yield Diagnosis(
             f"'{policy}' skipped {skipped:g} updates that were not finite",
             f"lower policies.{policy}.lr, or compute in float32; the replies are under skipped/",
         )
-    gap, bound = recent(rows, f"{prefix}gap"), config.gap_bound()
-    if gap is not None and gap > bound / 2:
-        yield Worry(
-            f"sampler and learner differ by {gap:.2g} a token on '{policy}'; the run stops at "
+    mismatch, bound = recent(rows, f"{prefix}mismatch"), config.mismatch_bound()
+    if mismatch is not None and mismatch > bound / 2:
+        yield Diagnosis(
+            f"sampler and learner differ by {mismatch:.2g} a token on '{policy}'; the run stops at "
             f"{bound:g}",
             "float32 on both sides (inference.dtype, learner.dtype)",
         )
     zero = recent(rows, f"{prefix}zero_share")
     if zero is not None and zero > NO_SIGNAL:
-        yield Worry(
+        yield Diagnosis(
             f"{zero:.0%} of the advantages of '{policy}' are 0: replies that were compared were "
             "paid alike",
             "tasks are too easy or too hard for it: a curriculum, more rollout.num_samples, or a "
@@ -93,32 +93,32 @@ def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
     ):
         share = recent(rows, prefix + name)
         if share is not None and share > limit:
-            yield Worry(f"{share:.0%} " + text.format(policy), f"lower policies.{policy}.lr")
+            yield Diagnosis(f"{share:.0%} " + text.format(policy), f"lower policies.{policy}.lr")
 
 
-def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Worry]:
+def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Diagnosis]:
     entropy, first = (
         recent(rows, f"{prefix}sampler_entropy"),
         early(rows, f"{prefix}sampler_entropy"),
     )
     if entropy is not None and first is not None and len(rows) >= COURSE and entropy < first / 10:
-        yield Worry(
+        yield Diagnosis(
             f"the entropy of '{policy}' fell from {first:.2g} to {entropy:.2g}: it tries little "
             "that is new",
-            "fine if it succeeds; else raise loss.entropy or lower its lr",
+            "fine if it succeeds; else raise loss.entropy_coef or lower its lr",
         )
     replies = recent(rows, f"{prefix}distinct_replies")
     if replies is not None and replies < config.guard.min_replies:
-        yield Worry(
+        yield Diagnosis(
             f"'{policy}' gives {replies:.2f} different replies, whatever it is asked",
             "see docs/training.md, Guards against collapse",
         )
 
 
-def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Worry]:
+def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Diagnosis]:
     probing = sum(row.get(f"{prefix}probing_calls") or 0 for row in rows)
     if probing:
-        yield Worry(
+        yield Diagnosis(
             f"programs of '{role}' made {probing:g} system calls that the sandbox refused and that "
             "puzzles do not need",
             "read these programs: the policy may be probing its sandbox; steps of its episodes "
@@ -126,20 +126,20 @@ def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Worry]:
         )
     cut = recent(rows, f"{prefix}cut_share")
     if cut is not None and cut > CUT:
-        yield Worry(
+        yield Diagnosis(
             f"{cut:.0%} of the replies of '{role}' were cut at rollout.max_reply_tokens",
             "raise it, or say in the prompt how long an answer is",
         )
     measured = [row[f"{prefix}eval_success"] for row in rows if f"{prefix}eval_success" in row]
     if len(measured) > 1 and measured[-1] < max(measured) - FALL:
-        yield Worry(
+        yield Diagnosis(
             f"'{role}' succeeded in {measured[-1]:.0%} of the last evaluation, and in "
             f"{max(measured):.0%} of the best",
             "`pettingllms resume RUN --step N` goes back to an earlier checkpoint",
         )
     gain = progress(rows, f"{prefix}reward")
     if gain is not None and gain[0] <= gain[1]:
-        yield Worry(
+        yield Diagnosis(
             f"the reward of '{role}' moved by {gain[0]:+.3f} since the beginning, no more than "
             f"steps differ by chance ({gain[1]:.3f})",
             "more steps, a higher lr, or an easier task; look whether advantages are 0",

@@ -89,14 +89,16 @@ class RunFolder:
         root = self.path / CHECKPOINTS
         return None if (root / checkpoint_name(state.step)).exists() else Writer(root, state)
 
-    def load(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]] | None:
+    def load(
+        self, notify: Callable[[str], None]
+    ) -> tuple[State, dict[str, dict[str, bytes]]] | None:
         """The newest checkpoint that is whole; None if none was ever saved."""
         found = list(checkpoints(self.path / CHECKPOINTS))
         for folder in found:
             try:
                 return load_checkpoint(folder)
             except CheckpointError as error:
-                say(f"passed over: {error}")
+                notify(f"passed over: {error}")
         if found:
             raise CheckpointError(
                 f"none of the {len(found)} checkpoints in {self.path / CHECKPOINTS} can be loaded; "
@@ -104,11 +106,11 @@ class RunFolder:
             )
         return None
 
-    def newest(self, say: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]]:
+    def newest(self, notify: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]]:
         """The same, for those who can do nothing without one."""
         if not self.path.is_dir():
             raise CheckpointError(f"there is no folder {self.path}; give that of a run")
-        found = self.load(say)
+        found = self.load(notify)
         if found is None:
             raise CheckpointError(
                 f"{self.path} has no checkpoint yet; it is saved every train.save_every"

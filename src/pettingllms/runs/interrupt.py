@@ -9,14 +9,14 @@ from typing import TypeVar
 ResultT = TypeVar("ResultT")
 
 
-def stop_on_interrupt(say: Callable[[str], None]) -> asyncio.Event:
+def stop_on_interrupt(notify: Callable[[str], None]) -> asyncio.Event:
     """Set by the first Ctrl-C; the second one ends the program where it is."""
     stop = asyncio.Event()
 
     def interrupt() -> None:
         if stop.is_set():
             raise KeyboardInterrupt
-        say("stopping: the run is saved first; Ctrl-C again stops at once")
+        notify("stopping: the run is saved first; Ctrl-C again stops at once")
         stop.set()
 
     if threading.current_thread() is threading.main_thread():

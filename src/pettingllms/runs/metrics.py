@@ -29,8 +29,8 @@ class Metrics(TypedDict):
     league: NotRequired[dict[str, float]]
     """The learner's rating, and its score against snapshots and each other opponent."""
     judge: NotRequired[dict[str, float]]
-    """What the judge said, how often it failed, and the gap to the one that watches it."""
-    company: NotRequired[dict[str, float]]
+    """What the judge said, how often it failed, and the mismatch to the one that watches it."""
+    co_players: NotRequired[dict[str, float]]
     """The phase, the learners' reward, and what the last switch did to it."""
     critics: NotRequired[dict[str, dict[str, float]]]
     """Of critics that are models of their own; a value head is measured with its policy."""

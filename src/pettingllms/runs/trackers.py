@@ -132,12 +132,12 @@ PLUGINS: dict[str, type[TensorBoard | Wandb | Mlflow]] = {
 class Guarded:
     """A tracker whose failures never stop a run: said once, counted, and after a few no more."""
 
-    def __init__(self, tracker: Tracker, name: str, say: Callable[[str], None]) -> None:
+    def __init__(self, tracker: Tracker, name: str, notify: Callable[[str], None]) -> None:
         self.num_lost = 0
         """Steps that the tracker did not take."""
         self._tracker = tracker
         self._name = name
-        self._say = say
+        self._notify = notify
         self._failures_in_a_row = 0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -155,24 +155,24 @@ class Guarded:
         try:
             self._tracker.close()
         except Exception as error:  # noqa: BLE001 - as above
-            self._say(
+            self._notify(
                 f"{self._name} did not close ({_words_of(error)}); its last steps may be lost"
             )
         if self.num_lost:
-            self._say(f"{self._name} lacks {self.num_lost} steps; {METRICS_FILE} has them")
+            self._notify(f"{self._name} lacks {self.num_lost} steps; {METRICS_FILE} has them")
 
     def _count(self, step: int, error: Exception) -> None:
         self._failures_in_a_row += 1
         self.num_lost += 1
         if self.num_lost == 1:
-            self._say(
+            self._notify(
                 f"{self._name} did not take step {step} ({_words_of(error)}). The run goes on, and "
                 f"{METRICS_FILE} has every step; after {MAX_FAILURES} failures in a row "
                 f"{self._name} gets no more."
             )
 
 
-def make_trackers(config: RunConfig, folder: Path, say: Callable[[str], None]) -> list[Tracker]:
+def make_trackers(config: RunConfig, folder: Path, notify: Callable[[str], None]) -> list[Tracker]:
     """The file of metrics, and a guarded tracker for each service that the run asks for.
 
     One that is not installed is refused; one that cannot start is said, and done without.
@@ -180,17 +180,17 @@ def make_trackers(config: RunConfig, folder: Path, say: Callable[[str], None]) -
     wanted = [name for name in PLUGINS if getattr(config.log, name)]
     if problems := [problem for name in wanted if (problem := _problem_with(name))]:
         raise ConfigError("log", problems)
-    plugins = [_started(name, config, folder, say) for name in wanted]
+    plugins = [_started(name, config, folder, notify) for name in wanted]
     return [JsonLines(folder / METRICS_FILE), *(plugin for plugin in plugins if plugin)]
 
 
 def _started(
-    name: str, config: RunConfig, folder: Path, say: Callable[[str], None]
+    name: str, config: RunConfig, folder: Path, notify: Callable[[str], None]
 ) -> Guarded | None:
     try:
-        return Guarded(PLUGINS[name](config, folder), name, say)
+        return Guarded(PLUGINS[name](config, folder), name, notify)
     except Exception as error:  # noqa: BLE001 - somebody else's service, down or not logged in to
-        say(f"{name} could not start ({_words_of(error)}); the run goes on without it")
+        notify(f"{name} could not start ({_words_of(error)}); the run goes on without it")
         return None
 
 

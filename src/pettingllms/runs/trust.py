@@ -33,7 +33,7 @@ def load_user_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """A configuration that a user runs: their own, or that of a run, which must be trusted."""
     if is_of_run(path):
         require_trusted(path, overrides)
-    return load_config(path, overrides)
+    return load_config(path, overrides, of_run=is_of_run(path))
 
 
 def load_inspected_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -47,7 +47,7 @@ def load_inspected_config(path: Path, overrides: Sequence[str] = ()) -> RunConfi
 def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The configuration of a run, if the code that it names may be executed."""
     require_trusted(path, overrides)
-    return load_config(path, overrides)
+    return load_config(path, overrides, of_run=is_of_run(path))
 
 
 def is_of_run(path: Path) -> bool:

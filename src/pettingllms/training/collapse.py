@@ -105,7 +105,8 @@ class Guards:
                 f"prompts (guard.min_replies = {guard.min_replies:g})",
                 "it says the same whatever it is shown, so its siblings are paid alike and nothing "
                 "is left to learn from",
-                f"lower policies.{policy}.lr, raise loss.entropy, or look whether this reply is "
+                f"lower policies.{policy}.lr, raise loss.entropy_coef, or look whether this reply "
+                "is "
                 "paid more than it should be",
                 "min_replies = 1",
             )
@@ -115,7 +116,7 @@ class Guards:
                 "sampler_entropy",
                 f"an entropy of {entropy:.2g} a token (guard.min_entropy = {guard.min_entropy:g})",
                 "it tries nothing else any more, so it cannot find anything better",
-                f"lower policies.{policy}.lr, or raise loss.entropy",
+                f"lower policies.{policy}.lr, or raise loss.entropy_coef",
                 "min_entropy = 0",
             )
         if numbers.get("repetition", 0) > guard.max_repetition:
@@ -125,7 +126,7 @@ class Guards:
                 f"{numbers['repetition']:.0%} of what its replies say stood in them before "
                 f"(guard.max_repetition = {guard.max_repetition:g})",
                 "its replies go round in circles until they are cut",
-                f"lower policies.{policy}.lr, raise loss.kl, or pay less for long replies",
+                f"lower policies.{policy}.lr, raise loss.kl_coef, or pay less for long replies",
                 "max_repetition = 1",
             )
         yield from self._drops(policy, numbers)

@@ -1,4 +1,4 @@
-"""Playing a configuration without a learner: seats from policies, episodes to a folder."""
+"""Playing a configuration without a learner: players from policies, episodes to a folder."""
 
 import asyncio
 import itertools
@@ -15,16 +15,16 @@ from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.envs.check_start import check_start
 from pettingllms.judges import (
     FIRST_PLAY,
-    Hall,
-    Voice,
+    JudgeContext,
+    JudgeModel,
     judge_all,
     make_judges,
-    reference_lineups,
+    reference_assignments,
 )
 from pettingllms.judges.rule import RuleJudge
-from pettingllms.league import SCRIPT, Lineup, make_company, rotations
-from pettingllms.rollout import Seat, Worker, in_order
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.league import SCRIPT, Assignment, make_co_players, rotations
+from pettingllms.rollout import Player, Worker, in_order
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.runs.trust import remember_code
@@ -36,52 +36,52 @@ EPISODES_FILE = "episodes.jsonl"
 ALGORITHM_FILE = "algorithm.json"
 
 
-def scripted_seats(
+def scripted_players(
     config: RunConfig, env: Environment[Any, Any], stand_in: str
-) -> Mapping[str, Seat]:
+) -> Mapping[str, Player]:
     """Seats for every role without an engine: policies that need one are played by a stand-in."""
-    return {role: _seat(config, env, name, stand_in) for role, name in config.roles.items()}
+    return {role: _player(config, env, name, stand_in) for role, name in config.roles.items()}
 
 
-def _seat(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: str) -> Seat:
+def _player(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: str) -> Player:
     policy = config.policies.get(name)
     if name.startswith(SCRIPT):
         player = name.removeprefix(SCRIPT)
     else:
         player = policy.player if isinstance(policy, ScriptedPolicy) else stand_in
     trained = name in config.trained_policies()
-    return scripted_seat(env, player, name, trained)
+    return scripted_player(env, player, name, trained)
 
 
-def _lineups(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Lineup]:
+def _assignments(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Assignment]:
     """Who plays tasks where that is not whom [roles] names, as in the first step of a run."""
-    if config.company.is_on:
-        return make_company(config, {}).lineups(1, tasks)
-    return rotations(config.roles, tasks, 0) if config.rollout.rotate else {}
+    if config.co_players.is_on:
+        return make_co_players(config, {}).assignments(1, tasks)
+    return rotations(config.roles, tasks, 0) if config.rollout.rotate_roles else {}
 
 
 def scripted_worker(
     config: RunConfig,
     env: Environment[Any, Any],
-    lineups: Mapping[str, Lineup],
+    assignments: Mapping[str, Assignment],
     rollout: RolloutConfig,
     stand_in: str,
 ) -> Worker:
-    """A worker without engines; `lineups` say who plays a task where that is not whom [roles]
+    """A worker without engines; `assignments` say who plays a task where that is not whom [roles]
     names."""
     others = {
-        task: {role: _seat(config, env, name, stand_in) for role, name in lineup.items()}
-        for task, lineup in lineups.items()
+        task: {role: _player(config, env, name, stand_in) for role, name in assignment.items()}
+        for task, assignment in assignments.items()
     }
-    seats = scripted_seats(config, env, stand_in)
-    return Worker(env, seats, rollout, config.reward, others)
+    players = scripted_players(config, env, stand_in)
+    return Worker(env, players, rollout, config.reward, others)
 
 
 async def _judge(
     config: RunConfig,
     env: Environment[Any, Any],
     tasks: Sequence[Task],
-    lineups: Mapping[str, Lineup],
+    assignments: Mapping[str, Assignment],
     episodes: Sequence[Episode],
     stand_in: str,
 ) -> None:
@@ -91,18 +91,18 @@ async def _judge(
     section = section.model_copy(update={"judges": judges})
     references: list[Episode] = []
     if section.against == "reference":
-        held_to = reference_lineups(config, tasks, lineups)
+        held_to = reference_assignments(config, tasks, assignments)
         rollout = config.rollout.linear(section.num_references)
         worker = scripted_worker(config, env, held_to, rollout, stand_in)
         await worker.run(tasks, config.seed, references.append, FIRST_PLAY)
-    made = make_judges(section, Hall(env.rule, _no_voice, seed=config.seed))
+    made = make_judges(section, JudgeContext(env.rule, _no_judge_model, seed=config.seed))
     share = config.rollout.max_failure_share
     await judge_all(episodes, references, section, made, share)
     for judge in made.values():
         await judge.close()
 
 
-def _no_voice(policy: str) -> Voice:
+def _no_judge_model(policy: str) -> JudgeModel:
     raise AssertionError(policy)  # a rule stands in for whoever would speak
 
 
@@ -121,8 +121,8 @@ def collect(
     if config.rollout.type != "linear":
         check_start(env, forks=True, split=split)
     tasks = list(itertools.islice(env.tasks(split), config.rollout.num_tasks))
-    lineups = _lineups(config, tasks)
-    worker = scripted_worker(config, env, lineups, config.rollout, stand_in)
+    assignments = _assignments(config, tasks)
+    worker = scripted_worker(config, env, assignments, config.rollout, stand_in)
     episodes: list[Episode] = []
 
     def deliver(episode: Episode) -> None:
@@ -132,7 +132,7 @@ def collect(
     asyncio.run(worker.run(tasks, config.seed, deliver))
     episodes = in_order(episodes, tasks)
     if config.judge.is_on:
-        asyncio.run(_judge(config, env, tasks, lineups, episodes, stand_in))
+        asyncio.run(_judge(config, env, tasks, assignments, episodes, stand_in))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)
     folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from pettingllms.config import LossConfig, RewardConfig, RunConfig
 from pettingllms.config.sft import DpoConfig
 from pettingllms.errors import ConfigError
 from pettingllms.learners.batches import Pair, replies_of
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.sft import (
     batches_of,
@@ -64,34 +64,34 @@ class Preferred:
     """By how much."""
 
 
-def dpo(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+def dpo(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
     """Train every policy that has pairs of replies in its roles, and leave a checkpoint."""
-    watcher.phase("collecting")
+    callback.phase("collecting")
     if not config.dpo.episodes:
         advice = "give files behind the configuration, such as RUN/episodes/*.jsonl"
         raise ConfigError("dpo", [f"no episodes are named; {advice}"])
     episodes = episodes_in(config.dpo.episodes, "dpo.episodes")
     found = preferred(episodes, config.reward, config.dpo, partial(pupil, config))
     counts = Counter(one.role for one in found)
-    watcher.say("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
+    callback.notify("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
     pairs = pairs_by_policy(config, found)
-    watcher.phase("starting Ray")
+    callback.phase("starting Ray")
     with ray_running(config.cluster):
-        asyncio.run(_dpo(_preferring(config), pairs, folder, watcher))
+        asyncio.run(_dpo(_preferring(config), pairs, folder, callback))
 
 
 async def _dpo(
-    config: RunConfig, pairs: Mapping[str, Sequence[Pair]], folder: RunFolder, watcher: Watcher
+    config: RunConfig, pairs: Mapping[str, Sequence[Pair]], folder: RunFolder, callback: Callback
 ) -> None:
     async def prepare(team: "Team") -> dict[str, Iterator[list[Pair]]]:
-        watcher.phase("taking log-probs to hold on to")
+        callback.phase("taking log-probs to hold on to")
         known = {name: await referenced(team, name, some) for name, some in pairs.items()}
         return {
             name: batches_of(some, config.dpo.num_pairs, config, name, "dpo")
             for name, some in known.items()
         }
 
-    await teach(config, prepare, config.dpo.num_steps, folder, watcher)
+    await teach(config, prepare, config.dpo.num_steps, folder, callback)
 
 
 def preferred(
@@ -180,7 +180,7 @@ def _rewards(
         for turn, reward in zip(turns, sibling_rewards(episode, turns, mix), strict=True):
             yield where, turn, reward
     spoken: Counter[str] = Counter()
-    for turn in episode.trunk_turns():
+    for turn in episode.main_turns():
         if turn.branch is None:
             where = (spoken[turn.role],)
             yield where, turn, episode.failure or turn_reward(episode, turn, mix)

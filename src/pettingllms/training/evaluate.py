@@ -19,8 +19,8 @@ from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy, S
 from pettingllms.envs import make_test_env
 from pettingllms.envs.base import Environment
 from pettingllms.errors import CheckpointError, ConfigError
-from pettingllms.exploitability import Tree, measure, refuse_unread
-from pettingllms.league import SCRIPT, Company, Lineup
+from pettingllms.exploitability import Tree, check_all_read, measure
+from pettingllms.league import SCRIPT, Assignment, CoPlayers
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.policies import plan_critics
 from pettingllms.policies.files import Files, Saved
@@ -41,23 +41,23 @@ class Evaluation:
 
     scores: dict[str, RoleScore]
     """By role."""
-    distances: dict[str, dict[str, float]]
-    """By policy with an engine, if `eval.distance` asks for it; else empty."""
+    exploitability: dict[str, dict[str, float]]
+    """By policy with an engine, if `eval.exploitability` asks for it; else empty."""
 
 
 def evaluate(
     config: RunConfig,
     saved: Saved,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
 ) -> Evaluation:
-    """Start the engines alone, with the weights of a checkpoint, else of `train.start`; play."""
+    """Start the engines alone, with the weights of a checkpoint or of `train.init_from`; play."""
 
     async def run() -> Evaluation:
-        async with playing_team(config, weights, say) as team:
+        async with playing_team(config, weights, notify) as team:
             scores = await evaluate_team(team, progress, out)
-            return Evaluation(scores, await team_distances(team, tree) if tree else {})
+            return Evaluation(scores, await team_exploitability(team, tree) if tree else {})
 
     weights, tree = saved or start_weights(config), written_out(config)
     return asyncio.run(run())
@@ -65,11 +65,11 @@ def evaluate(
 
 def written_out(config: RunConfig) -> Tree | None:
     """The whole game that is evaluated on, if distances are asked for."""
-    if not config.eval.distance:
+    if not config.eval.exploitability:
         return None
     tree = Tree(make_test_env(config))
     models = [role for role, name in config.roles.items() if _has_engine(config, name)]
-    refuse_unread(tree, models)
+    check_all_read(tree, models)
     return tree
 
 
@@ -77,15 +77,15 @@ def _has_engine(config: RunConfig, policy: str) -> bool:
     return config.policies[policy].kind in (*TRAINED_KINDS, "frozen")
 
 
-async def team_distances(team: "Team", tree: Tree) -> dict[str, dict[str, float]]:
-    """How far each policy with an engine is from perfect play, in the seats that it has."""
-    seats: dict[str, list[str]] = {}
+async def team_exploitability(team: "Team", tree: Tree) -> dict[str, dict[str, float]]:
+    """How far each policy with an engine is from perfect play, in the players that it has."""
+    players: dict[str, list[str]] = {}
     for role, name in team.config.roles.items():
         if _has_engine(team.config, name):
-            seats.setdefault(name, []).append(role)
+            players.setdefault(name, []).append(role)
     table: dict[int, list[float]] = {}
     legal: dict[str, float] = {}
-    for name, roles in seats.items():
+    for name, roles in players.items():
         places = [at for at, info in enumerate(tree.infos) if info.role in roles]
         asked = [(tree.infos[at].messages, tree.infos[at].replies) for at in places]
         temperature = _temperature(team.config, name)
@@ -94,7 +94,7 @@ async def team_distances(team: "Team", tree: Tree) -> dict[str, dict[str, float]
         legal[name] = mean([_legal_share(some, temperature) for some in found])
     return {
         name: {**measure(tree, table, roles), "legal_share": legal[name]}
-        for name, roles in seats.items()
+        for name, roles in players.items()
     }
 
 
@@ -126,25 +126,25 @@ def _legal_share(logprobs: Sequence[float], temperature: float) -> float:
 
 def start_weights(config: RunConfig) -> Saved:
     """The weights that policies begin with, where the configuration names another run."""
-    if not config.train.start:
+    if not config.train.init_from:
         return {}
-    saved = RunFolder(Path(config.train.start)).weights(sorted(config.trained_policies()))
+    saved = RunFolder(Path(config.train.init_from)).weights(sorted(config.trained_policies()))
     for policy, files in saved.items():
-        _refuse_another_kind(config, policy, files, config.train.start)
+        _refuse_another_kind(config, policy, files, config.train.init_from)
     return {
         policy: {name: file for name, file in files.items() if name != OPTIMIZER_FILE}
         for policy, files in saved.items()
     }
 
 
-def refuse_others(config: RunConfig, saved: Saved, run: Path) -> None:
+def check_same_policies(config: RunConfig, saved: Saved, run: Path) -> None:
     """Refuse to go on with a run whose checkpoint is of another team than its configuration."""
     critics = (plan.name for plan in plan_critics(config))
     for name in (*sorted(config.trained_policies()), *critics):
         if name not in saved:
             raise CheckpointError(
                 f"the checkpoint in {run} has no '{name}', it has {', '.join(sorted(saved))}; give "
-                "its configuration back the names it had, or begin a new run with train.start"
+                "its configuration back the names it had, or begin a new run with train.init_from"
             )
         if name in config.policies:
             _refuse_another_kind(config, name, saved[name], str(run))
@@ -173,7 +173,7 @@ def _refuse_another_kind(config: RunConfig, policy: str, files: Files, where: st
 async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
     """For each policy that learns: how it does against scripted players, which never change.
 
-    Its roles play the test tasks one at a time, with the anchor in all other seats.
+    Its roles play the test tasks one at a time, with the anchor in all other players.
     """
     config = team.config
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -182,7 +182,7 @@ async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
             continue
         for anchor in config.guard.anchors:
             against = {**dict.fromkeys(config.roles, SCRIPT + anchor), role: policy}
-            score = (await evaluate_team(team, lineup=against))[role]
+            score = (await evaluate_team(team, assignment=against))[role]
             found[policy][f"anchor_{anchor}"].append(score.avg.value)
             if score.reward is not None:
                 found[policy][f"anchor_{anchor}_reward"].append(score.reward)
@@ -192,12 +192,12 @@ async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
     }
 
 
-async def evaluate_company(team: "Team", company: Company) -> dict[int, float]:
-    """The learners' reward with the company of each phase so far, by its number from 0."""
+async def evaluate_co_players(team: "Team", co_players: CoPlayers) -> dict[int, float]:
+    """The learners' reward with the co_players of each phase so far, by its number from 0."""
     found: dict[int, float] = {}
-    for phase in range(company.phase + 1):
-        scores = await evaluate_team(team, company=(company, phase))
-        rewards = [scores[role].reward for role in company.learners]
+    for phase in range(co_players.phase + 1):
+        scores = await evaluate_team(team, co_players=(co_players, phase))
+        rewards = [scores[role].reward for role in co_players.learners]
         paid = [reward for reward in rewards if reward is not None]
         if paid:
             found[phase] = mean(paid)
@@ -208,18 +208,18 @@ async def evaluate_team(
     team: "Team",
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
-    lineup: Lineup | None = None,
-    company: tuple[Company, int] | None = None,
+    assignment: Assignment | None = None,
+    co_players: tuple[CoPlayers, int] | None = None,
 ) -> dict[str, RoleScore]:
-    """Play test tasks with the weights that the team has now, by whom [roles] or the lineup
-    names, or with the company of a phase."""
+    """Play test tasks with the weights that the team has now, by whom [roles] or the assignment
+    names, or with the co_players of a phase."""
     config = team.config
     tasks = eval_tasks(team.test_env, config.eval)
     rollout = config.rollout.linear(config.eval.num_samples)
     seed = derive_seed(config.seed, "eval")
-    lineups = {task.id: lineup for task in tasks} if lineup else {}
-    if company is not None:
-        lineups = company[0].lineups_of(company[1], tasks)
+    assignments = {task.id: assignment for task in tasks} if assignment else {}
+    if co_players is not None:
+        assignments = co_players[0].assignments_of(co_players[1], tasks)
     episodes: list[Episode] = await team.play(
         tasks,
         seed,
@@ -227,10 +227,10 @@ async def evaluate_team(
         config.eval.temperature,
         progress,
         env=team.test_env,
-        lineups=lineups,
+        assignments=assignments,
     )
     if config.judge.is_on:
-        played = Played(tasks, seed, lineups, team.test_env)
+        played = Played(tasks, seed, assignments, team.test_env)
         await team.judge(episodes, played, by_score=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

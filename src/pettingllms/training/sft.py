@@ -23,7 +23,7 @@ from pettingllms.league import rotations
 from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
 from pettingllms.rollout import in_order
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
@@ -41,9 +41,9 @@ WHOLE = 1 << 30
 """As many bytes as any script writes."""
 
 
-def sft(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+def sft(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
     """Train every policy that learns on what its roles said, and leave a checkpoint."""
-    watcher.phase("collecting")
+    callback.phase("collecting")
     items = items_by_policy(config, source_episodes(config))
     for policy in config.trained_policies() - set(config.league.exploiters):
         if not items.get(policy):
@@ -51,13 +51,13 @@ def sft(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
                 "sft",
                 [f"'{policy}' has no turn to learn from: no episode has one of its roles in it"],
             )
-    watcher.phase("starting Ray")
+    callback.phase("starting Ray")
     with ray_running(config.cluster):
-        asyncio.run(_sft(_supervised(config), items, folder, watcher))
+        asyncio.run(_sft(_supervised(config), items, folder, callback))
 
 
 async def _sft(
-    config: RunConfig, items: dict[str, list[Item]], folder: RunFolder, watcher: Watcher
+    config: RunConfig, items: dict[str, list[Item]], folder: RunFolder, callback: Callback
 ) -> None:
     batches = {
         name: batches_of(some, config.sft.num_turns, config, name, "sft")
@@ -67,7 +67,7 @@ async def _sft(
     async def unprepared(_: "Team") -> dict[str, Iterator[list[Item]]]:
         return batches
 
-    await teach(config, unprepared, config.sft.num_steps, folder, watcher)
+    await teach(config, unprepared, config.sft.num_steps, folder, callback)
 
 
 async def teach(
@@ -75,7 +75,7 @@ async def teach(
     prepare: Callable[["Team"], Awaitable[Mapping[str, Iterator[Sequence[Unit]]]]],
     num_steps: int,
     folder: RunFolder,
-    watcher: Watcher,
+    callback: Callback,
 ) -> None:
     """Let learners learn what is prepared for each policy, batch after batch; leave a checkpoint.
 
@@ -83,27 +83,27 @@ async def teach(
     """
     from pettingllms.cluster.team import Team
 
-    watcher.phase("starting learners")
+    callback.phase("starting learners")
     begun = start_weights(config)
-    team = await Team.start(config, watcher.say, sampling=False)
+    team = await Team.start(config, callback.notify, sampling=False)
     folder.rewind(0)
-    trackers = make_trackers(config, folder.path, watcher.say)
+    trackers = make_trackers(config, folder.path, callback.notify)
     try:
         await team.load_learners(begun)
         batches = await prepare(team)
-        watcher.phase("learning")
+        callback.phase("learning")
         for step in range(1, num_steps + 1):
             numbers: dict[str, float] = {}
             for policy, some in batches.items():
                 measured = await team.teach(policy, next(some), step)
                 if measured["skipped_updates"]:
-                    watcher.say(f"step {step} of '{policy}' was skipped: it was not finite")
+                    callback.notify(f"step {step} of '{policy}' was skipped: it was not finite")
                 numbers |= {f"policies/{policy}/{name}": v for name, v in measured.items()}
             for tracker in trackers:
                 tracker.log(step, numbers)
-            watcher.progress(step, num_steps)
+            callback.progress(step, num_steps)
         losses = {policy: numbers[f"policies/{policy}/loss"] for policy in batches}
-        watcher.say(", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items()))
+        callback.notify(", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items()))
         writer = folder.checkpoint(State(step=num_steps, versions=dict.fromkeys(batches, 0)))
         if writer is not None:
             for policy in batches:
@@ -129,8 +129,8 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     rollout = config.rollout.linear(1).model_copy(update=whole)
     episodes: list[Episode] = []
     tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))
-    lineups = rotations(config.roles, tasks, 0) if config.rollout.rotate else {}
-    worker = scripted_worker(config, env, lineups, rollout, source.player)
+    assignments = rotations(config.roles, tasks, 0) if config.rollout.rotate_roles else {}
+    worker = scripted_worker(config, env, assignments, rollout, source.player)
     asyncio.run(worker.run(tasks, derive_seed(config.seed, "sft"), episodes.append))
     return in_order(episodes, tasks)
 
@@ -148,7 +148,7 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
     renderers = renderers_of(config)
     items: dict[str, list[Item]] = {name: [] for name in renderers}
     for episode in episodes:
-        for turn in episode.trunk_turns():
+        for turn in episode.main_turns():
             policy = pupil(config, episode, turn)
             if policy not in renderers or turn.failure is not None or turn.limit or not turn.text:
                 continue
@@ -161,8 +161,8 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
 
 def pupil(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
     """Who is taught a reply: the policy that wrote it, if one of this configuration that learns had
-    a part in the play; so nobody is taught what its opponents or its company said. Else the play is
-    a teacher's, and each role is for whoever has it."""
+    a part in the play; so nobody is taught what its snapshots or its co_players said. Else the play
+    is a teacher's, and each role is for whoever has it."""
     learners = config.trained_policies()
     if any(other.policy in learners for other in episode.turns):
         return turn.policy if turn.policy in learners else None

@@ -14,13 +14,13 @@ from pettingllms.errors import PausedError
 from pettingllms.judges import Verdicts
 from pettingllms.league import (
     Snapshot,
-    make_company,
+    make_co_players,
     make_league,
     mean_reward,
     rotations,
 )
 from pettingllms.policies.files import Saved
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.interrupt import stop_on_interrupt, unless
@@ -32,12 +32,12 @@ from pettingllms.seeds import derive_seed
 from pettingllms.training.collapse import Guards, what_to_do
 from pettingllms.training.curriculum import Curriculum, success_share
 from pettingllms.training.evaluate import (
+    check_same_policies,
     evaluate_anchors,
-    evaluate_company,
+    evaluate_co_players,
     evaluate_team,
-    refuse_others,
     start_weights,
-    team_distances,
+    team_exploitability,
     written_out,
 )
 from pettingllms.types import Episode
@@ -45,18 +45,18 @@ from pettingllms.types import Episode
 __all__ = ["Run", "train"]
 
 
-def train(config: RunConfig, folder: RunFolder, watcher: Watcher | None = None) -> None:
+def train(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
-    watcher = watcher or Watcher()
+    callback = callback or Callback()
     with folder.taken():
         check_models(config, folder.path)
-        watcher.phase("starting Ray")
+        callback.phase("starting Ray")
         with ray_running(config.cluster):
-            asyncio.run(_train(config, folder, watcher))
+            asyncio.run(_train(config, folder, callback))
 
 
-async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
-    run, stop = Run(config, folder, watcher), stop_on_interrupt(watcher.say)
+async def _train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
+    run, stop = Run(config, folder, callback), stop_on_interrupt(callback.notify)
     try:
         await run.start()
         while not run.is_over:
@@ -78,7 +78,7 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
                 await run.save()
         if stop.is_set():
             await run.save()
-            watcher.say(f"stopped after step {run.state.step}; `pettingllms resume` goes on")
+            callback.notify(f"stopped after step {run.state.step}; `pettingllms resume` goes on")
         if run.collapse:
             await run.save()
             raise PausedError(run.collapse)
@@ -89,10 +89,10 @@ async def _train(config: RunConfig, folder: RunFolder, watcher: Watcher) -> None
 class Run:
     """What the loop's verbs work on."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, watcher: Watcher) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, callback: Callback) -> None:
         self._config = config
         self._folder = folder
-        self._watcher = watcher
+        self._callback = callback
         self._trackers: list[Tracker] = []
         self._algorithm = make_algorithm_for(config)
         self._tree = written_out(config) if config.train.eval_every else None
@@ -110,35 +110,40 @@ class Run:
         """Start every process and take up the newest checkpoint, if there is one."""
         from pettingllms.cluster.team import Team
 
-        self._watcher.phase("starting engines and learners")
-        found = self._folder.load(self._watcher.say)
+        self._callback.phase("starting engines and learners")
+        found = self._folder.load(self._callback.notify)
         self.state, saved = found or (State(), start_weights(self._config))
         if found is not None:
-            refuse_others(self._config, saved, self._folder.path)
+            check_same_policies(self._config, saved, self._folder.path)
         self._saved = self.state.step
         self._folder.rewind(self.state.step)
-        self._trackers = make_trackers(self._config, self._folder.path, self._watcher.say)
-        self._team = await Team.start(self._config, self._watcher.say)
+        self._trackers = make_trackers(self._config, self._folder.path, self._callback.notify)
+        self._team = await Team.start(self._config, self._callback.notify)
         self._algorithm.load_state(self.state.algorithm)
         self._guards = Guards(self._config, self.state.guard)
         self._curriculum = Curriculum(
             self._config.curriculum, self.state.level, tuple(self.state.recent)
         )
         self._team.enter(self.state.level)
-        self._watcher.say(self._team.env.describe_limit(self._config.rollout.on_limit))
+        self._callback.notify(self._team.env.describe_limit(self._config.rollout.on_limit))
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
-        self.state.versions, self.state.marks = dict(self._team.versions), dict(self._team.marks)
+        self.state.versions, self.state.weight_hashes = (
+            dict(self._team.versions),
+            dict(self._team.weight_hashes),
+        )
         await self._meet(saved)
 
     async def _meet(self, saved: Saved) -> None:
         """Make the league, or take it up, with every snapshot at its table."""
         self._league = make_league(self._config, self.state.league)
-        self._company = make_company(self._config, self.state.company)
+        self._co_players = make_co_players(self._config, self.state.co_players)
         for snapshot in self._snapshots:
             name, policy, version = snapshot.name, snapshot.policy, snapshot.version
-            await self._team.opponents.load(name, policy, version, snapshot.mark, saved.get(name))
+            await self._team.snapshots.load(
+                name, policy, version, snapshot.weight_hash, saved.get(name)
+            )
         if self._snapshots:
             await self._team.check_together()
         if not self.state.step:
@@ -157,12 +162,12 @@ class Run:
         self._learning = self._config.learning(step)
         self._algorithm.policies = self._learning
         self._tasks = self._ledger.take(self._config.rollout.num_tasks)
-        self._lineups = self._league.lineups(step, self._tasks)
-        if self._config.company.is_on:
-            self._lineups = self._company.lineups(step, self._tasks)
-        if self._config.rollout.rotate and not self._config.league.is_on:
+        self._assignments = self._league.assignments(step, self._tasks)
+        if self._config.co_players.is_on:
+            self._assignments = self._co_players.assignments(step, self._tasks)
+        if self._config.rollout.rotate_roles and not self._config.league.is_on:
             done = self._ledger.num_done
-            self._lineups = rotations(self._config.roles, self._tasks, done)
+            self._assignments = rotations(self._config.roles, self._tasks, done)
         self._seconds: dict[str, float] = {}
 
     async def sample(self) -> list[Episode]:
@@ -172,9 +177,9 @@ class Run:
             return await self._team.play(
                 self._tasks,
                 derive_seed(self._config.seed, "step", self._step),
-                deliver=lambda done: self._watcher.progress(done, total),
+                deliver=lambda done: self._callback.progress(done, total),
                 learning=self._learning,
-                lineups=self._lineups,
+                assignments=self._assignments,
             )
 
     async def judge(self, episodes: list[Episode]) -> None:
@@ -184,16 +189,16 @@ class Run:
             seed = derive_seed(self._config.seed, "step", self._step)
             with self._phase("judging"):
                 self._verdicts = await self._team.judge(
-                    episodes, Played(self._tasks, seed, self._lineups)
+                    episodes, Played(self._tasks, seed, self._assignments)
                 )
         for wrong in self._verdicts.alarms:
-            self._watcher.say(f"ALARM {wrong}")
+            self._callback.notify(f"ALARM {wrong}")
 
     async def value(self, episodes: list[Episode]) -> None:
         """Let critics say what they expected, for algorithms that ask."""
         if "values" in self._algorithm.needs:
             with self._phase("valuing"):
-                await self._team.value(self._algorithm.joints(episodes))
+                await self._team.value(self._algorithm.joint_actions(episodes))
 
     def credit(self, episodes: list[Episode]) -> None:
         """Write advantages on turns, and measure."""
@@ -205,30 +210,32 @@ class Run:
             self._metrics["judge"] = self._verdicts.metrics
         probing = sandbox_alarm(summary)
         if probing is not None:
-            self._watcher.say(f"ALARM {probing}")
+            self._callback.notify(f"ALARM {probing}")
         wrong = alarm(summary, self._config)
         if wrong is not None:
-            self._watcher.say(f"ALARM {wrong}")
+            self._callback.notify(f"ALARM {wrong}")
         elif all(not turn.advantage for episode in episodes for turn in episode.turns):
-            self._watcher.say("all rewards that were compared are alike: nothing to learn from")
+            self._callback.notify("all rewards that were compared are alike: nothing to learn from")
 
     async def learn(self, episodes: list[Episode]) -> list[str]:
         """Let policies learn; the names of those that did."""
         with self._phase("learning"):
             measured, critics = await self._team.learn_all(
-                episodes, self._algorithm.joints(episodes), self._step, self.state.num_tokens
+                episodes, self._algorithm.joint_actions(episodes), self._step, self.state.num_tokens
             )
         if critics:
             self._metrics["critics"] = critics
         for critic, numbers in critics.items():
             if skipped := numbers["skipped_updates"]:
-                self._watcher.say(f"'{critic}' skipped {skipped:g} updates that were not finite")
+                self._callback.notify(
+                    f"'{critic}' skipped {skipped:g} updates that were not finite"
+                )
         for policy, numbers in measured.items():
             if numbers["skipped_updates"]:
                 kept = self._folder.keep_skipped(
                     self._step, policy, await self._team.skipped(policy)
                 )
-                self._watcher.say(
+                self._callback.notify(
                     f"'{policy}' skipped {numbers['skipped_updates']:g} updates that were not "
                     f"finite; their replies are in {kept}"
                 )
@@ -239,46 +246,47 @@ class Run:
     async def publish(self, policies: list[str]) -> None:
         """Give samplers the new weights."""
         with self._phase("publishing"):
-            gaps = await self._team.publish(policies)
-        for policy, gap in gaps.items():
-            self._metrics["policies"][policy]["canary_gap"] = gap
+            mismatches = await self._team.publish(policies)
+        for policy, mismatch in mismatches.items():
+            self._metrics["policies"][policy]["canary_difference"] = mismatch
         for policy, version in self._team.versions.items():
             self._metrics["policies"][policy]["version"] = float(version)
 
     async def enrol(self, episodes: list[Episode]) -> None:
-        """Let league and company know how plays ended, and take snapshots when it is time."""
+        """Let league and co_players know how plays ended, and take snapshots when it is time."""
         reward = self._config.reward
-        if self._config.company.is_on:
-            paid = mean_reward(episodes, self._company.learners, reward)
+        if self._config.co_players.is_on:
+            paid = mean_reward(episodes, self._co_players.learners, reward)
             await self._take_snapshots(self._step)
-            self._metrics["company"] = self._company.record(self._step, paid)
-            if "switched" in self._metrics["company"]:
-                self._watcher.say(
-                    f"company changes after step {self._step}: phase {self._company.phase + 1}"
+            self._metrics["co_players"] = self._co_players.record(self._step, paid)
+            if "switched" in self._metrics["co_players"]:
+                self._callback.notify(
+                    f"co_players changes after step {self._step}: phase "
+                    f"{self._co_players.phase + 1}"
                 )
         if not self._config.league.is_on:
             return
-        scores = self._league.record(self._tasks, self._lineups, episodes, reward)
+        scores = self._league.record(self._tasks, self._assignments, episodes, reward)
         await self._take_snapshots(self._step)
         self._metrics["league"] = {**scores, **self._league.metrics()}
 
     async def _take_snapshots(self, step: int) -> None:
         for policy in self._league.members if self._league.is_due(step) else ():
             for gone in self._league.enrol(await self._snapshot(policy, step)):
-                await self._team.opponents.drop(gone.name)
-        for policy in self._company.due(step):
-            self._company.pool.append(await self._snapshot(policy, step))
+                await self._team.snapshots.drop(gone.name)
+        for policy in self._co_players.due(step):
+            self._co_players.pool.append(await self._snapshot(policy, step))
 
     async def _snapshot(self, policy: str, step: int) -> Snapshot:
         """Freeze a policy as it is now, at the table."""
         version = self._team.versions[policy]
         name = Snapshot(policy, step, version).name
-        mark = await self._team.opponents.take(name, policy, version)
-        return Snapshot(policy, step, version, mark)
+        weight_hash = await self._team.snapshots.take(name, policy, version)
+        return Snapshot(policy, step, version, weight_hash)
 
     @property
     def _snapshots(self) -> list[Snapshot]:
-        return [*self._league.pool, *self._company.pool]
+        return [*self._league.pool, *self._co_players.pool]
 
     async def evaluate(self) -> None:
         """Measure success on tasks that are never trained on, every so often."""
@@ -293,22 +301,22 @@ class Run:
                 found["eval_reward"] = score.reward
             self._metrics["roles"][role] |= found
             if score.num_failed:
-                self._watcher.say(f"evaluation: {score.num_failed} plays of '{role}' failed")
+                self._callback.notify(f"evaluation: {score.num_failed} plays of '{role}' failed")
         if self._config.guard.anchors:
             with self._phase("playing anchors"):
                 measured = await evaluate_anchors(self._team)
             for policy, numbers in measured.items():
                 self._metrics["policies"][policy] |= numbers
-        if self._config.company.is_on:
-            with self._phase("playing earlier company"):
-                rewards = await evaluate_company(self._team, self._company)
-            self._metrics["company"] |= self._company.compare(rewards)
+        if self._config.co_players.is_on:
+            with self._phase("playing earlier co_players"):
+                rewards = await evaluate_co_players(self._team, self._co_players)
+            self._metrics["co_players"] |= self._co_players.compare(rewards)
         if self._tree is None:
             return
         with self._phase("measuring"):
-            distances = await team_distances(self._team, self._tree)
-        for policy in self._metrics["policies"].keys() & distances:
-            self._metrics["policies"][policy] |= distances[policy]
+            exploitability = await team_exploitability(self._team, self._tree)
+        for policy in self._metrics["policies"].keys() & exploitability:
+            self._metrics["policies"][policy] |= exploitability[policy]
 
     def record(self, episodes: list[Episode]) -> None:
         """The step is done: write what it came to."""
@@ -319,12 +327,12 @@ class Run:
             step=self._step,
             num_tasks_done=self._ledger.num_done,
             versions=dict(self._team.versions),
-            marks=dict(self._team.marks),
+            weight_hashes=dict(self._team.weight_hashes),
             algorithm=self._algorithm.state(),
             level=self._curriculum.level,
             recent=list(self._curriculum.recent),
             league=self._league.to_json() if self._config.league.is_on else {},
-            company=self._company.to_json() if self._config.company.is_on else {},
+            co_players=self._co_players.to_json() if self._config.co_players.is_on else {},
             num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
             guard=self._guards.state(),
             good=self._saved if self._guards.is_well and not signs else self.state.good,
@@ -339,12 +347,12 @@ class Run:
             self._folder.write_episodes(self._step, episodes)
         for tracker in self._trackers:
             tracker.log(self._step, flatten({**self._metrics}))
-        self._watcher.step(self._step, self._metrics)
+        self._callback.step(self._step, self._metrics)
 
     def _alarm(self, saw: str) -> None:
         """A policy has collapsed: pause the run, or say so, as configured."""
-        if self._config.guard.action == "say":
-            self._watcher.say(f"ALARM after step {self._step}:\n{saw}")
+        if self._config.guard.action == "warn":
+            self._callback.notify(f"ALARM after step {self._step}:\n{saw}")
             return
         ways_on = what_to_do(str(self._folder.path), self.state.good)
         self.collapse = f"after step {self._step}, a policy has collapsed\n{saw}\n{ways_on}"
@@ -361,7 +369,7 @@ class Run:
         if self._curriculum.level != now.level:
             self._team.enter(self._curriculum.level)
             self._ledger.change(self._team.env.tasks("train"))
-            self._watcher.say(
+            self._callback.notify(
                 f"curriculum: {now.success:.0%} succeeded at level {now.level}; after step "
                 f"{self._step} it is level {self._curriculum.level}, {self._team.env.id}"
             )
@@ -376,13 +384,13 @@ class Run:
                 writer.add(name, await self._team.saved(name))
             for snapshot in self._snapshots:
                 if not writer.carry(snapshot.name):
-                    writer.add(snapshot.name, await self._team.opponents.files(snapshot.name))
+                    writer.add(snapshot.name, await self._team.snapshots.files(snapshot.name))
             writer.finish(self._config.train.keep_checkpoints)
             self._saved = self.state.step
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        self._watcher.phase(name)
+        self._callback.phase(name)
         start = time.perf_counter()
         yield
         self._seconds[name] = time.perf_counter() - start

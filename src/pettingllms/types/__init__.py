@@ -31,13 +31,12 @@ from pettingllms.types.sampling import (
     Sampler,
     SampleRequest,
 )
-from pettingllms.types.submissions import TEAM, Exhibit
+from pettingllms.types.submissions import TEAM, Submission
 
 __all__ = [
     "NO_REWARDS",
     "TEAM",
     "Episode",
-    "Exhibit",
     "Failed",
     "Given",
     "Group",
@@ -56,6 +55,7 @@ __all__ = [
     "Sampler",
     "Scored",
     "Step",
+    "Submission",
     "Table",
     "Task",
     "Turn",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pettingllms.types.messages import Message, images_of
 from pettingllms.types.parts import Image
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
-from pettingllms.types.submissions import Exhibit
+from pettingllms.types.submissions import Submission
 
 Ids = npt.NDArray[np.int32]
 """Token ids."""
@@ -82,9 +82,9 @@ class Turn:
     returns: Values | None = None
     """What the critic should have said, written by an algorithm: as long as `values`, and not a
     number where it is not trained."""
-    central_ids: Ids | None = None
+    centralized_ids: Ids | None = None
     """What a critic of the whole team sees in place of the prompt, if there is one."""
-    central_images: tuple[Image, ...] = ()
+    centralized_images: tuple[Image, ...] = ()
     """Images in what it sees."""
     learner_logprobs: LogProbs | None = None
     """Log-probability of each response id as the learner gave it before it learnt from this turn;
@@ -128,7 +128,7 @@ class Step:
     """Indices of the turns whose replies entered, one for each acting role."""
     rewards: Rewards = NO_REWARDS
     metrics: Mapping[str, float] = field(default_factory=dict)
-    exhibits: Mapping[str, Exhibit] = field(default_factory=dict)
+    submissions: Mapping[str, Submission] = field(default_factory=dict)
     """What is laid before a judge, by role, or by `TEAM` for all of them."""
     limit: str = ""
     """The limit that cut the episode here. The environment made no such step; its rewards are those
@@ -180,13 +180,13 @@ class Episode:
                 return
             at = self.steps[at].parent
 
-    def trunk(self) -> list[int]:
+    def main_branch(self) -> list[int]:
         """Step indices of the play that went on, oldest first."""
         return list(self.path(self.last))[::-1]
 
-    def trunk_turns(self) -> list[Turn]:
+    def main_turns(self) -> list[Turn]:
         """The replies of the play that went on, oldest first."""
-        return [self.turns[index] for at in self.trunk() for index in self.steps[at].turns]
+        return [self.turns[index] for at in self.main_branch() for index in self.steps[at].turns]
 
     def judged_by(self, turn: Turn) -> list[Step]:
         """The steps whose rewards this turn answers for: its own, then those played after it."""

@@ -19,11 +19,19 @@ from pettingllms.types.image_files import Look, images_beside, no_images, store_
 from pettingllms.types.messages import Message
 from pettingllms.types.parts import Image, Part, Table
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
-from pettingllms.types.submissions import Exhibit
+from pettingllms.types.submissions import Submission
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
+"""Format 1 is that of version 0.1."""
+RENAMED = {
+    "central_ids": "centralized_ids",
+    "central_images": "centralized_images",
+    "exhibits": "submissions",
+}
+"""Fields of format 1 with their names in this version."""
 VALUES = ("advantages", "values", "returns", "learner_logprobs")
-IDS = ("central_ids", "ends")
+IDS = ("centralized_ids", "ends")
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
@@ -61,9 +69,9 @@ def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episod
         raise RecordError(
             "this is no episode; give a file of episodes, as `rollout` and `train` write them"
         )
-    if data["format"] != FORMAT:
+    if data["format"] not in READABLE:
         raise RecordError(
-            f"episode has format {data['format']!r}, this version reads {FORMAT}; "
+            f"episode has format {data['format']!r}, this version reads {READABLE}; "
             "read it with the version that wrote it"
         )
     return Episode(
@@ -71,8 +79,8 @@ def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episod
         env=data["env"],
         task=Task(**data["task"]),
         seed=data["seed"],
-        turns=[_turn_from_json(turn, look) for turn in data["turns"]],
-        steps=[_step_from_json(step) for step in data["steps"]],
+        turns=[_turn_from_json(_renamed(turn), look) for turn in data["turns"]],
+        steps=[_step_from_json(_renamed(step)) for step in data["steps"]],
         last=data["last"],
         success=data["success"],
         best_of=data.get("best_of", 1),
@@ -86,6 +94,10 @@ def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episod
             for role, end in data.get("without", {}).items()
         },
     )
+
+
+def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {RENAMED.get(name, name): value for name, value in data.items()}
 
 
 def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
@@ -103,7 +115,7 @@ def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
 def _images(turn: Turn) -> Iterator[Image]:
     for message in turn.messages:
         yield from message.images
-    yield from turn.central_images
+    yield from turn.centralized_images
 
 
 def episode_line(episode: Episode) -> str:
@@ -152,8 +164,8 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         **({"guided": True} if turn.guided else {}),
         **({"limit": turn.limit} if turn.limit else {}),
         **(
-            {"central_images": [i.digest for i in turn.central_images]}
-            if turn.central_images
+            {"centralized_images": [i.digest for i in turn.centralized_images]}
+            if turn.centralized_images
             else {}
         ),
         **_values_to_json(turn),
@@ -232,7 +244,7 @@ def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
         extends=data.get("extends"),
         guided=data.get("guided", False),
         limit=data.get("limit", ""),
-        central_images=tuple(look(digest) for digest in data.get("central_images", ())),
+        centralized_images=tuple(look(digest) for digest in data.get("centralized_images", ())),
         **_values_from_json(data),
     )
 
@@ -248,13 +260,13 @@ def _step_to_json(step: Step) -> dict[str, Any]:
             "team": reward_to_json(rewards.team),
         },
         "metrics": dict(step.metrics),
-        **({"exhibits": _exhibits_to_json(step)} if step.exhibits else {}),
+        **({"submissions": _submissions_to_json(step)} if step.submissions else {}),
         **({"limit": step.limit} if step.limit else {}),
         **({"final": True} if step.final else {}),
     }
 
 
-def _exhibits_to_json(step: Step) -> dict[str, Any]:
+def _submissions_to_json(step: Step) -> dict[str, Any]:
     return {
         role: {
             "question": shown.question,
@@ -262,7 +274,7 @@ def _exhibits_to_json(step: Step) -> dict[str, Any]:
             "criteria": shown.criteria,
             "facts": dict(shown.facts),
         }
-        for role, shown in step.exhibits.items()
+        for role, shown in step.submissions.items()
     }
 
 
@@ -277,7 +289,9 @@ def _step_from_json(data: dict[str, Any]) -> Step:
             team=None if rewards["team"] is None else _paid_from_json(rewards["team"]),
         ),
         metrics=data["metrics"],
-        exhibits={role: Exhibit(**shown) for role, shown in data.get("exhibits", {}).items()},
+        submissions={
+            role: Submission(**shown) for role, shown in data.get("submissions", {}).items()
+        },
         limit=data.get("limit", ""),
         final=data.get("final", False),
     )

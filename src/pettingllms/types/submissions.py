@@ -9,7 +9,7 @@ TEAM = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Exhibit:
+class Submission:
     """One answer to be judged. Two are compared only if their questions are the same."""
 
     question: str

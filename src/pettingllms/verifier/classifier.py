@@ -18,7 +18,7 @@ from pettingllms.config import CriticConfig, LearnerConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.learners.batches import Item, Joint
+from pettingllms.learners.batches import Item, JointAction
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.models import find_model
@@ -69,7 +69,7 @@ class Reader:
 
     def read(
         self, messages: Sequence[Message], answer: str, right: bool | None = None
-    ) -> Joint | None:
+    ) -> JointAction | None:
         """Prompt and answer as ids, with a target if there is a label; None if they are longer
         than the verifier reads."""
         num_letters = sum(len(m.content) for m in messages) + len(answer)
@@ -83,7 +83,7 @@ class Reader:
         if right is not None:
             targets[1 if self._make.every_token else -1 :] = float(right)
         nothing = np.zeros(len(reply), dtype=np.float32)
-        return Joint((ROLE,), (Item(prompt, reply, nothing, 0.0, targets=targets),))
+        return JointAction((ROLE,), (Item(prompt, reply, nothing, 0.0, targets=targets),))
 
 
 class Verifier:
@@ -97,26 +97,30 @@ class Verifier:
     def score(self, questions: Sequence[Question]) -> list[Reward]:
         """For each answer the probability that it is right, or why there is none."""
         read = [self._read(question) for question in questions]
-        values = iter(self._critic.values([joint for joint in read if isinstance(joint, Joint)]))
+        values = iter(
+            self._critic.values(
+                [joint_action for joint_action in read if isinstance(joint_action, JointAction)]
+            )
+        )
         found: list[Reward] = []
-        for joint in read:
-            if isinstance(joint, Scored | Failed):
-                found.append(joint)
+        for joint_action in read:
+            if isinstance(joint_action, Scored | Failed):
+                found.append(joint_action)
             else:
                 row, _ = next(values)
                 found.append(Scored(_probability(float(row[-1]))))
         return found
 
-    def _read(self, question: Question) -> Joint | Reward:
+    def _read(self, question: Question) -> JointAction | Reward:
         """One that cannot be read is no failure of those beside it. An answer that is too long
         scores nothing; a question that is too long has no score."""
         try:
-            joint = self._reader.read(*question)
-            if joint is None and self._reader.read(question[0], "") is not None:
+            joint_action = self._reader.read(*question)
+            if joint_action is None and self._reader.read(question[0], "") is not None:
                 return Scored(0.0)
         except SamplerError as error:
             return Failed(str(error), "judge")
-        return joint or Failed(f"longer than {self.make.max_tokens} tokens", "limit")
+        return joint_action or Failed(f"longer than {self.make.max_tokens} tokens", "limit")
 
 
 def _probability(log_odds: float) -> float:

@@ -16,20 +16,20 @@ from pettingllms.verifier.labeled_answers import Answer, balanced, label, parted
 
 
 def collect_answers(
-    config: RunConfig, say: Callable[[str], None]
+    config: RunConfig, notify: Callable[[str], None]
 ) -> tuple[list[Answer], list[Answer]]:
     """The answers to learn from and those kept for a test, balanced if they are to be."""
     settings = config.verifier
     if settings.episodes:
         episodes = [e for path in settings.episodes for e in read_episodes(Path(path))]
     else:
-        episodes = sampled(config, say)
+        episodes = sampled(config, notify)
     answers = label(episodes, settings)
     num_right = sum(answer.right for answer in answers)
-    say(f"{len(answers)} answers, {num_right} of them right")
+    notify(f"{len(answers)} answers, {num_right} of them right")
     if settings.balance:
         answers = balanced(answers, settings.max_each, config.seed)
-        say(f"balanced: {len(answers)} answers")
+        notify(f"balanced: {len(answers)} answers")
     if not answers:
         raise DataError(
             "no answers are left: no question was answered both right and wrong; sample more of "
@@ -39,14 +39,14 @@ def collect_answers(
     return parted(answers, settings.test_share, config.seed)
 
 
-def sampled(config: RunConfig, say: Callable[[str], None]) -> list[Episode]:
-    """Plays of training tasks by the policies as they are, or as `train.start` has them."""
+def sampled(config: RunConfig, notify: Callable[[str], None]) -> list[Episode]:
+    """Plays of training tasks by the policies as they are, or as `train.init_from` has them."""
     settings = config.verifier
     tasks = list(itertools.islice(make_env_at(config, 1).tasks("train"), settings.num_tasks))
     rollout = config.rollout.linear(settings.num_samples)
 
     async def run() -> list[Episode]:
-        async with playing_team(config, begun, say) as team:
+        async with playing_team(config, begun, notify) as team:
             return await team.play(tasks, derive_seed(config.seed, "verifier"), rollout)
 
     begun = start_weights(config)

@@ -61,7 +61,7 @@ def _answers(episode: Episode, config: VerifierConfig) -> Iterator[tuple[int, Tu
     """Turns with how often their role had spoken before."""
     last: dict[str, tuple[int, Turn]] = {}
     spoken: Counter[str] = Counter()
-    for turn in episode.trunk_turns():
+    for turn in episode.main_turns():
         number = spoken[turn.role]
         spoken[turn.role] += 1
         if turn.failure is not None or (config.roles and turn.role not in config.roles):

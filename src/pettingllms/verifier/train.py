@@ -12,7 +12,7 @@ from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import ConfigError, DataError
-from pettingllms.learners.batches import Joint, split
+from pettingllms.learners.batches import JointAction, split
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.seeds import derive_seed
 from pettingllms.verifier.classifier import Make, Reader
@@ -36,17 +36,17 @@ def make_of(config: RunConfig) -> Make:
 
 
 def train_verifier(
-    config: RunConfig, answers: Sequence[Answer], progress: Progress, say: Callable[[str], None]
+    config: RunConfig, answers: Sequence[Answer], progress: Progress, notify: Callable[[str], None]
 ) -> dict[str, bytes]:
     """Train on answers, with Ray as every learner; the critic's files."""
     make = make_of(config)
-    joints = readable(answers, make, config.verifier.balance, say)
+    joint_actions = readable(answers, make, config.verifier.balance, notify)
     with ray_running(config.cluster):
-        return asyncio.run(_train(config, make, joints, progress))
+        return asyncio.run(_train(config, make, joint_actions, progress))
 
 
 async def _train(
-    config: RunConfig, make: Make, joints: Sequence[Joint], progress: Progress
+    config: RunConfig, make: Make, joint_actions: Sequence[JointAction], progress: Progress
 ) -> dict[str, bytes]:
     from pettingllms.cluster.learners import Learners
 
@@ -59,18 +59,22 @@ async def _train(
     critic = Learners(spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
     try:
         await critic.start(not config.cluster.address)
-        return await fit(critic.call, joints, config.verifier, config.seed, progress)
+        return await fit(critic.call, joint_actions, config.verifier, config.seed, progress)
     finally:
         await critic.stop()
 
 
 async def fit(
-    call: Call, joints: Sequence[Joint], config: VerifierConfig, seed: int, progress: Progress
+    call: Call,
+    joint_actions: Sequence[JointAction],
+    config: VerifierConfig,
+    seed: int,
+    progress: Progress,
 ) -> dict[str, bytes]:
     """Batch after batch, each answer once in an epoch; the critic's files."""
-    num_parts = max(1, len(joints) // config.num_answers)
+    num_parts = max(1, len(joint_actions) // config.num_answers)
     epochs = (
-        split(joints, num_parts, derive_seed(seed, "verifier", epoch))
+        split(joint_actions, num_parts, derive_seed(seed, "verifier", epoch))
         for epoch in itertools.count()
     )
     batches = itertools.chain.from_iterable(epochs)
@@ -84,8 +88,8 @@ def readable(
     answers: Sequence[Answer],
     make: Make,
     balance: bool = False,
-    say: Callable[[str], None] = lambda _: None,
-) -> list[Joint]:
+    notify: Callable[[str], None] = lambda _: None,
+) -> list[JointAction]:
     """The answers that a verifier can learn from, as ids; some right and some wrong.
 
     If wrong answers are the longer ones, more of them are too long; balanced again, length says
@@ -98,22 +102,23 @@ def readable(
         raise DataError(f"a verifier learns from right and wrong answers, and there are {held}")
     reader = Reader(make)
     read = [(a, reader.read(a.messages, a.text, a.right)) for a in answers]
-    short = [(answer, joint) for answer, joint in read if joint is not None]
+    short = [(answer, joint_action) for answer, joint_action in read if joint_action is not None]
     if len(short) == len(read):
-        return [joint for _, joint in short]
+        return [joint_action for _, joint_action in short]
     kept = [answer for answer, _ in short]
     if balance:
         kept = balanced(kept, len(kept), 0)
     there = set(kept)
-    joints = [joint for answer, joint in short if answer in there]
-    if not joints:
+    joint_actions = [joint_action for answer, joint_action in short if answer in there]
+    if not joint_actions:
         raise DataError(
             f"no answers are left: those of {make.max_tokens} tokens and less are not both right "
             "and wrong; raise verifier.max_tokens"
         )
-    say(
+    notify(
         f"{len(read) - len(short)} answers are longer than {make.max_tokens} tokens "
-        f"(verifier.max_tokens) and are left out, and {len(short) - len(joints)} more to keep the "
+        f"(verifier.max_tokens) and are left out, and {len(short) - len(joint_actions)} more to "
+        "keep the "
         "rest balanced"
     )
-    return joints
+    return joint_actions

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from pettingllms.errors import ConfigError
-from pettingllms.runs.diagnostics import worries
+from pettingllms.runs.diagnostics import diagnose
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.viewer.comparison import Place, groups_of
 from pettingllms.viewer.curves import columns
@@ -39,8 +39,8 @@ class Answers:
         """The curves of a run, and what to worry about."""
         viewed = self._index(run).run
         rows = viewed.metrics()
-        found = [] if viewed.config is None else worries(rows, viewed.config)
-        return {**columns(rows), "worries": [asdict(worry) for worry in found]}
+        found = [] if viewed.config is None else diagnose(rows, viewed.config)
+        return {**columns(rows), "diagnostics": [asdict(diagnosis) for diagnosis in found]}
 
     def episodes(self, run: int, question: Question) -> dict[str, Any]:
         """A page of the table."""
@@ -86,7 +86,7 @@ class Answers:
             "problem": run.problem,
             "versions": run.versions(),
             "trained": sorted(run.config.trained_policies()) if run.config else [],
-            "gap_bound": run.config.gap_bound() if run.config else None,
+            "mismatch_bound": run.config.mismatch_bound() if run.config else None,
             **_progress(index),
         }
 

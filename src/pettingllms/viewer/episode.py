@@ -15,7 +15,7 @@ from pettingllms.types import Episode, Failed, Message, Turn
 from pettingllms.types.records import reward_to_json
 from pettingllms.viewer.comparison import Place
 from pettingllms.viewer.images import shown_images
-from pettingllms.viewer.submissions import judged_turn, shown_exhibits
+from pettingllms.viewer.submissions import judged_turn, shown_submissions
 
 LEVELS = ("process", "agent", "team")
 
@@ -25,8 +25,8 @@ def shown_episode(
 ) -> dict[str, Any]:
     """Everything that the page shows of an episode, as plain data."""
     prompts: dict[tuple[Message, ...], int] = {}
-    trunk = episode.trunk()
-    on_trunk = {index for at in trunk for index in episode.steps[at].turns}
+    main_branch = episode.main_branch()
+    on_main_branch = {index for at in main_branch for index in episode.steps[at].turns}
     turns = []
     for number, turn in enumerate(episode.turns):
         prompt = prompts.setdefault(turn.messages, len(prompts))
@@ -35,7 +35,7 @@ def shown_episode(
             _turn(turn)
             | {
                 "prompt": prompt,
-                "chosen": number in on_trunk,
+                "chosen": number in on_main_branch,
                 "rewards": dict(zip(LEVELS, map(reward_to_json, levels), strict=True)),
                 "reward": reward_to_json(turn_reward(episode, turn, mix)),
                 "group": groups.get((episode.id, number)),
@@ -59,7 +59,7 @@ def shown_episode(
         "roles": list(dict.fromkeys(turn.role for turn in episode.turns)),
         "prompts": [[_message(message) for message in messages] for messages in prompts],
         "images": shown_images(image for ms in prompts for m in ms for image in m.images),
-        "exhibits": shown_exhibits(episode),
+        "submissions": shown_submissions(episode),
         "turns": turns,
         "decisions": decisions(episode),
         "branches": branches(episode),
@@ -68,8 +68,8 @@ def shown_episode(
 
 def decisions(episode: Episode) -> list[dict[str, Any]]:
     """Along the trunk: which turns stood side by side, and what the step that went on paid."""
-    trunk = episode.trunk()
-    parents: list[int | None] = [None, *trunk]
+    main_branch = episode.main_branch()
+    parents: list[int | None] = [None, *main_branch]
     depth = {parent: at for at, parent in enumerate(parents)}
     rows: list[list[int]] = [[] for _ in parents]
     at = 0
@@ -80,7 +80,7 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
             continue
         at = depth[parent] if turn.step is not None else _place(episode, number, depth, at)
         rows[at].append(number)
-    paid = [episode.steps[at] for at in trunk]
+    paid = [episode.steps[at] for at in main_branch]
     return [
         {
             "turns": numbers,
@@ -94,14 +94,14 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
 
 def branches(episode: Episode) -> list[dict[str, Any]]:
     """What was played beside the trunk, with the replies that were kept of it."""
-    trunk = set(episode.trunk())
+    main_branch = set(episode.main_branch())
     children = {step.parent for step in episode.steps}
     shown = {number for row in decisions(episode) for number in row["turns"]}
     found = []
     for at in range(len(episode.steps)):
-        if at in trunk or at in children:
+        if at in main_branch or at in children:
             continue
-        path = [one for one in episode.path(at) if one not in trunk][::-1]
+        path = [one for one in episode.path(at) if one not in main_branch][::-1]
         said = [index for one in path for index in episode.steps[one].turns]
         if len(path) > 1 or any(index not in shown for index in said):
             kept = [index for index in said if index not in shown]
@@ -132,9 +132,9 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
-    gap = None
+    mismatch = None
     if turn.learner_logprobs is not None and turn.logprobs is not None:
-        gap = _numbers(turn.learner_logprobs - turn.logprobs)
+        mismatch = _numbers(turn.learner_logprobs - turn.logprobs)
     return {
         "role": turn.role,
         "policy": turn.policy,
@@ -147,7 +147,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "advantages": None if turn.advantages is None else _numbers(turn.advantages),
         "values": None if turn.values is None else _numbers(turn.values),
         "logprobs": None if turn.logprobs is None else _numbers(turn.logprobs),
-        "gap": gap,
+        "mismatch": mismatch,
         "ends": None if turn.ends is None else turn.ends.tolist(),
         "tokens": turn.num_tokens,
         "prompt_tokens": turn.num_prompt_tokens,

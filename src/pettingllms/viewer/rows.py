@@ -46,7 +46,7 @@ def row_of(data: dict[str, Any], mix: RewardConfig) -> dict[str, Any]:
         "outcomes": success,
         "reward": mean(list(rewards.values())) if rewards else None,
         "rewards": rewards,
-        "steps": len(outline.trunk()),
+        "steps": len(outline.main_branch()),
         "replies": len(turns),
         "tokens": sum(_num_tokens(turn) for turn in turns) + _num_hidden(data),
         "failed": sum(turn["failure"] is not None for turn in turns),
@@ -69,12 +69,12 @@ def words_of(data: dict[str, Any]) -> str:
 def _kind(data: dict[str, Any]) -> str:
     if any(turn["branch"] is not None for turn in data["turns"]):
         return "tree"
-    trunk = set()
+    main_branch = set()
     at = data["last"]
     while at is not None:
-        trunk.add(at)
+        main_branch.add(at)
         at = data["steps"][at]["parent"]
-    return "linear" if len(trunk) == len(data["steps"]) else "replay"
+    return "linear" if len(main_branch) == len(data["steps"]) else "replay"
 
 
 def _reason(data: dict[str, Any]) -> str | None:

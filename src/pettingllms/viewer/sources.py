@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config.renames import migrate, migrate_metrics
 from pettingllms.config.section import EnvConfig
 from pettingllms.config.user_code import named_code
 from pettingllms.errors import ConfigError, RecordError, describe
@@ -75,7 +76,7 @@ class ViewedRun:
                         f"{path}, line {number}: not the metrics of a step ({describe(error)}); "
                         "take the line out to see the others"
                     ) from error
-                rows[row["step"]] = row
+                rows[row["step"]] = migrate_metrics(row)
         return [rows[step] for step in sorted(rows)]
 
     def versions(self) -> dict[str, str]:
@@ -106,7 +107,7 @@ def open_run(path: Path) -> ViewedRun:
     if not config.is_file():
         return ViewedRun(path, problem=f"there is no {CONFIG_FILE} beside the episodes")
     try:
-        settings = tomllib.loads(config.read_text(encoding="utf-8"))
+        settings = migrate(tomllib.loads(config.read_text(encoding="utf-8")))
     except (RecursionError, ValueError) as error:
         return ViewedRun(path, problem=f"{config} is not TOML: {error}")
     return replace(_with_config(path, settings), settings=_plain(settings))

@@ -5,28 +5,28 @@ from typing import Any
 from pettingllms.types import TEAM, Episode, Failed, Scored, Step, Turn
 
 
-def shown_exhibits(episode: Episode) -> dict[str, dict[str, Any]]:
-    """Every exhibit of the episode, by its step and role."""
+def shown_submissions(episode: Episode) -> dict[str, dict[str, Any]]:
+    """Every submission of the episode, by its step and role."""
     return {
         _name(at, role): {
             "role": role,
-            "question": exhibit.question,
-            "answer": exhibit.answer,
-            "criteria": exhibit.criteria,
+            "question": submission.question,
+            "answer": submission.answer,
+            "criteria": submission.criteria,
             "verdict": _verdict(step, role),
         }
         for at, step in enumerate(episode.steps)
-        for role, exhibit in step.exhibits.items()
+        for role, submission in step.submissions.items()
     }
 
 
 def judged_turn(episode: Episode, turn: Turn) -> list[str]:
-    """The exhibits whose verdicts a turn was paid by: of its role, and of the team."""
+    """The submissions whose verdicts a turn was paid by: of its role, and of the team."""
     places = {id(step): at for at, step in enumerate(episode.steps)}
     return [
         _name(places[id(step)], role)
         for step in episode.judged_by(turn)
-        for role in step.exhibits
+        for role in step.submissions
         if role in (turn.role, TEAM)
     ]
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pettingllms.types import Ids, Image
-from pettingllms.vision.processor import Eyes
+from pettingllms.vision.processor import ImageProcessor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sight:
+class ImageEmbedder:
     """The images of a pass, each once, and where in which row their pieces stand."""
 
     inputs: dict[str, Tensor]
@@ -45,17 +45,19 @@ class Sight:
     mask_BL: Tensor
 
 
-def sight_of(rows: Sequence[Row], width: int, eyes: Eyes, device: torch.device) -> Sight:
+def image_embedder_of(
+    rows: Sequence[Row], width: int, image_processor: ImageProcessor, device: torch.device
+) -> ImageEmbedder:
     """What is seen in rows, which are padded on the right."""
     places, mask = np.zeros((2, len(rows), width), dtype=np.bool_)
     for at, row in enumerate(rows):
-        places[at, : len(row.prompt_ids)] = eyes.places(row.prompt_ids, row.images)
+        places[at, : len(row.prompt_ids)] = image_processor.places(row.prompt_ids, row.images)
         mask[at, : row.num_tokens] = True
     images = [image for row in rows for image in row.images]
     number = {image: at for at, image in enumerate(dict.fromkeys(images))}
-    pixels = eyes.see(list(number))
-    arrays = {name: a[None] if eyes.tiled else a for name, a in pixels.inputs.items()}
-    return Sight(
+    pixels = image_processor.see(list(number))
+    arrays = {name: a[None] if image_processor.tiled else a for name, a in pixels.inputs.items()}
+    return ImageEmbedder(
         {name: torch.from_numpy(array).to(device) for name, array in arrays.items()},
         pixels.lengths,
         [number[image] for image in images],
@@ -64,41 +66,41 @@ def sight_of(rows: Sequence[Row], width: int, eyes: Eyes, device: torch.device) 
     )
 
 
-def decoder_inputs(body: Any, sight: Sight, ids_BL: Tensor) -> dict[str, Any]:
+def decoder_inputs(body: Any, embedder: ImageEmbedder, ids_BL: Tensor) -> dict[str, Any]:
     """What the decoder of a model is called with. `body` is the model without its last layer."""
     embeds_BLH = body.get_input_embeddings()(ids_BL)
-    inputs = dict(sight.inputs)
+    inputs = dict(embedder.inputs)
     inputs["pixel_values"] = inputs["pixel_values"].to(embeds_BLH.dtype)
     found = body.get_image_features(**inputs)
-    pieces = _shown(sight, found.pooler_output).to(embeds_BLH.dtype)
+    pieces = _shown(embedder, found.pooler_output).to(embeds_BLH.dtype)
     given = {
-        "inputs_embeds": embeds_BLH.masked_scatter(sight.places_BL[..., None], pieces),
-        "position_ids": _positions(body, sight, ids_BL),
+        "inputs_embeds": embeds_BLH.masked_scatter(embedder.places_BL[..., None], pieces),
+        "position_ids": _positions(body, embedder, ids_BL),
     }
     if deep := getattr(found, "deepstack_features", None):
-        given["visual_pos_masks"] = sight.places_BL
-        given["deepstack_visual_embeds"] = [_shown(sight, layer) for layer in deep]
+        given["visual_pos_masks"] = embedder.places_BL
+        given["deepstack_visual_embeds"] = [_shown(embedder, layer) for layer in deep]
     return given
 
 
-def _shown(sight: Sight, found: Any) -> Tensor:
+def _shown(embedder: ImageEmbedder, found: Any) -> Tensor:
     """Features of images, which models give by image or by tile, in the order of their places."""
-    each = torch.split(torch.cat(list(found)), sight.lengths)
-    return torch.cat([each[at] for at in sight.of])
+    each = torch.split(torch.cat(list(found)), embedder.lengths)
+    return torch.cat([each[at] for at in embedder.of])
 
 
-def _positions(body: Any, sight: Sight, ids_BL: Tensor) -> Tensor:
+def _positions(body: Any, embedder: ImageEmbedder, ids_BL: Tensor) -> Tensor:
     """Where tokens stand: along a line, or for some models in the plane of each image. Padding is
     at 0."""
-    mask_BL = sight.mask_BL.long()
+    mask_BL = embedder.mask_BL.long()
     if not hasattr(body, "get_rope_index"):
         positions_BL: Tensor = (mask_BL.cumsum(dim=1) - 1) * mask_BL
         return positions_BL
     positions_3BL: Tensor
     positions_3BL, _ = body.get_rope_index(
         ids_BL,
-        mm_token_type_ids=sight.places_BL.int(),
-        image_grid_thw=sight.inputs["image_grid_thw"][sight.of],
+        mm_token_type_ids=embedder.places_BL.int(),
+        image_grid_thw=embedder.inputs["image_grid_thw"][embedder.of],
         attention_mask=mask_BL,
     )
     return positions_3BL

@@ -18,7 +18,7 @@ from pettingllms.errors import ImageError
 from pettingllms.types import Ids, Image
 from pettingllms.vision.families import Inputs, family_of
 from pettingllms.vision.images import open_image
-from pettingllms.vision.support import sees
+from pettingllms.vision.support import supports_images
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -37,7 +37,7 @@ class Pixels:
     """Tokens of each image."""
 
 
-class Eyes:
+class ImageProcessor:
     """A model's own way to look at images."""
 
     def __init__(self, folder: Path) -> None:
@@ -122,6 +122,6 @@ class Eyes:
         return inputs
 
 
-def eyes_of(folder: Path) -> Eyes | None:
+def load_image_processor(folder: Path) -> ImageProcessor | None:
     """The eyes of a model; None if it cannot be shown images."""
-    return Eyes(folder) if sees(folder) else None
+    return ImageProcessor(folder) if supports_images(folder) else None

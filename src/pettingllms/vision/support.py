@@ -22,7 +22,7 @@ def object_in(path: Path) -> dict[str, Any]:
     return found
 
 
-def sees(folder: Path) -> bool:
+def supports_images(folder: Path) -> bool:
     """Whether the model of a folder can be shown images."""
     config = object_in(folder / "config.json")
     if config.get("model_type") not in FAMILIES:

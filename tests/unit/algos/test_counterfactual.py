@@ -23,7 +23,7 @@ def errors(num_replays: int) -> list[float]:
     make_algorithm("counterfactual").assign(episodes)
     found = []
     for episode in episodes:
-        for at, turn in enumerate(episode.trunk_turns()):
+        for at, turn in enumerate(episode.main_turns()):
             assert turn.advantage is not None
             found.append(turn.advantage - contribution(episode, at, by_table))
     return found
@@ -70,9 +70,9 @@ def test_a_role_whose_reply_never_matters_gets_exactly_nothing(name: str) -> Non
     episodes = replay(Choir(first_two_rounds), "silent" if name == "remove_role" else "resampled")
     make_algorithm(name).assign(episodes)
     for episode in episodes:
-        trunk = episode.trunk_turns()
-        assert [t.advantage for t in trunk if t.role == "idler"] == [0.0]
-        assert any(t.advantage for t in trunk if t.role != "idler")
+        main_branch = episode.main_turns()
+        assert [t.advantage for t in main_branch if t.role == "idler"] == [0.0]
+        assert any(t.advantage for t in main_branch if t.role != "idler")
 
 
 def test_removing_a_role_is_worth_the_difference_and_all_its_turns_share_it() -> None:
@@ -80,7 +80,7 @@ def test_removing_a_role_is_worth_the_difference_and_all_its_turns_share_it() ->
     make_algorithm("remove_role").assign(episodes)
     for episode in episodes:
         team = episode.steps[episode.last].rewards.team.value
-        for turn in episode.trunk_turns():
+        for turn in episode.main_turns():
             without = episode.steps[episode.without[turn.role]].rewards.team.value
             assert turn.advantage == pytest.approx(team - without)
         assert episode.turns[0].advantage == episode.turns[4].advantage
@@ -92,7 +92,7 @@ def test_a_role_that_hurts_gets_less_than_nothing_and_one_that_helps_more() -> N
 
     episodes = replay(Choir(spoilt_by_c), "silent")
     make_algorithm("remove_role").assign(episodes)
-    credit = {(t.role, t.advantage) for e in episodes for t in e.trunk_turns()}
+    credit = {(t.role, t.advantage) for e in episodes for t in e.main_turns()}
     assert credit == {("a", 0.0), ("b", 3.0), ("c", -2.0), ("idler", 0.0)}
 
 
@@ -100,10 +100,10 @@ def test_alternatives_are_trained_on_or_only_compared_with() -> None:
     episodes = replay(Choir(), num_replays=3)
     make_algorithm("counterfactual").assign(episodes)
     both = [turn.advantage for e in episodes for turn in e.turns]
-    given = [turn.advantage for e in episodes for turn in e.trunk_turns()]
+    given = [turn.advantage for e in episodes for turn in e.main_turns()]
     assert None not in both
     make_algorithm("counterfactual", train_alternatives=False).assign(episodes)
-    assert [turn.advantage for e in episodes for turn in e.trunk_turns()] == given
+    assert [turn.advantage for e in episodes for turn in e.main_turns()] == given
     trained = [turn for e in episodes for turn in e.turns if turn.advantage is not None]
     assert len(trained) == len(given) < len(both)
 
@@ -111,7 +111,7 @@ def test_alternatives_are_trained_on_or_only_compared_with() -> None:
 def test_turns_beyond_the_cap_are_not_trained_on() -> None:
     episodes = replay(Choir(), max_extra_tokens=31)
     make_algorithm("counterfactual").assign(episodes)
-    trained = [[t.advantage is not None for t in e.trunk_turns()] for e in episodes]
+    trained = [[t.advantage is not None for t in e.main_turns()] for e in episodes]
     assert all(0 < sum(one) < 5 for one in trained)
     assert all(any(column) for column in zip(*trained, strict=True)), "late turns too"
 
@@ -126,10 +126,10 @@ class Fragile(Relay):
 
 
 def test_a_failed_replay_is_trained_on_by_nobody_and_stands_in_no_baseline() -> None:
-    def say(request, number):
+    def notify(request, number):
         return "295"[number] if request.num_samples > 1 else "1"
 
-    (episode,) = replay(Fragile(), answer=say, num_tasks=1, num_samples=1)
+    (episode,) = replay(Fragile(), answer=notify, num_tasks=1, num_samples=1)
     make_algorithm("counterfactual").assign([episode])
     assert [turn.failure is not None for turn in episode.turns[4:]] == [False, True, False] * 4
     for turn in episode.turns:

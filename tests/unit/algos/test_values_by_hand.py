@@ -124,7 +124,9 @@ def test_what_failed_is_in_nothing(name: str) -> None:
     for play in (failed, unpaid):
         assert advantages(play) == [None] * 3
         assert returns(play) == [None] * 3
-    asked = {id(t) for joint in algorithm.joints([failed, good]) for t in joint}
+    asked = {
+        id(t) for joint_action in algorithm.joint_actions([failed, good]) for t in joint_action
+    }
     assert asked == {id(t) for t in good.turns}
 
 
@@ -193,7 +195,7 @@ def test_a_mix(name: str) -> None:
     algorithm.assign([play])
     assert advantages(play) == near([-1, 1, -4.5])
     assert returns(play) == same([[2, NAN, 2], [4, NAN, 4], [4, NAN, 4]])
-    assert algorithm.joints([play]) == [[one] for one in play.turns]
+    assert algorithm.joint_actions([play]) == [[one] for one in play.turns]
     make_algorithm(name).assign([play])
     assert returns(play) == same([[6, NAN, 6], [6, NAN, 6], [4, NAN, 4]])
 
@@ -202,7 +204,7 @@ def test_replies_that_enter_one_step_are_mixed() -> None:
     play = game()
     play.turns[1].step = 0
     play.steps[0].turns, play.steps[1].turns = (0, 1), ()
-    assert make_algorithm("vdn").joints([play]) == [play.turns[:2], play.turns[2:]]
+    assert make_algorithm("vdn").joint_actions([play]) == [play.turns[:2], play.turns[2:]]
 
 
 @pytest.mark.parametrize("name", ["vdn", "qmix"])

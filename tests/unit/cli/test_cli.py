@@ -74,7 +74,7 @@ def test_an_error_is_a_message_without_a_traceback(monkeypatch, capsys) -> None:
     [
         (["play", "tictactoe-v1"], "did you mean 'tic_tac_toe-v1'?"),
         (["play", "tic_tac_toe-v1", "sollo=true"], "did you mean 'solo'?"),
-        (["play", "tic_tac_toe-v1", "--seat", "player_y=human"], "did you mean 'player_x'?"),
+        (["play", "tic_tac_toe-v1", "--player", "player_y=human"], "did you mean 'player_x'?"),
         (["play", "tic_tac_toe-v1", "--watch", "minmax"], "did you mean 'minimax'?"),
         (["play", "tic_tac_toe-v1", "--task", "99999"], "there are 1024 tasks"),
         (["score", "nowhere.jsonl"], "there is no such file"),
@@ -191,8 +191,8 @@ class Nim(pl.Environment):
 def test_an_environment_of_ones_own_is_played_as_it_is_typed(tmp_path: Path) -> None:
     path = tmp_path / "nim.py"
     path.write_text(NIM.replace("HANG", ""))
-    seats = ["--seat", "first=human", "--seat", "second=human"]
-    text = run("play", f"{path}:Nim", *seats, typed="2\n2\n1\n")
+    players = ["--player", "first=human", "--player", "second=human"]
+    text = run("play", f"{path}:Nim", *players, typed="2\n2\n1\n")
     assert "second (human) reached its aim" in text
 
 
@@ -235,9 +235,9 @@ def test_a_person_plays_with_bare_answers() -> None:
     text = run(
         "play",
         "tic_tac_toe-v1",
-        "--seat",
+        "--player",
         "player_x=human",
-        "--seat",
+        "--player",
         "player_o=human",
         typed="1\n4\n2\n5\n?\n3\n",
     )

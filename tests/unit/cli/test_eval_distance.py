@@ -1,4 +1,4 @@
-"""`eval --distance` asks for distances, and shows them by policy."""
+"""`eval --exploitability` asks for distances, and shows them by policy."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def evaluate(config: Any, saved: Any, **rest: Any) -> Evaluation:
         share = Estimate(0.5, 0.4, 0.6)
         scores = {role: RoleScore(share, {1: share}, 4, 0) for role in config.roles}
-        return Evaluation(scores, FOUND if config.eval.distance else {})
+        return Evaluation(scores, FOUND if config.eval.exploitability else {})
 
     monkeypatch.setattr(module, "evaluate", evaluate)
     path = tmp_path / "run.toml"
@@ -40,7 +40,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_distances_are_shown_if_asked_for(config: Path) -> None:
-    asked = CliRunner().invoke(app, ["eval", str(config), "--distance"])
+    asked = CliRunner().invoke(app, ["eval", str(config), "--exploitability"])
     assert asked.exit_code == 0
     assert "nash_conv" in asked.output
     assert "0.1250" in asked.output
@@ -49,7 +49,7 @@ def test_distances_are_shown_if_asked_for(config: Path) -> None:
 
 def test_json_has_roles_and_policies_apart(config: Path) -> None:
     asked = json.loads(
-        CliRunner().invoke(app, ["eval", str(config), "--distance", "--json"]).output
+        CliRunner().invoke(app, ["eval", str(config), "--exploitability", "--json"]).output
     )
     assert asked["policies"] == FOUND
     assert set(asked["roles"]) == {"player_1", "player_2"}

@@ -44,9 +44,9 @@ def test_what_a_configuration_says_for_them_is_named(name: str, tmp_path: Path) 
 
 
 def test_distance_is_not_measured_in_suites() -> None:
-    text = said("--suite", "games", "--player", "random", "--distance")
-    assert "Invalid value for '--distance'" in text
-    assert "leave out --suite or --distance" in text
+    text = said("--suite", "games", "--player", "random", "--exploitability")
+    assert "Invalid value for '--exploitability'" in text
+    assert "leave out --suite or --exploitability" in text
 
 
 def test_every_option_of_the_panel_is_tried_here() -> None:

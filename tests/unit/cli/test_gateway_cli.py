@@ -82,7 +82,7 @@ def test_a_key_goes_to_the_server_that_it_is_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any seat is opened, which takes an engine its time."""
+    """Before any player is opened, which takes an engine its time."""
     monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
     for words, problem in (
         ([], "no --role"),

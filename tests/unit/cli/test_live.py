@@ -24,13 +24,13 @@ METRICS = {
     "policies": {
         "first": {
             "version": 3,
-            "gap": 0.00004,
+            "mismatch": 0.00004,
             "clip_share": 0.012,
             "entropy": 1.5,
             "grad_norm": 0.87,
             "tokens_per_second": 12345.0,
         },
-        "second": {"gap": 0.5},
+        "second": {"mismatch": 0.5},
     },
     "rollout": {"num_episodes": 32.0},
     "time": {"sample": 8.1, "step": 12.3},
@@ -97,10 +97,10 @@ def test_a_line_a_step() -> None:
         display.step(3, METRICS)
         clock.now += 7
         display.step(4, {})
-        display.say("look at [this]: " + "word " * 20)
+        display.notify("look at [this]: " + "word " * 20)
     first, second, said = console.export_text().splitlines()
     assert first == (
-        "step 3/100  player_x reward +0.42 success 31%  player_o reward +0.40  gap 0.5  12.3 s"
+        "step 3/100  player_x reward +0.42 success 31%  player_o reward +0.40  mismatch 0.5  12.3 s"
     )
     assert second == "step 4/100  player_x  player_o  7.0 s"
     assert said.startswith("look at [this]: word word")
@@ -108,9 +108,9 @@ def test_a_line_a_step() -> None:
 
 def test_a_gap_that_is_no_number_is_not_hidden_by_another() -> None:
     console = plain()
-    policies = {"first": {"gap": 0.1}, "second": {"gap": math.nan}}
+    policies = {"first": {"mismatch": 0.1}, "second": {"mismatch": math.nan}}
     make_display(team(), "r", console).step(1, {"policies": policies})
-    assert "gap nan" in console.export_text()
+    assert "mismatch nan" in console.export_text()
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -195,7 +195,7 @@ def test_messages_stand_above_the_table() -> None:
     console = terminal()
     with make_display(team(), "tic-tac-toe", console) as display:
         display.step(1, METRICS)
-        display.say("mlflow [1] did not take step 1")
+        display.notify("mlflow [1] did not take step 1")
     text = console.file.getvalue()
     assert text.rindex("mlflow [1] did not take step 1") < text.rindex("tic-tac-toe")
 

@@ -70,7 +70,7 @@ WRONG_COMMANDS = [
     (["train"], "'CONFIG'", " train -h'"),
     (["train", SOLO, "--outt", "x"], "--outt", "--out"),
     (["rollout", SOLO, "--split", "dev"], "--split", "give train or test"),
-    (["play", "tic_tac_toe-v1", "--seat", "human"], "--seat human", "write ROLE=human"),
+    (["play", "tic_tac_toe-v1", "--player", "human"], "--player human", "write ROLE=human"),
     (["play", "tic_tac_toe-v1", "--task", "99999"], "--task 99999", "give 0 to 1023"),
     (["play", "tic_tac_toe-v1", "sollo=true"], "sollo", "did you mean 'solo'?"),
     (["match", "tic_tac_toe-v1", "localhost"], "'localhost'", "http://HOST:PORT/v1"),
@@ -86,7 +86,7 @@ WRONG_COMMANDS = [
 
 
 @pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[[list[str]], str]:
+def notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[[list[str]], str]:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -108,9 +108,9 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[[li
     ids=lambda value: " ".join(value).replace(str(ROOT), "") if isinstance(value, list) else "",
 )
 def test_one_message_names_where_it_is_wrong_and_what_to_do(
-    say: Callable[[list[str]], str], args: list[str], where: str, fix: str
+    notify: Callable[[list[str]], str], args: list[str], where: str, fix: str
 ) -> None:
-    text = say([arg.replace("{}", str(MALFORMED)) for arg in args])
+    text = notify([arg.replace("{}", str(MALFORMED)) for arg in args])
     assert where in text
     assert fix in text
     assert "Traceback" not in text

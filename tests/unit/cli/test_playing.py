@@ -27,8 +27,8 @@ def run(*args: str, typed: str | None = None, code: int = 0) -> str:
 
 
 def test_a_person_plays_a_script_to_the_end() -> None:
-    seats = ("--seat", "player_x=human", "--seat", "player_o=minimax")
-    text = run(*X_AND_O, *seats, typed="5\n1\n2\n3\n4\n6\n7\n8\n9\n")
+    players = ("--player", "player_x=human", "--player", "player_o=minimax")
+    text = run(*X_AND_O, *players, typed="5\n1\n2\n3\n4\n6\n7\n8\n9\n")
     assert "you are player_x" in text
     assert "a free cell: 1, 2, 3, 4, 5, 6, 7, 8, 9" in text
     assert "player_o (minimax): " in text, "in an open game its move is said"
@@ -36,8 +36,8 @@ def test_a_person_plays_a_script_to_the_end() -> None:
 
 
 def test_wrong_input_is_explained_and_asked_again() -> None:
-    seats = ("--seat", "x=human", "--seat", "o=human")
-    text = run(*X_AND_O, *seats, typed="1\n1\n\nten\n4\n2\n5\n3\n")
+    players = ("--player", "x=human", "--player", "o=human")
+    text = run(*X_AND_O, *players, typed="1\n1\n\nten\n4\n2\n5\n3\n")
     assert "Not possible: cell 1 is taken by X. Try again." in text
     assert "Not possible: 'ten' is not a cell from 1 to 9" in text
     assert "player_x (human) reached its aim, was paid +1.00" in text
@@ -125,7 +125,7 @@ def test_a_server_takes_a_seat() -> None:
     pytest.importorskip("httpx")
     with serving(first_free_cell) as server:
         text = run(
-            *X_AND_O, "--seat", "x=human", "--seat", f"o={server.url}", typed="9\n5\n1\n7\nq\n"
+            *X_AND_O, "--player", "x=human", "--player", f"o={server.url}", typed="9\n5\n1\n7\nq\n"
         )
         watched = run(*X_AND_O, "--watch", server.url, "--delay", "0")
     assert "player_o (tiny/model): I take it. 1" in text
@@ -142,8 +142,8 @@ def test_a_server_is_sent_the_images_of_its_role() -> None:
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
     with serving(lambda _: "nothing") as server:
-        seat = ("--seat", f"looker={server.url}", "--seat", "mover=random", "--delay", "0")
-        run("play", "visual_relay-v1", *seat)
+        player = ("--player", f"looker={server.url}", "--player", "mover=random", "--delay", "0")
+        run("play", "visual_relay-v1", *player)
     *_, last = server.asked[0]["messages"]
     urls = [part["image_url"]["url"] for part in last["content"] if part["type"] == "image_url"]
     assert urls
@@ -159,8 +159,8 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
         (slowly(first_free_cell, 1.5), "0.2", "no reply within 0.2 s"),
     ):
         with serving(answer) as server:
-            seats = ["--seat", f"x={server.url}", "--seconds", seconds]
-            monkeypatch.setattr("sys.argv", ["pettingllms", *X_AND_O, *seats])
+            players = ["--player", f"x={server.url}", "--seconds", seconds]
+            monkeypatch.setattr("sys.argv", ["pettingllms", *X_AND_O, *players])
             with pytest.raises(SystemExit) as caught:
                 main()
         assert caught.value.code == 2
@@ -168,7 +168,7 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("seat", "expected"),
+    ("player", "expected"),
     [
         ("x=", "write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"),
         ("z=human", "no role 'z'"),
@@ -178,10 +178,10 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
         ("x=http://a:b@h/v1", "has no user, password or query"),
     ],
 )
-def test_wrong_seats_are_named(seat: str, expected: str, monkeypatch, capsys) -> None:
+def test_wrong_seats_are_named(player: str, expected: str, monkeypatch, capsys) -> None:
     from pettingllms.cli.main import main
 
-    monkeypatch.setattr("sys.argv", ["pettingllms", *X_AND_O, "--seat", seat])
+    monkeypatch.setattr("sys.argv", ["pettingllms", *X_AND_O, "--player", player])
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 2
@@ -211,11 +211,11 @@ def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -
     run_of = FakeRun(Watched())
     with faked(run_of, answer), pytest.MonkeyPatch.context() as patch:
         patch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
-        seats = ("--seat", "x=human", "--seat", f"o={tmp_path / 'run'}")
-        text = run(*X_AND_O, "terse=true", *seats, typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 3)
-        other = run(*X_AND_O, *seats, typed="q\n")
+        players = ("--player", "x=human", "--player", f"o={tmp_path / 'run'}")
+        text = run(*X_AND_O, "terse=true", *players, typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 3)
+        other = run(*X_AND_O, *players, typed="q\n")
         with pytest.raises(Exception, match="plays 'tic_tac_toe-v1', and this is 'hanabi-v1'"):
-            run("play", "hanabi-v1", "--seat", f"player_2={tmp_path / 'run'}", typed="q\n")
+            run("play", "hanabi-v1", "--player", f"player_2={tmp_path / 'run'}", typed="q\n")
     assert "the end" in text
     assert set(heard) == {("p", "player_o", 2)}
     assert "was trained with terse=True, not False" in " ".join(other.split())

@@ -19,11 +19,11 @@ class Pretended:
     def make_model(self, model: Any, envs: Any, seed: int, out: Path) -> None:
         out.mkdir(parents=True)
 
-    def warm_start(self, config: Any, folder: Any, out: Path, watcher: Any) -> None:
+    def warm_start(self, config: Any, folder: Any, out: Path, callback: Any) -> None:
         assert config.policies["shared"].model.endswith("made")
         out.mkdir()
 
-    def train(self, config: Any, folder: Any, watcher: Any) -> None:
+    def train(self, config: Any, folder: Any, callback: Any) -> None:
         assert config.policies["shared"].model.endswith("taught")
         solved = [0.2, 0.3, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
         rows = [json.dumps({"step": n, "roles/checker/success": s}) for n, s in enumerate(solved)]

@@ -47,7 +47,7 @@ def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
 def test_a_run_that_did_something_is_kept(
     did_something: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(config: Any, folder: RunFolder, watcher: Any) -> None:
+    def train(config: Any, folder: RunFolder, callback: Any) -> None:
         (folder.path / "metrics.jsonl").write_text('{"step": 1}\n' * did_something)
         raise LearnerError("not finite")
 

@@ -10,7 +10,7 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 
 from pettingllms.cluster.canary import NUM_TOKENS, make_canary
-from pettingllms.cluster.checks import refuse_gap
+from pettingllms.cluster.checks import check_mismatch
 from pettingllms.cluster.weight_sync import Publisher
 from pettingllms.envs import make_env
 from pettingllms.errors import StaleWeightsError
@@ -114,11 +114,11 @@ def test_a_sampler_that_confuses_the_policies_of_a_batch_stops_the_run(
         asyncio.run(publisher.check_together())
 
 
-@pytest.mark.parametrize("gap", [0.3, float("nan")])
-def test_so_does_a_gap_on_what_was_sampled(gap: float) -> None:
-    refuse_gap("p", 0.1, 0.2)
+@pytest.mark.parametrize("mismatch", [0.3, float("nan")])
+def test_so_does_a_gap_on_what_was_sampled(mismatch: float) -> None:
+    check_mismatch("p", 0.1, 0.2)
     with pytest.raises(StaleWeightsError, match="what 'p' just sampled"):
-        refuse_gap("p", gap, 0.2)
+        check_mismatch("p", mismatch, 0.2)
 
 
 @pytest.mark.parametrize(("room", "num_tokens"), [(500, NUM_TOKENS), (11, 10), (0, 1)])

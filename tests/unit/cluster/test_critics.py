@@ -15,7 +15,7 @@ from plays import linear, rewards
 from pettingllms.cluster.critics import Critics
 from pettingllms.config import parse_config
 from pettingllms.errors import ModelError
-from pettingllms.learners.batches import Joint
+from pettingllms.learners.batches import JointAction
 from pettingllms.models import make_tiny
 from pettingllms.types import Episode
 
@@ -29,7 +29,7 @@ class Told:
     async def call(self, method: str, *args: Any) -> Any:
         self.calls.append((method, args[0] if args else None))
         if method == "values":
-            items = [item for joint in args[0] for item in joint.items]
+            items = [item for joint_action in args[0] for item in joint_action.items]
             return [(np.full(3, at, np.float32), float(at)) for at, _ in enumerate(items)]
         return {"trained": float(len(args[0]))} if method == "train" else None
 
@@ -55,8 +55,8 @@ def played() -> Episode:
     return linear("t", 0, *((role, rewards(team=1.0)) for role in "aba"))
 
 
-def roles_of(joints: list[Joint]) -> list[tuple[str, ...]]:
-    return [joint.roles for joint in joints]
+def roles_of(joint_actions: list[JointAction]) -> list[tuple[str, ...]]:
+    return [joint_action.roles for joint_action in joint_actions]
 
 
 def test_each_policys_critic_reads_its_own_turns() -> None:
@@ -71,13 +71,13 @@ def test_each_policys_critic_reads_its_own_turns() -> None:
 def test_one_critic_of_the_team_reads_joints_and_learns_from_those_with_targets() -> None:
     made, told = critics("qmix")
     episode = played()
-    joints = [episode.turns[:2], episode.turns[2:]]
-    asyncio.run(made.value(joints))
+    joint_actions = [episode.turns[:2], episode.turns[2:]]
+    asyncio.run(made.value(joint_actions))
     assert [turn.mixed for turn in episode.turns] == [0.0, 1.0, 2.0]
-    for turn in joints[0]:
+    for turn in joint_actions[0]:
         turn.returns = np.ones(3, np.float32)
-    assert asyncio.run(made.learn(joints, 1)) == {"critic:team": {"trained": 1.0}}
-    asked, trained = (joints for _, joints in told["critic:team"].calls)
+    assert asyncio.run(made.learn(joint_actions, 1)) == {"critic:team": {"trained": 1.0}}
+    asked, trained = (joint_actions for _, joint_actions in told["critic:team"].calls)
     assert roles_of(asked) == [("a", "b"), ("a",)]
     assert roles_of(trained) == [("a", "b")]
 
@@ -93,7 +93,7 @@ def test_a_critic_that_has_nothing_to_read_is_not_asked() -> None:
 def test_heads_are_no_critics_of_their_own() -> None:
     made, _ = critics("ppo", kind="head")
     asyncio.run(made.value([played().turns]))
-    assert (made.plans, made.central) == ([], False)
+    assert (made.plans, made.centralized) == ([], False)
 
 
 def test_each_takes_up_its_own_files() -> None:
@@ -108,8 +108,8 @@ def test_a_critic_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
     two = make_tiny(tmp_path / "two", texts=["vier funf"] * 9, hidden_size=64, num_layers=1)
     same = make_tiny(tmp_path / "same", texts=["red green blue"] * 9, hidden_size=128, num_layers=1)
     made, _ = critics("vdn")
-    made.refuse_other_ids(["policy_a"], one, {"critic:team": one})
-    made.refuse_other_ids(["policy_a"], one, {"critic:team": same})
-    made.refuse_other_ids(["somebody"], one, {"critic:team": two})
+    made.check_same_tokenizer(["policy_a"], one, {"critic:team": one})
+    made.check_same_tokenizer(["policy_a"], one, {"critic:team": same})
+    made.check_same_tokenizer(["somebody"], one, {"critic:team": two})
     with pytest.raises(ModelError, match="another tokenizer than the model of policy_a"):
-        made.refuse_other_ids(["policy_a"], one, {"critic:team": two})
+        made.check_same_tokenizer(["policy_a"], one, {"critic:team": two})

@@ -37,7 +37,7 @@ class Slow:
 
     async def call(self, method: str, *args: Any) -> Any:
         await self._room.work()
-        return {"gap": 0.0, "number": float(self._number)}
+        return {"mismatch": 0.0, "number": float(self._number)}
 
 
 def team_of_four(room: Room) -> Team:

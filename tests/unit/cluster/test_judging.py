@@ -15,15 +15,15 @@ from pettingllms.cluster.judges import Judges, Played
 from pettingllms.cluster.team import Team
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env_for
-from pettingllms.league import SCRIPT, Lineup, make_company, rotations
-from pettingllms.rollout import Seat, Worker, in_order
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.league import SCRIPT, Assignment, make_co_players, rotations
+from pettingllms.rollout import Player, Worker, in_order
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.training.collect import EPISODES_FILE, collect
-from pettingllms.types import Episode, Exhibit, Rewards, Scored, Step, Task, read_episodes
+from pettingllms.types import Episode, Rewards, Scored, Step, Submission, Task, read_episodes
 
 
 def level(number: float) -> Any:
-    return SimpleNamespace(rule=lambda exhibit, part: Scored(number))
+    return SimpleNamespace(rule=lambda submission, part: Scored(number))
 
 
 def test_the_rule_is_that_of_the_level_that_was_played() -> None:
@@ -39,7 +39,7 @@ def test_the_rule_is_that_of_the_level_that_was_played() -> None:
     judges = Judges(config, lambda: now[0], lambda _: None, None)  # type: ignore[arg-type]
 
     def judged(env: Any = None) -> float:
-        step = Step(None, (), Rewards(), exhibits={"author": Exhibit("Q", "A")})
+        step = Step(None, (), Rewards(), submissions={"author": Submission("Q", "A")})
         episode = Episode("t/0", "story-v1", Task("t"), 0, [], [step], last=0)
         asyncio.run(judges.judge([episode], Played([], 0, env=env), by_score=False))
         return step.rewards.agent["author"].value
@@ -51,32 +51,34 @@ def test_the_rule_is_that_of_the_level_that_was_played() -> None:
     assert judged() == 2.0
 
 
-LEARNER = "careless"
+LEARNER = "noisy"
 Paid = dict[str, list[float]]
 """By task: what each of its plays was paid."""
-COMPANY = {"company": {"phases": [{"members": {"script:contrary": 1.0}}]}}
+CO_PLAYERS = {"co_players": {"phases": [{"members": {"script:contrary": 1.0}}]}}
 
 
-@pytest.mark.parametrize("sections", [COMPANY, {"rollout": {"rotate": True, "num_samples": 2}}])
+@pytest.mark.parametrize(
+    "sections", [CO_PLAYERS, {"rollout": {"rotate_roles": True, "num_samples": 2}}]
+)
 def test_a_bench_pays_what_a_rollout_without_engines_pays(
     sections: dict[str, Any], tmp_path: Path
 ) -> None:
     config = held_to("hollow", sections)
     env = make_env_for(config.env)
     tasks = env.tasks("train")[: config.rollout.num_tasks]
-    lineups = (
-        make_company(config, {}).lineups(1, tasks)
-        if config.company.is_on
+    assignments = (
+        make_co_players(config, {}).assignments(1, tasks)
+        if config.co_players.is_on
         else rotations(config.roles, tasks, 0)
     )
     collected = verdicts_of_rollout(config, tmp_path)
-    assert verdicts_of_bench(config, lineups) == collected
+    assert verdicts_of_bench(config, assignments) == collected
     assert len({paid for some in collected.values() for paid in some}) > 1, "else any would do"
 
 
 def test_a_reference_says_what_it_says_by_chance_of_its_own(tmp_path: Path) -> None:
     """One that plays just as the learner does is beaten now and then, in every play of a task."""
-    config = held_to("careless", {"rollout": {"num_tasks": 16, "num_samples": 3}})
+    config = held_to("noisy", {"rollout": {"num_tasks": 16, "num_samples": 3}})
     collected = verdicts_of_rollout(config, tmp_path)
     assert verdicts_of_bench(config, {}) == collected
     for number in range(3):
@@ -127,32 +129,32 @@ def verdicts_of_rollout(config: RunConfig, folder: Path) -> Paid:
     return paid_by_task(read_episodes(folder / EPISODES_FILE))
 
 
-def verdicts_of_bench(config: RunConfig, lineups: Mapping[str, Lineup]) -> Paid:
+def verdicts_of_bench(config: RunConfig, assignments: Mapping[str, Assignment]) -> Paid:
     """What a run's judges pay, where scripts sit in the place of engines."""
     env = make_env_for(config.env)
     tasks = env.tasks("train")[: config.rollout.num_tasks]
 
-    def seat(name: str) -> Seat:
+    def player(name: str) -> Player:
         scripted = getattr(config.policies.get(name), "player", LEARNER)
         player = name.removeprefix(SCRIPT) if name.startswith(SCRIPT) else scripted
-        return scripted_seat(env, player, name)
+        return scripted_player(env, player, name)
 
     async def play(
-        tasks: Any, seed: int, rollout: Any, env: Any, lineups: Any, first: int = 0
+        tasks: Any, seed: int, rollout: Any, env: Any, assignments: Any, first: int = 0
     ) -> list[Episode]:
-        def seats(names: Any) -> Any:
-            return {role: seat(name) for role, name in names.items()}
+        def players(names: Any) -> Any:
+            return {role: player(name) for role, name in names.items()}
 
-        others = {id_: seats(names) for id_, names in lineups.items()}
+        others = {id_: players(names) for id_, names in assignments.items()}
         found: list[Episode] = []
-        worker = Worker(env, seats(config.roles), rollout, config.reward, others)
+        worker = Worker(env, players(config.roles), rollout, config.reward, others)
         await worker.run(tasks, seed, found.append, first)
         return in_order(found, tasks)
 
     async def judged() -> list[Episode]:
-        episodes = await play(tasks, config.seed, config.rollout, env, lineups)
+        episodes = await play(tasks, config.seed, config.rollout, env, assignments)
         judges = Judges(config, lambda: env, lambda _: None, play)  # type: ignore[arg-type]
-        await judges.judge(episodes, Played(tasks, config.seed, lineups, env), by_score=False)
+        await judges.judge(episodes, Played(tasks, config.seed, assignments, env), by_score=False)
         return episodes
 
     return paid_by_task(asyncio.run(judged()))

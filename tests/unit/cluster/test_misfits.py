@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 import torch
 from safetensors.torch import save, save_file
 
-from pettingllms.cluster.checks import refuse_misfit
+from pettingllms.cluster.checks import check_weights_fit
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
 from pettingllms.errors import CheckpointError, ModelError
@@ -65,14 +65,14 @@ def adapter_of(size: int, rank: int = 2) -> dict[str, bytes]:
 
 def test_so_is_an_adapter_over_layers_of_another_size(tmp_path: Path) -> None:
     save_file({"layers.0.q_proj.weight": torch.zeros(8, 8)}, tmp_path / "model.safetensors")
-    refuse_misfit("p", adapter_of(8), tmp_path)
-    refuse_misfit("p", adapter_of(6), None)
+    check_weights_fit("p", adapter_of(8), tmp_path)
+    check_weights_fit("p", adapter_of(6), None)
     with pytest.raises(CheckpointError, match=r"lora_[AB].*has the shape .*6.*q_proj.weight' has"):
-        refuse_misfit("p", adapter_of(6), tmp_path)
+        check_weights_fit("p", adapter_of(6), tmp_path)
 
 
 def test_an_adapter_over_layers_that_the_folder_calls_otherwise_is_left_to_the_learner(
     tmp_path: Path,
 ) -> None:
     save_file({"text.layers.0.q_proj.weight": torch.zeros(8, 8)}, tmp_path / "model.safetensors")
-    refuse_misfit("p", adapter_of(6), tmp_path)
+    check_weights_fit("p", adapter_of(6), tmp_path)

@@ -35,7 +35,7 @@ def config_of(model: Path, learner: dict[str, int]) -> RunConfig:
             "policies": {"p": {"kind": "full", "model": str(model), "lr": 1e-2}},
             "roles": {"player_x": "p", "player_o": "p"},
             "rollout": {"num_tasks": 4, "max_reply_tokens": 2},
-            "inference": {"engine": "torch", "max_model_tokens": 64},
+            "inference": {"engine": "torch", "max_model_len": 64},
             "learner": learner,
         }
     )

@@ -19,7 +19,7 @@ from pettingllms.cluster.engines import Engines
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import EngineDiedError
 from pettingllms.inference.engines.vllm import EngineSpec
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Given, Sample, SampleRequest
 
@@ -99,8 +99,8 @@ def small(engine: str = "vllm", replicas: int = 1) -> Small:
 
 
 def play(engines: Engines, env: Any, **options: Any) -> list[Episode]:
-    seats = {role: Seat("p", engines, ByteRenderer()) for role in env.roles}
-    return play_with(env, seats, **options)
+    players = {role: Player("p", engines, ByteRenderer()) for role in env.roles}
+    return play_with(env, players, **options)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "torch"])
@@ -109,7 +109,7 @@ def test_fifty_times_more_requests_than_an_engine_serves_lose_no_episode(engine,
     engines = small(engine)
     siblings = {"num_tasks": 20, "num_samples": 5} if type_ == "linear" else {"num_tasks": 20}
     episodes = play(
-        engines, Duel(), type=type_, sampler_seconds=0.5, **{"num_samples": 5, **siblings}
+        engines, Duel(), type=type_, sampler_timeout=0.5, **{"num_samples": 5, **siblings}
     )
     assert len(episodes) == (100 if type_ == "linear" else 20)
     assert [e.failure for e in episodes if e.failure is not None] == []
@@ -121,11 +121,11 @@ def test_fifty_times_more_requests_than_an_engine_serves_lose_no_episode(engine,
 def test_a_stuck_engine_fails_all_who_wait_after_one_deadline(engine) -> None:
     engines = small(engine)
     engines.replicas[0].actor.hangs = True
-    episodes = play(engines, Duel(), num_tasks=20, num_samples=5, sampler_seconds=0.3)
+    episodes = play(engines, Duel(), num_tasks=20, num_samples=5, sampler_timeout=0.3)
     assert VirtualLoop.latest == pytest.approx(0.3), "one deadline, and not one for each round"
     assert len(episodes) == 100
     reasons = {turn.failure.reason for e in episodes for turn in e.turns if turn.failure}
-    assert any("no reply within 0.3 s (rollout.sampler_seconds)" in r for r in reasons)
+    assert any("no reply within 0.3 s (rollout.sampler_timeout)" in r for r in reasons)
     assert any("no request was answered" in r for r in reasons)
     assert all(episode.failure is not None for episode in episodes)
     assert engines.replicas[0].actor.in_flight == 0
@@ -188,7 +188,7 @@ def test_the_clock_stands_while_an_engine_is_started_again(monkeypatch) -> None:
 
     engines.replicas[0].actor.sample = Remote(die)
     monkeypatch.setattr(engines, "_start_again", start_again)
-    episodes = play(engines, Relay(), num_tasks=2, num_samples=1, sampler_seconds=1.0)
+    episodes = play(engines, Relay(), num_tasks=2, num_samples=1, sampler_timeout=1.0)
     assert [episode.failure for episode in episodes] == [None, None]
 
 

@@ -14,7 +14,7 @@ from pettingllms.cluster.placement import (
 )
 from pettingllms.config import parse_config
 from pettingllms.errors import ClusterError
-from pettingllms.policies import plan_critics, plan_models, refuse_what_does_not_fit
+from pettingllms.policies import check_resources, plan_critics, plan_models
 from pettingllms.runtime import resources as machine
 
 
@@ -108,21 +108,21 @@ def test_what_does_not_fit_is_refused(
     )
     if refused:
         with pytest.raises(ClusterError, match=refused):
-            refuse_what_does_not_fit(config, plan_models(config), num_gpus)
+            check_resources(config, plan_models(config), num_gpus)
     else:
-        refuse_what_does_not_fit(config, plan_models(config), num_gpus)
+        check_resources(config, plan_models(config), num_gpus)
 
 
 def test_critics_that_are_models_need_gpus() -> None:
     policy = {"kind": "lora", "model": "m"}
     data = {"env": {"id": "plan_path-v1"}, "policies": {"p": policy}, "algo": {"type": "ppo"}}
     head = parse_config(data)
-    refuse_what_does_not_fit(head, plan_models(head), 2)
+    check_resources(head, plan_models(head), 2)
     assert learner_spec(head, plan_models(head)[0], Path("m"), "cpu").critic == head.critic
     own = parse_config({**data, "critic": {"kind": "model"}})
     assert learner_spec(own, plan_models(own)[0], Path("m"), "cpu").critic is None
     with pytest.raises(ClusterError, match="needs 3 GPUs"):
-        refuse_what_does_not_fit(own, plan_models(own), 2)
+        check_resources(own, plan_models(own), 2)
     qmix = parse_config({**data, "algo": {"type": "qmix"}})
     spec = critic_spec(qmix, plan_critics(qmix)[0], Path("m"), "cpu")
     assert (spec.mixer, spec.roles) == ("monotonic", ("planner", "checker"))

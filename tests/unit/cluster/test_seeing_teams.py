@@ -24,7 +24,7 @@ from pettingllms.runs.folder import RunFolder
 from pettingllms.training import train as loop
 from pettingllms.training.sft import _sft, _supervised, items_by_policy, source_episodes
 from pettingllms.types import Episode, images_of, read_episodes
-from pettingllms.vision.processor import eyes_of
+from pettingllms.vision.processor import load_image_processor
 
 NUM_STEPS = 2
 TEAMS = ("one policy", "an adapter a role", "one sees and one reads")
@@ -41,16 +41,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def config_of(models: dict[str, Path], team: str) -> RunConfig:
-    sees, reads = (str(models[name]) for name in ("sees", "reads"))
-    lora = {"kind": "lora", "model": sees, "rank": 4, "lr": 1e-2}
+    supports_images, reads = (str(models[name]) for name in ("sees", "reads"))
+    lora = {"kind": "lora", "model": supports_images, "rank": 4, "lr": 1e-2}
     policies: dict[str, dict[str, Any]] = {
-        "one policy": {"p": {"kind": "full", "model": sees, "lr": 1e-3}},
+        "one policy": {"p": {"kind": "full", "model": supports_images, "lr": 1e-3}},
         "an adapter a role": {
             "looker": {**lora, "parts": ["language", "projector", "vision"]},
             "mover": lora,
         },
         "one sees and one reads": {
-            "looker": {"kind": "full", "model": sees, "lr": 1e-3},
+            "looker": {"kind": "full", "model": supports_images, "lr": 1e-3},
             "mover": {"kind": "full", "model": reads, "lr": 1e-3},
         },
     }[team]
@@ -63,7 +63,7 @@ def config_of(models: dict[str, Path], team: str) -> RunConfig:
             "policies": policies,
             "roles": {"looker": names[0], "mover": names[-1]},
             "rollout": {"num_tasks": 3, "num_samples": 6, "max_reply_tokens": 6},
-            "inference": {"engine": "torch", "max_model_tokens": 128},
+            "inference": {"engine": "torch", "max_model_len": 128},
             "log": {"episodes": True},
             "train": {"num_steps": NUM_STEPS, "save_every": 1, "keep_checkpoints": 9},
             "sft": {"player": "honest", "num_episodes": 32, "num_steps": 16, "num_turns": 16},
@@ -105,8 +105,8 @@ def test_every_policy_moves_and_sampler_and_learner_agree(run: Any) -> None:
     for line in lines:
         for policy in policies:
             assert line[f"policies/{policy}/grad_norm"] > 0, policy
-            assert line[f"policies/{policy}/gap"] < 1e-5
-            assert line[f"policies/{policy}/canary_gap"] < 1e-5
+            assert line[f"policies/{policy}/mismatch"] < 1e-5
+            assert line[f"policies/{policy}/canary_difference"] < 1e-5
     for policy in policies:
         one, other = (
             (root / "run" / "checkpoints" / f"step-{step:06d}" / "policies" / policy)
@@ -124,8 +124,8 @@ def test_teaching_lowers_the_loss_of_replies_to_images(run: Any) -> None:
 
 
 def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: Any) -> None:
-    eyes = eyes_of(models["sees"])
-    assert eyes is not None
+    image_processor = load_image_processor(models["sees"])
+    assert image_processor is not None
     seen = 0
     for episode in episodes_of(run[0]):
         for turn in episode.turns:
@@ -134,7 +134,7 @@ def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: 
             assert len(images) == (turn.role == "looker")
             if turn.role == "looker":
                 assert (
-                    eyes.places(turn.prompt_ids, images).sum() == 9
+                    image_processor.places(turn.prompt_ids, images).sum() == 9
                 )  # two cells and a margin, squared
                 seen += 1
             assert turn.learner_logprobs is not None

@@ -24,15 +24,15 @@ def test_a_policy_that_rests_plays_as_when_it_learns() -> None:
     )
     team = Team(config, print)
     nobody: Any = object()
-    for names in (team._voices._samplers, team._voices.renderers):
+    for names in (team._samplers._samplers, team._samplers.renderers):
         names.update(policy_a=nobody, policy_b=nobody)
-    seats = {p: team.seat(team.env, p, None, config.learning(1)) for p in config.policies}
-    assert {p: (seat.trained, seat.rests) for p, seat in seats.items()} == {
+    players = {p: team.player(team.env, p, None, config.learning(1)) for p in config.policies}
+    assert {p: (player.trained, player.rests) for p, player in players.items()} == {
         "policy_a": (True, False),
         "policy_b": (False, True),
     }
-    assert [seat.has_own_settings for seat in seats.values()] == [True, True]
-    script = team._voices.seat(team.env, "script:bfs", "script:bfs", None, False, False)
+    assert [player.has_own_settings for player in players.values()] == [True, True]
+    script = team._samplers.player(team.env, "script:bfs", "script:bfs", None, False, False)
     assert not script.has_own_settings
-    snapshot = team._voices.seat(team.env, "policy_a@3", "policy_a", None, False, False)
+    snapshot = team._samplers.player(team.env, "policy_a@3", "policy_a", None, False, False)
     assert snapshot.has_own_settings

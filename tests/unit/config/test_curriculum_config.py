@@ -23,23 +23,23 @@ def run(curriculum: dict, env: dict | None = None, **sections: object) -> RunCon
     )
 
 
-DISTANCES = {"key": "min_distance", "levels": [2, 4, 6]}
+EXPLOITABILITY_METRICS = {"key": "min_distance", "levels": [2, 4, 6]}
 
 
 def test_the_environment_of_each_level() -> None:
-    config = run(DISTANCES)
+    config = run(EXPLOITABILITY_METRICS)
     assert [config.env_at(level).min_distance for level in (1, 2, 3)] == [2, 4, 6]
     assert config.env.min_distance == 2, "a run begins with the first level"
     assert make_env_at(config, 2).config.min_distance == 4
 
 
 def test_the_id_of_an_environment_says_its_level() -> None:
-    assert make_env_at(run(DISTANCES), 3).id == "plan_path-v1[min_distance=6]"
+    assert make_env_at(run(EXPLOITABILITY_METRICS), 3).id == "plan_path-v1[min_distance=6]"
     assert make_env_at(run({}), 1).id == "plan_path-v1"
 
 
 def test_levels_hold_for_one_role_alone_too() -> None:
-    config = run(DISTANCES, {"solo": True})
+    config = run(EXPLOITABILITY_METRICS, {"solo": True})
     env = make_env_at(config, 2)
     assert env.roles == ("solver",)
     assert env.config.min_distance == 4
@@ -105,15 +105,15 @@ class Broken(Relay):
         ({"curriculum": {"key": "min_distance"}}, "curriculum: key and levels go together"),
         ({"curriculum": {"levels": [1]}}, "curriculum: key and levels go together"),
         (
-            {"curriculum": {**DISTANCES, "lower_at": 0.8}},
+            {"curriculum": {**EXPLOITABILITY_METRICS, "lower_at": 0.8}},
             "curriculum: lower_at is 0.8, not below raise_at = 0.8",
         ),
         (
-            {"curriculum": {**DISTANCES, "role": "planer"}},
+            {"curriculum": {**EXPLOITABILITY_METRICS, "role": "planer"}},
             "curriculum.role: .* has no such role; did you mean 'planner'",
         ),
         (
-            {"curriculum": DISTANCES, "eval": {"level": 4}},
+            {"curriculum": EXPLOITABILITY_METRICS, "eval": {"level": 4}},
             "eval.level: is 4, and curriculum.levels has 3",
         ),
         ({"curriculum": {}, "eval": {"level": 1}}, "eval.level: is 1, and curriculum.levels has 0"),
@@ -128,5 +128,7 @@ def test_what_cannot_be_played_is_refused_with_the_reason(sections: dict, expect
 
 def test_what_the_curriculum_sets_is_not_set_beside_it() -> None:
     with pytest.raises(ConfigError, match=r"env.min_distance: is 9.*to 2 at first.*eval.level"):
-        run(DISTANCES, {"min_distance": 9})
-    assert run(DISTANCES, {"min_distance": 2}).env.min_distance == 2, "as a resolved file has it"
+        run(EXPLOITABILITY_METRICS, {"min_distance": 9})
+    assert run(EXPLOITABILITY_METRICS, {"min_distance": 2}).env.min_distance == 2, (
+        "as a resolved file has it"
+    )

@@ -23,7 +23,7 @@ class Seen(Relay):
     """Shows images to b alone."""
 
     @property
-    def seeing(self) -> tuple[str, ...]:
+    def image_roles(self) -> tuple[str, ...]:
         return ("b",)
 
 
@@ -59,7 +59,7 @@ def test_a_model_that_cannot_see_is_refused_at_start_up(
 def test_a_server_is_sent_text_alone_unless_it_is_said_to_see() -> None:
     (problem,) = problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m"))
     assert "a server's model ('m') is sent text alone; set sees = true" in problem
-    assert not problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m", sees=True))
+    assert not problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m", supports_images=True))
 
 
 def test_a_model_that_sees_may_be_shown_images(tmp_path: Path) -> None:

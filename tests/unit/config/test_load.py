@@ -52,7 +52,7 @@ def test_so_are_those_of_algorithms_and_judges_and_overrides_are_taken_from_here
         "import pettingllms as pl\n"
         "class Mine(pl.Algorithm):\n    def groups(self, episodes): return []\n"
         "    def advantages(self, group): return []\n"
-        "class Fair(pl.Judge):\n    async def score(self, exhibit): return pl.Scored(0.5)\n"
+        "class Fair(pl.Judge):\n    async def score(self, submission): return pl.Scored(0.5)\n"
     )
     path = tmp_path / "run.toml"
     path.write_text(
@@ -168,8 +168,8 @@ def test_a_missing_section_says_what_it_is_for() -> None:
             "loss.type: Input should be 'clip', 'gspo', 'plain' or 'dpo', got 'gpso'",
         ),
         (
-            {"loss": {"kl": 0.1}, "train": {"start": "runs/sft-1"}},
-            "loss.kl: would hold policies to the models that .* not to what train.start gives",
+            {"loss": {"kl_coef": 0.1}, "train": {"init_from": "runs/sft-1"}},
+            "loss.kl_coef: would hold policies to the models that .* not to what train.init_from",
         ),
         ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),
@@ -245,13 +245,13 @@ def test_overrides_reach_every_depth_and_are_read_as_toml(tmp_path: Path) -> Non
             "seed=7",
             'policies."qwen2.5".kind=full',
             'policies."qwen2.5".model=org/name',
-            "rollout.env_seconds=0.5",
+            "rollout.env_timeout=0.5",
             "rollout={num_samples=6}",
         ],
     )
     assert config.seed == 7
     assert config.policies["qwen2.5"].model == "org/name"
-    assert config.rollout.env_seconds == 0.5
+    assert config.rollout.env_timeout == 0.5
     assert config.rollout.num_samples == 6
 
 

@@ -31,7 +31,7 @@ def start(**options):
     return env, env.reset(task, 0)
 
 
-def say(env, state, answer):
+def notify(env, state, answer):
     (role,) = env.acting(state)
     return env.step(state, {role: f"<answer>{answer}</answer>"})
 
@@ -126,7 +126,7 @@ def test_a_program_is_paid_for_what_it_improved():
     ]
     for answer, process in steps:
         (role,) = env.acting(state)
-        result = say(env, state, answer)
+        result = notify(env, state, answer)
         assert result.rewards.process[role].value == pytest.approx(process), answer
         state = result.state
     assert state.over
@@ -135,15 +135,15 @@ def test_a_program_is_paid_for_what_it_improved():
 
 def test_it_goes_on_while_a_test_of_the_tester_fails():
     env, state = start(max_rounds=3)
-    state = say(env, state, "count_vowels('OU') == 2").state
-    state = say(env, state, SMALL).state
+    state = notify(env, state, "count_vowels('OU') == 2").state
+    state = notify(env, state, SMALL).state
     assert not state.over, "the visible tests pass, the tester's does not"
     shown_to_coder = env.observe(state, "coder")[-1].content
     assert "count_vowels('OU') == 2\nThe program gives: 0" in shown_to_coder
     assert SMALL in env.observe(state, "tester")[-1].content
-    state = say(env, state, "count_vowels('ou') == 2").state
+    state = notify(env, state, "count_vowels('ou') == 2").state
     for word in ("keep", "Keep", " KEEP. "):
-        kept = say(env, state, word).state
+        kept = notify(env, state, word).state
         assert kept.over
         assert not kept.solved
         assert kept.program == SMALL
@@ -155,7 +155,7 @@ def test_tests_are_paid_by_how_well_they_tell_right_from_wrong():
     assert len(problem.bad) == 3
 
     def worth(text):
-        return say(env, state, text).rewards.agent["tester"].value
+        return notify(env, state, text).rewards.agent["tester"].value
 
     assert worth("count_vowels('') == 1") == 0
     assert worth("count_vowels('') == 0") == pytest.approx((1 + 0) / 2)
@@ -168,9 +168,9 @@ def test_tests_are_paid_by_how_well_they_tell_right_from_wrong():
 
 def test_a_tester_that_changes_its_tests_is_paid_the_difference():
     env, state = start(max_rounds=2)
-    first = say(env, state, "count_vowels('AaU') == 3")
-    state = say(env, first.state, SMALL).state
-    second = say(env, state, "count_vowels('') == 1")
+    first = notify(env, state, "count_vowels('AaU') == 3")
+    state = notify(env, first.state, SMALL).state
+    second = notify(env, state, "count_vowels('') == 1")
     assert first.rewards.agent["tester"].value == pytest.approx(1)
     assert second.rewards.agent["tester"].value == pytest.approx(-1)
 
@@ -178,9 +178,9 @@ def test_a_tester_that_changes_its_tests_is_paid_the_difference():
 def test_tests_that_nobody_can_judge_are_paid_nothing():
     env, state = start()
     unknown = replace(state, problem=replace(state.problem, good=()))
-    assert say(env, unknown, "count_vowels('A') == 1").rewards.agent == {}
+    assert notify(env, unknown, "count_vowels('A') == 1").rewards.agent == {}
     broken = replace(state, problem=replace(state.problem, good=("def",)))
-    assert isinstance(say(env, broken, "count_vowels('A') == 1").rewards.agent["tester"], Failed)
+    assert isinstance(notify(env, broken, "count_vowels('A') == 1").rewards.agent["tester"], Failed)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_tests_that_nobody_can_judge_are_paid_nothing():
 )
 def test_tests_that_are_not_as_asked_are_refused_and_the_play_goes_on(answer):
     env, state = start()
-    result = say(env, state, answer)
+    result = notify(env, state, answer)
     assert result.metrics["illegal"] == 1
     assert result.rewards.process["tester"].value == pytest.approx(-0.1)
     assert "refused" in env.observe(result.state, "tester")[-1].content
@@ -210,17 +210,17 @@ def test_programs_read_and_write():
 def test_solo_sees_the_visible_tests_alone():
     env, state = start(solo=True, max_rounds=2)
     assert env.roles == env.acting(state) == ("solver",)
-    state = say(env, state, "def count_vowels(text):\n    return 0").state
+    state = notify(env, state, "def count_vowels(text):\n    return 0").state
     assert "passes 1 of 2" in env.observe(state, "solver")[-1].content
-    result = say(env, state, GOOD)
+    result = notify(env, state, GOOD)
     assert result.state.solved
     assert result.rewards.team.value == 1
 
 
 def test_nobody_is_shown_a_hidden_test_or_a_known_solution():
     env, state = start()
-    state = say(env, state, "count_vowels('x') == 0").state
-    state = say(env, state, SMALL).state
+    state = notify(env, state, "count_vowels('x') == 0").state
+    state = notify(env, state, SMALL).state
     for role in env.roles:
         text = "\n".join(message.content for message in env.observe(state, role))
         assert not any(case.given in text for case in state.problem.hidden)

@@ -51,9 +51,9 @@ def test_a_team_that_knows_succeeds_and_one_that_errs_fails(data: str) -> None:
     alone = make_env("debate-v1", data=data, solo=True)
     for number in range(3):
         for made in (env, alone):
-            seats = len(made.roles)
-            assert made.success(play(made, ["solver"] * seats, number)[0], made.roles[0])
-            assert not made.success(play(made, ["wrong"] * seats, number)[0], made.roles[0])
+            positions = len(made.roles)
+            assert made.success(play(made, ["solver"] * positions, number)[0], made.roles[0])
+            assert not made.success(play(made, ["wrong"] * positions, number)[0], made.roles[0])
 
 
 def test_everyone_speaks_in_every_round_and_sees_the_others_after_the_first() -> None:
@@ -106,13 +106,13 @@ def test_a_majority_right_answer_without_a_verdict_fails_the_team(
 
 def test_the_verifier_is_right_as_often_as_it_should_be() -> None:
     env = make_env("debate-v1", verifier=0.8, num_debaters=2)
-    marks = []
+    weight_hashes = []
     for number in range(300):
         state = env.reset(env.tasks("train")[number], 0)
         after = env.step(state, said(env, state.problem.answer, -1)).state
-        marks += [after.said[0].score, not after.said[1].score]
+        weight_hashes += [after.said[0].score, not after.said[1].score]
         assert "the verifier: " in shown(env, after, "debater_1")
-    assert 0.75 < sum(marks) / len(marks) < 0.85
+    assert 0.75 < sum(weight_hashes) / len(weight_hashes) < 0.85
     exact = make_env("debate-v1", verifier=1.0, num_debaters=2)
     state = exact.reset(exact.tasks("train")[0], 0)
     after = exact.step(state, said(exact, state.problem.answer, -1)).state

@@ -16,7 +16,7 @@ from rich.text import Text
 from pettingllms.envs import check_env, make_env
 from pettingllms.envs.contract import NONSENSE
 from pettingllms.envs.games.hanabi import Hanabi, HanabiConfig
-from pettingllms.envs.games.hanabi.replies import read_move, say
+from pettingllms.envs.games.hanabi.replies import notify, read_move
 from pettingllms.envs.games.hanabi.rules import Card, Held, Table, legal_moves
 from pettingllms.envs.games.hanabi.views import hidden_from
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
@@ -184,13 +184,13 @@ def test_a_reply_may_be_written_loosely() -> None:
         ("<answer>hint Player_2 Red</answer>", "hint player_2 red"),
         ("<answer>hint player_2 4</answer>", "hint player_2 4"),
     ]:
-        assert say(read_move(env.variant, state, reply)) == meant
+        assert notify(read_move(env.variant, state, reply)) == meant
 
 
 def test_every_legal_move_is_read_as_it_is_said() -> None:
     for env, state in many_states():
         for move in legal_moves(env.variant, state):
-            assert read_move(env.variant, state, as_reply(say(move))) == move
+            assert read_move(env.variant, state, as_reply(notify(move))) == move
 
 
 def test_what_a_refusal_says_is_shown_to_nobody_else() -> None:
@@ -311,17 +311,17 @@ def test_a_redeal_changes_what_is_hidden_and_nothing_that_is_seen() -> None:
     num_changed_hands = num_states = 0
     for at, (env, state) in enumerate(many_states()):
         rng = random.Random(at)
-        for seat, role in enumerate(env.roles):
+        for position, role in enumerate(env.roles):
             other = env.redeal(state, role, rng)
-            assert hidden_from(other, seat) == hidden_from(state, seat)
+            assert hidden_from(other, position) == hidden_from(state, position)
             assert env.observe(other, role) == env.observe(state, role)
             assert env.draw(other, role) == env.draw(state, role)
             assert env.hint(other, role) == env.hint(state, role)
-            assert all(consistent(held) for held in other.hands[seat])
-            assert hidden(other, seat) == hidden(state, seat)
+            assert all(consistent(held) for held in other.hands[position])
+            assert hidden(other, position) == hidden(state, position)
             if state.deck:
                 num_states += 1
-                num_changed_hands += other.hands[seat] != state.hands[seat]
+                num_changed_hands += other.hands[position] != state.hands[position]
     assert num_states > 400
     assert num_changed_hands > 0.9 * num_states
 
@@ -330,8 +330,8 @@ def consistent(held: Held) -> bool:
     return held.card.color in held.colors and held.card.rank in held.ranks
 
 
-def hidden(state: Table, seat: int) -> Counter[Card]:
-    return Counter([*state.deck, *(held.card for held in state.hands[seat])])
+def hidden(state: Table, position: int) -> Counter[Card]:
+    return Counter([*state.deck, *(held.card for held in state.hands[position])])
 
 
 def test_a_redeal_draws_every_consistent_hand_alike() -> None:
@@ -394,16 +394,16 @@ def test_solo_plays_every_seat_and_sees_what_that_seat_sees() -> None:
     solo = make_env("hanabi-v1", num_players=3, solo=True)
     solo = pickle.loads(pickle.dumps(solo))  # noqa: S301 - bytes that we made just now
     assert solo.roles == ("solo",)
-    assert set(solo.players) == {"random", "careless", "cautious"}
+    assert set(solo.players) == {"random", "noisy", "cautious"}
     alone = list(plays(solo, "cautious", 3, share_bad=0.03))
     together = list(plays(team, "cautious", 3, share_bad=0.03))
     for (state, result), (table, expected) in zip(alone, together, strict=True):
         (role,) = team.acting(table)
-        assert (state.inner, state.seat) == (table, role)
+        assert (state.inner, state.position) == (table, role)
         assert solo.observe(state, "solo") == team.observe(table, role)
         assert solo.draw(state, "solo") == team.draw(table, role)
         assert solo.hint(state, "solo") == team.hint(table, role)
         assert result.state.inner == expected.state
         assert result.rewards.team == expected.rewards.team
         assert list(result.rewards.process.values()) == list(expected.rewards.process.values())
-    assert {state.seat for state, _ in alone} == set(team.roles)
+    assert {state.position for state, _ in alone} == set(team.roles)

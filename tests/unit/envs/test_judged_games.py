@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import make_env
-from pettingllms.envs.games.negotiation.judging import exhibit_of
 from pettingllms.envs.games.negotiation.judging import parts_of as talk_parts
+from pettingllms.envs.games.negotiation.judging import submission_of
 from pettingllms.envs.games.negotiation.replies import Bargain, Said
 from pettingllms.envs.tasks.debugging.planting import changed_line, mutants
 from pettingllms.envs.tasks.knowledge.topics import Fact, Line, parts_of, read_report
 from pettingllms.envs.toolkit.answers import BadReply
-from pettingllms.types import TEAM, Exhibit, Failed, Scored
+from pettingllms.types import TEAM, Failed, Scored, Submission
 
 
 def played(env: Any, player: str, at: int = 0) -> tuple[Any, Any]:
@@ -27,7 +27,7 @@ def played(env: Any, player: str, at: int = 0) -> tuple[Any, Any]:
 
 
 def mean_of(env: Any, player: str, role: str = TEAM) -> float:
-    found = [env.rule(played(env, player, at)[1].exhibits[role]).value for at in range(5)]
+    found = [env.rule(played(env, player, at)[1].submissions[role]).value for at in range(5)]
     return sum(found) / len(found)
 
 
@@ -44,16 +44,16 @@ def test_the_rule_tells_a_story_from_filling_and_from_contradiction() -> None:
 @pytest.mark.parametrize("text", ["", "Thought process:", "...", "a", "word " * 400, "\n" * 40])
 def test_hollow_stories_are_worth_little(text: str) -> None:
     env = make_env("story-v1")
-    good = played(env, "author")[1].exhibits[TEAM]
-    fake = Exhibit(good.question, text, good.criteria, good.facts)
+    good = played(env, "author")[1].submissions[TEAM]
+    fake = Submission(good.question, text, good.criteria, good.facts)
     assert env.rule(fake).value < 0.3
     assert env.rule(good).value > 0.8
 
 
 def test_a_story_longer_than_asked_is_worth_no_more_than_all() -> None:
     env = make_env("story-v1", num_rounds=1)
-    good = played(env, "author")[1].exhibits[TEAM]
-    long = Exhibit(good.question, "\n".join([good.answer] * 30), "", good.facts)
+    good = played(env, "author")[1].submissions[TEAM]
+    long = Submission(good.question, "\n".join([good.answer] * 30), "", good.facts)
     for part in ("", *env.rule_parts):
         assert 0 <= env.rule(long, part).value <= 1
 
@@ -61,8 +61,8 @@ def test_a_story_longer_than_asked_is_worth_no_more_than_all() -> None:
 def test_rivals_do_not_see_each_other_and_are_shown_apart() -> None:
     env = make_env("story-v1", rivals=True, num_rounds=2)
     state, result = played(env, "random")
-    assert set(result.exhibits) == {"writer_1", "writer_2"}
-    first, second = (result.exhibits[role].answer for role in env.roles)
+    assert set(result.submissions) == {"writer_1", "writer_2"}
+    first, second = (result.submissions[role].answer for role in env.roles)
     seen = env.observe(state, "writer_1")[-1].content
     assert first in seen
     assert second.split("\n")[0] not in seen or first == second
@@ -70,7 +70,7 @@ def test_rivals_do_not_see_each_other_and_are_shown_apart() -> None:
 
 def test_a_part_that_is_none_fails() -> None:
     env = make_env("story-v1")
-    found = env.rule(played(env, "author")[1].exhibits[TEAM], "plot")
+    found = env.rule(played(env, "author")[1].submissions[TEAM], "plot")
     assert isinstance(found, Failed)
 
 
@@ -94,8 +94,8 @@ def test_a_planted_bug_is_what_tests_say_and_mending_wins() -> None:
     assert (paid["planter"], paid["mender"]) == (Scored(0.0), Scored(1.0))
     assert env.success(state, "mender")
     assert not env.success(state, "planter")
-    assert env.rule(result.exhibits["mender"]) == Scored(1.0)
-    assert env.rule(result.exhibits["planter"], "planted") == Scored(1.0)
+    assert env.rule(result.submissions["mender"]) == Scored(1.0)
+    assert env.rule(result.submissions["planter"], "planted") == Scored(1.0)
 
 
 def test_a_bug_that_is_none_pays_its_planter_nothing_and_the_mender_is_still_asked() -> None:
@@ -173,7 +173,7 @@ def test_the_librarian_succeeds_and_the_inventor_does_not() -> None:
         state, result = played(env, "inventor", at)
         assert not env.success(state, "writer")
         assert result.rewards.team == Scored(0.0)
-        assert env.rule(result.exhibits[TEAM]).value == 0
+        assert env.rule(result.submissions[TEAM]).value == 0
 
 
 def copied(article: tuple[str, str]) -> list[str]:
@@ -252,7 +252,7 @@ def test_topics_never_ask_for_the_same_twice_and_need_what_they_say() -> None:
 
 
 def talks(price: int | None, *said: Said) -> dict[str, float]:
-    return talk_parts(exhibit_of(Bargain(4, 12, said, price=price)))
+    return talk_parts(submission_of(Bargain(4, 12, said, price=price)))
 
 
 def test_fairness_is_how_a_deal_divides_what_there_was() -> None:
@@ -261,7 +261,7 @@ def test_fairness_is_how_a_deal_divides_what_there_was() -> None:
     assert talks(10)["fairness"] == pytest.approx(0.5)
     assert talks(2)["fairness"] == 0
     assert talks(None)["fairness"] == 0
-    nothing_to_share = talk_parts(exhibit_of(Bargain(12, 4)))
+    nothing_to_share = talk_parts(submission_of(Bargain(12, 4)))
     assert nothing_to_share["fairness"] == 1
 
 

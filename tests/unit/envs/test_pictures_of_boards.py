@@ -20,7 +20,7 @@ def first(env: Any, task: int = 0) -> Any:
 @pytest.mark.parametrize("name", BOARDS)
 def test_boards_that_are_seen_keep_the_contract(name: str, observation: str, solo: bool) -> None:
     env = make_env(name, observation=observation, solo=solo)
-    assert env.seeing == env.roles
+    assert env.image_roles == env.roles
     check_env(env, num_episodes=2)
 
 
@@ -34,7 +34,7 @@ def test_an_image_stands_in_place_of_the_text_or_beside_it(name: str, terse: boo
     *_, read = text.observe(state, role)
     *_, seen = image.observe(state, role)
     *_, mixed = both.observe(state, role)
-    assert text.seeing == () == read.parts
+    assert text.image_roles == () == read.parts
     assert len(seen.images) == 1
     assert mixed.images == seen.images
     assert mixed.content == read.content

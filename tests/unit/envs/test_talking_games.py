@@ -93,7 +93,7 @@ def test_the_end_is_told_only_if_asked_for() -> None:
 talks = make_env("negotiation-v1", discount=0.5)
 
 
-def say(env, state, *answers: str):
+def notify(env, state, *answers: str):
     for answer in answers:
         (role,) = env.acting(state)
         result = env.step(state, {role: as_reply(answer)})
@@ -102,7 +102,7 @@ def say(env, state, *answers: str):
 
 
 def test_a_deal_pays_both_what_it_leaves_them_and_waiting_costs() -> None:
-    result = say(
+    result = notify(
         talks, Bargain(cost=4, value=14), "offer 16: A fine lamp.", "offer 8", "accept: All right."
     )
     assert result.state.price == 8
@@ -115,7 +115,7 @@ def test_a_deal_pays_both_what_it_leaves_them_and_waiting_costs() -> None:
 
 def test_without_a_deal_nobody_gets_anything() -> None:
     for ending in (["leave"], ["offer 9"] * 6):
-        result = say(talks, Bargain(cost=4, value=14), *ending)
+        result = notify(talks, Bargain(cost=4, value=14), *ending)
         assert result.state.price is None
         assert set(result.rewards.agent.values()) == {Scored(0.0)}
         assert result.metrics["deal"] == 0
@@ -125,15 +125,15 @@ def test_without_a_deal_nobody_gets_anything() -> None:
     "answer", ["accept", "offer 21", "offer -1", "offer ²", "offer", "sell", "offer 3: <b>"]
 )
 def test_a_refused_reply_passes_the_turn(answer: str) -> None:
-    result = say(talks, Bargain(cost=4, value=14), answer)
+    result = notify(talks, Bargain(cost=4, value=14), answer)
     assert result.rewards.process == {"seller": Scored(-0.5)}
     assert result.state.said == (Said("nothing"),)
     assert talks.acting(result.state) == ("buyer",)
-    assert say(talks, result.state, "accept").metrics["illegal"] == 1
+    assert notify(talks, result.state, "accept").metrics["illegal"] == 1
 
 
 def test_numbers_stay_private_and_words_do_not() -> None:
-    state = say(talks, Bargain(cost=4, value=14), "offer 16: It cost me 11.").state
+    state = notify(talks, Bargain(cost=4, value=14), "offer 16: It cost me 11.").state
     for env in (talks, make_env("negotiation-v1", terse=True)):
         shown = env.observe(state, "buyer")[-1].content
         assert "It cost me 11." in shown

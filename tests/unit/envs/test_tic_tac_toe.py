@@ -93,10 +93,10 @@ def test_thinking_before_the_answer_is_allowed() -> None:
 
 def test_solo_takes_both_seats_over_the_tasks_and_success_is_its_own() -> None:
     solo = make_env("tic_tac_toe-v1", solo=True, opponent="minimax")
-    seats = set()
+    positions = set()
     for task in solo.tasks("train")[:20]:
         state = solo.reset(task, 0)
-        seats.add(state.seat)
+        positions.add(state.position)
         rng = random.Random(task.seed)
         paid = 0.0
         while solo.acting(state):
@@ -105,4 +105,4 @@ def test_solo_takes_both_seats_over_the_tasks_and_success_is_its_own() -> None:
             state = result.state
         assert solo.success(state, "solo") == (paid > 0)
         assert paid <= 0
-    assert seats == {"player_x", "player_o"}
+    assert positions == {"player_x", "player_o"}

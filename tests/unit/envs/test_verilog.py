@@ -149,7 +149,7 @@ def test_a_bench_may_print_but_not_read() -> None:
         icarus.checked_source('module bench; initial $fopen("x"); endmodule', icarus.BENCH_WORDS)
 
 
-def say(word: str) -> str:
+def notify(word: str) -> str:
     return f'module bench;\n  initial $display("{word}");\nendmodule'
 
 
@@ -157,10 +157,10 @@ def say(word: str) -> str:
     ("bench", "score"),
     [
         (comparing_bench(ADDER, 3), 1.0),
-        (say("PASS"), 0.2),
-        (say("FAIL"), 0.1),
-        (say("BYPASS"), 0.1),
-        (say("PASS FAIL"), 0.1),
+        (notify("PASS"), 0.2),
+        (notify("FAIL"), 0.1),
+        (notify("BYPASS"), 0.1),
+        (notify("PASS FAIL"), 0.1),
         ("module bench; adder dut(); nonsense", 0.0),
         ("module other; endmodule", 0.0),
     ],

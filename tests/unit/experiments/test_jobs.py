@@ -67,20 +67,22 @@ def _note(path: Path) -> None:
 
 
 @pytest.fixture
-def say(tmp_path: Path) -> partial[None]:
+def notify(tmp_path: Path) -> partial[None]:
     return partial(say_to, tmp_path / "said")
 
 
-def test_two_run_at_once_in_processes_of_their_own(tmp_path: Path, say: partial[None]) -> None:
+def test_two_run_at_once_in_processes_of_their_own(tmp_path: Path, notify: partial[None]) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     # The first one in the list can only end after the second one.
     jobs = [Job("1", partial(make_model, one, two)), Job("2", partial(make_model, two))]
-    run_jobs(jobs, 2, say)
+    run_jobs(jobs, 2, notify)
     processes = {int((path / "config.json").read_text()) for path in (one, two)}
     assert len(processes - {os.getpid()}) == 2
 
 
-def test_a_job_waits_for_the_models_that_it_begins_with(tmp_path: Path, say: partial[None]) -> None:
+def test_a_job_waits_for_the_models_that_it_begins_with(
+    tmp_path: Path, notify: partial[None]
+) -> None:
     start, other = tmp_path / "start", tmp_path / "other"
     # Were the second job begun at once, `start` would never be made: both places are taken.
     jobs = [
@@ -88,12 +90,12 @@ def test_a_job_waits_for_the_models_that_it_begins_with(tmp_path: Path, say: par
         Job("arm", partial(make_model, tmp_path / "arm", start), needs=[start]),
         Job("start", partial(make_model, start)),
     ]
-    run_jobs(jobs, 2, say)
+    run_jobs(jobs, 2, notify)
     assert (tmp_path / "arm" / "config.json").is_file()
 
 
 def test_one_that_fails_is_named_and_leaves_its_neighbour_in_peace(
-    tmp_path: Path, say: partial[None]
+    tmp_path: Path, notify: partial[None]
 ) -> None:
     note, there, late = tmp_path / "note", tmp_path / "there", tmp_path / "late"
     # The neighbour ends after the failure is known; what comes later is not begun.
@@ -103,23 +105,25 @@ def test_one_that_fails_is_named_and_leaves_its_neighbour_in_peace(
         Job("later", partial(make_model, late)),
     ]
     with pytest.raises(ExperimentError, match=r"'bad' did not .* same command goes on"):
-        run_jobs(jobs, 2, say)
+        run_jobs(jobs, 2, notify)
     assert (tmp_path / "said").read_text() == "bad: no room\n"
     assert there.is_dir()
     assert not late.exists()
 
 
-def test_a_process_that_is_killed_has_failed(tmp_path: Path, say: partial[None]) -> None:
+def test_a_process_that_is_killed_has_failed(tmp_path: Path, notify: partial[None]) -> None:
     with pytest.raises(ExperimentError, match="'killed'"):
-        run_jobs([Job("killed", partial(os.abort))], 2, say)
+        run_jobs([Job("killed", partial(os.abort))], 2, notify)
 
 
-def test_models_that_nothing_makes_are_not_waited_for(tmp_path: Path, say: partial[None]) -> None:
+def test_models_that_nothing_makes_are_not_waited_for(
+    tmp_path: Path, notify: partial[None]
+) -> None:
     with pytest.raises(ExperimentError, match="'arm'"):
         run_jobs(
             [Job("arm", partial(fail, "begun", tmp_path / "note"), needs=[tmp_path / "gone"])],
             2,
-            say,
+            notify,
         )
     assert "nothing made the models" in (tmp_path / "said").read_text()
 
@@ -199,9 +203,9 @@ def test_an_arm_waits_for_the_models_that_its_evaluations_play_against(
     monkeypatch.setattr(
         "pettingllms.experiments.reproduce.run_jobs", lambda some, *_: jobs.extend(some)
     )
-    seat = '["policies.b={kind=\\"frozen\\", model=\\"{model}\\"}", "roles.b=b"]'
+    player = '["policies.b={kind=\\"frozen\\", model=\\"{model}\\"}", "roles.b=b"]'
     one = RUN[: RUN.index("[policies.policy_b]")]
-    Lab(tmp_path, EXPERIMENT.replace('["eval.num_tasks=8"]', seat), one).run(1)
+    Lab(tmp_path, EXPERIMENT.replace('["eval.num_tasks=8"]', player), one).run(1)
     needs = {job.name: [path.name for path in job.needs] for job in jobs}
     assert needs["seed 1, GRPO"] == ["model", "start"]
 

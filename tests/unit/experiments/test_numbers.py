@@ -44,7 +44,7 @@ def measured(value: float, num_tasks: int = 100) -> Measured:
 def test_a_metric_is_the_mean_of_what_plays_reported_last() -> None:
     plays = [play(n, True, True) for n in range(3)]
     for episode, found in zip(plays, ([0.0, 1.0], [0.5, None], [None, None]), strict=True):
-        for at, value in zip(episode.trunk(), found, strict=True):
+        for at, value in zip(episode.main_branch(), found, strict=True):
             metrics = {} if value is None else {"right": value}
             episode.steps[at] = replace(episode.steps[at], metrics=metrics)
     assert measure(plays, {}, CONFIG, "a", "metric", "right").value == (1.0 + 0.5) / 2
@@ -184,11 +184,11 @@ def test_labels_never_overlap_and_keep_their_order() -> None:
 
 
 def test_a_distance_is_that_of_the_roles_policy() -> None:
-    distances = {CONFIG.roles["a"]: {"nash_conv": 0.25, "legal_share": 0.9}}
+    exploitability = {CONFIG.roles["a"]: {"nash_conv": 0.25, "legal_share": 0.9}}
     plays = [play(0, True, False)]
-    assert measure(plays, distances, CONFIG, "a", "nash_conv").value == 0.25
+    assert measure(plays, exploitability, CONFIG, "a", "nash_conv").value == 0.25
     with pytest.raises(ExperimentError, match="no regret; measure one of legal_share, nash_conv"):
-        measure(plays, distances, CONFIG, "a", "regret")
+        measure(plays, exploitability, CONFIG, "a", "regret")
 
 
 def results_of(values: dict[str, list[float]], **tasks: list[float | None]) -> list[Result]:

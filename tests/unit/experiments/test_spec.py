@@ -27,7 +27,7 @@ COMPANY = """
 [policies.old]
 kind = "frozen"
 model = "{model}"
-[company]
+[co_players]
 phases = [{members = {policy_b = 1}, until_step = 2}, {members = {old = 1}}]
 """
 
@@ -83,8 +83,8 @@ def test_an_evaluation_stands_on_top_of_its_arm(tmp_path: Path) -> None:
 
 
 def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
-    seat = 'set = ["policies.b={kind=\\"scripted\\"}", "roles.b=b"]'
-    lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', seat), ALONE)
+    player = 'set = ["policies.b={kind=\\"scripted\\"}", "roles.b=b"]'
+    lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', player), ALONE)
     arm = make_plan(lab.order(), 1).arms[1]
     assert dict(arm.config.roles) == {"a": "policy_a", "b": "policy_a"}
     assert dict(arm.evaluations[1].config.roles) == {"a": "policy_a", "b": "b"}
@@ -101,8 +101,8 @@ def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
 def test_who_was_only_met_in_training_is_no_part_of_an_evaluation(
     tmp_path: Path, run: str, met: str
 ) -> None:
-    seat = f'set = ["roles.b={met}"]'
-    text = EXPERIMENT.replace('set = ["eval.num_tasks=8"]', seat)
+    player = f'set = ["roles.b={met}"]'
+    text = EXPERIMENT.replace('set = ["eval.num_tasks=8"]', player)
     arm = make_plan(Lab(tmp_path, text, run).order(), 1).arms[1]
     plain, against = (set(cell.config.policies) for cell in arm.evaluations)
     assert plain == set(arm.config.roles.values())
@@ -131,7 +131,7 @@ def test_a_warm_start_that_nothing_begins_with_is_left_out(tmp_path: Path) -> No
 def test_a_warm_start_that_only_an_evaluation_names_is_made(tmp_path: Path) -> None:
     start = EXPERIMENT[EXPERIMENT.index("[[warm_starts]]") : EXPERIMENT.index("[[arms]]")]
     rival = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "rival"')
-    seat = 'set = ["policies.b={kind=\\"frozen\\", model=\\"{rival}\\"}", "roles.b=b"]'
-    text = EXPERIMENT.replace(start, rival + start).replace('set = ["eval.num_tasks=8"]', seat)
+    player = 'set = ["policies.b={kind=\\"frozen\\", model=\\"{rival}\\"}", "roles.b=b"]'
+    text = EXPERIMENT.replace(start, rival + start).replace('set = ["eval.num_tasks=8"]', player)
     plan = make_plan(Lab(tmp_path, text, ALONE).order(), 1)
     assert [planned.spec.name for planned in plan.starts] == ["rival", "start"]

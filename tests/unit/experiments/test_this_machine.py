@@ -57,7 +57,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def arm(tmp_path: Path) -> PlannedArm:
-    """A league of three steps, with a column in which its exploiter has a seat."""
+    """A league of three steps, with a column in which its exploiter has a player."""
     text = EXPERIMENT.replace('["eval.num_tasks=8"]', '["eval.num_tasks=2", "roles.b=hunter"]')
     found = make_plan(Lab(tmp_path, text, LEAGUE).order(), 1).arms[1]
     train_with_fakes(found.config, found.folder, by_weights)

@@ -17,7 +17,7 @@ from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.gateway.templates import Template
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.rollout.scripted import ByteRenderer, text_ids
 from pettingllms.types import SampleRequest
 
@@ -166,9 +166,9 @@ def test_templates_that_change_what_stood_before_are_named() -> None:
     assert Template(Forgets()).drops_thoughts
     said: list[str] = []
     gateway = Gateway(said.append)
-    seats = [Seat(name, AnsweringSampler(say_hello), kind()) for name, kind in
+    players = [Player(name, AnsweringSampler(say_hello), kind()) for name, kind in
              (("good", ByteRenderer), ("trims", Trims), ("forgets", Forgets))]  # fmt: skip
-    gateway.check({seat.policy: seat for seat in seats})
+    gateway.check({player.policy: player for player in players})
     assert ["'trims'" in said[0], "'forgets'" in said[1], len(said)] == [True, True, 2]
     assert "changes what stands before" in Template(Trims()).fault
     assert "in another way" in Template(Decorates()).fault

@@ -31,7 +31,7 @@ from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.types import (
     Episode,
     Image,
@@ -97,22 +97,22 @@ class Watched(TorchEngine):
         return found
 
 
-def seeing(
+def image_roles(
     folder: Path, work: Callable[[Served], Awaitable[Any]]
 ) -> tuple[Any, Episode, list[Any], list[str]]:
     """What the work comes to before a model that sees, its record, what the engine saw, and what
     the gateway said at its start."""
 
     async def run() -> Any:
-        config = InferenceConfig(engine="torch", max_model_tokens=1024)
+        config = InferenceConfig(engine="torch", max_model_len=1024)
         engine = Watched(EngineSpec(folder, config, ("eyes",)))
         await engine.start()
         said: list[str] = []
         gateway = await Gateway.start(said.append, Bounds(calls_per_second=1e6))
-        seats = {"agent": Seat("eyes", engine, VisionRenderer(folder))}
-        gateway.check(seats)
+        players = {"agent": Player("eyes", engine, VisionRenderer(folder))}
+        gateway.check(players)
         episode = Episode("t/0", "program-v1", Task("t"), 0)
-        session = gateway.open(episode, seats, 1, (), Limits(max_calls=10**6, max_reply_tokens=8))
+        session = gateway.open(episode, players, 1, (), Limits(max_calls=10**6, max_reply_tokens=8))
         gate = Served(gateway, session, engine)  # type: ignore[arg-type]
         try:
             found = await work(gate)
@@ -169,7 +169,7 @@ def test_records_equal_what_the_engine_saw_and_the_learner_agrees(
         for number in range(12):
             await converse(gate, number)
 
-    _, episode, seen, said = seeing(folder, work)
+    _, episode, seen, said = image_roles(folder, work)
     assert said == [], "the template preserves prefixes"
     assert recorded(episode) == seen
     assert episode.failure is None
@@ -206,7 +206,7 @@ def test_images_stand_where_the_program_put_them(
     assert template.whole([between], []).tolist() != ids.tolist()
     text = "<|im_start|>user\n{0}Which{0}?<|im_end|>\n<|im_start|>assistant\n"
     sign = "<|vision_start|><|image_pad|><|vision_end|>"
-    narrow = renderer.eyes.narrowed(template.whole([between], []), (RED, WIDE))
+    narrow = renderer.image_processor.narrowed(template.whole([between], []), (RED, WIDE))
     assert narrow == renderer.text_ids(text.format(sign)).tolist()
 
 
@@ -219,7 +219,7 @@ def test_another_picture_of_the_same_size_is_another_segment(folder: Path) -> No
         await ask(gate, [shown("Count on", RED), reply, shown("look")])
         await ask(gate, [shown("Count on"), reply, shown("look")])
 
-    _, episode, seen, _ = seeing(folder, work)
+    _, episode, seen, _ = image_roles(folder, work)
     assert [turn.extends for turn in episode.turns] == [None, 0, None, None, None]
     assert recorded(episode) == seen
     assert seen[1][2] == (RED.digest,)
@@ -234,7 +234,7 @@ def test_seeds_follow_from_the_picture_and_not_from_who_came_first(folder: Path)
             await ask(gate, [shown(first, "Count on")])
             await ask(gate, [shown(second, "Count on")])
 
-        return {images[0]: ids for _, ids, images in seeing(folder, work)[2]}
+        return {images[0]: ids for _, ids, images in image_roles(folder, work)[2]}
 
     assert replies(RED, BLUE) == replies(BLUE, RED)
 
@@ -245,7 +245,7 @@ def test_a_reply_that_holds_the_sign_of_an_image_is_not_gone_on_from(
     class Odd(Watched):
         async def sample(self, request: SampleRequest) -> Any:
             (sample,) = await super().sample(request)
-            sample.ids[0] = renderer.eyes.image_id
+            sample.ids[0] = renderer.image_processor.image_id
             return [sample]
 
     async def work(gate: Served) -> None:
@@ -253,7 +253,7 @@ def test_a_reply_that_holds_the_sign_of_an_image_is_not_gone_on_from(
         chat = [shown(RED, "Count on")]
         await ask(gate, [*chat, await ask(gate, chat), shown("look")])
 
-    _, episode, _, _ = seeing(folder, work)
+    _, episode, _, _ = image_roles(folder, work)
     assert [turn.extends for turn in episode.turns] == [None, None]
     assert [turn.failure for turn in episode.turns] == [None, None]
 
@@ -290,7 +290,7 @@ def test_the_vendors_clients_show_images(folder: Path, renderer: VisionRenderer)
         said.append({"role": "user", "content": [block(BLUE), {"type": "text", "text": "look"}]})
         await anthropic.messages.create(model="m", messages=said, max_tokens=8)
 
-    _, episode, seen, _ = seeing(folder, work)
+    _, episode, seen, _ = image_roles(folder, work)
     assert [turn.extends for turn in episode.turns] == [None, 0, None, 2, None, 4]
     assert recorded(episode) == seen
     first = renderer.render([user("Count on", RED, WIDE)]).tolist()
@@ -320,12 +320,12 @@ def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
         client = gate.anthropic("agent")
         await client.messages.create(model="m", messages=chat, tools=[tool], max_tokens=8)
 
-    _, episode, seen, _ = seeing(folder, work)
+    _, episode, seen, _ = image_roles(folder, work)
     assert recorded(episode) == seen
     assert seen[0][2] == (WIDE.digest,)
     last = episode.turns[0].messages[-1]
     assert last.content == "<tool_response>\nit: \n</tool_response>"
-    narrow = renderer.eyes.narrowed(episode.turns[0].prompt_ids, (WIDE,))
+    narrow = renderer.image_processor.narrowed(episode.turns[0].prompt_ids, (WIDE,))
     sign = "<|vision_start|><|image_pad|><|vision_end|>"
     end = f"<tool_response>\nit: {sign}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     text = renderer.text_ids(end).tolist()
@@ -395,16 +395,16 @@ class Changed(VisionRenderer):
 
 
 def test_templates_are_looked_at_with_images(folder: Path, template: Template) -> None:
-    assert (template.blindness, template.fault) == ("", "")
+    assert (template.image_problem, template.fault) == ("", "")
     written = VisionRenderer(folder)._tokenizer.chat_template
     plain = written.replace("<|vision_start|><|image_pad|><|vision_end|>", "")
-    assert "no place for images" in Template(Changed(folder, plain)).blindness
-    blind = (
+    assert "no place for images" in Template(Changed(folder, plain)).image_problem
+    image_problem = (
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
     )
-    found = Template(Changed(folder, blind))
-    assert "no place for images" in found.blindness
+    found = Template(Changed(folder, image_problem))
+    assert "no place for images" in found.image_problem
     assert found.fault == "", "it reads as before"
     latest = written.replace("part['type'] == 'image'", "part['type'] == 'image' and loop.last")
     marked = written.replace(
@@ -414,5 +414,5 @@ def test_templates_are_looked_at_with_images(folder: Path, template: Template) -
         1,
     )
     assert latest != written
-    assert "no place for images" in Template(Changed(folder, latest)).blindness
+    assert "no place for images" in Template(Changed(folder, latest)).image_problem
     assert Template(Changed(folder, marked)).fault, "what stands before an image changes later"

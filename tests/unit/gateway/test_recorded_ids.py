@@ -20,7 +20,7 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.models import make_tiny
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.types import Episode, Given, SampleRequest, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -75,15 +75,15 @@ def test_records_equal_what_the_engine_saw_and_the_model_agrees(
     model: Path, num_chats: int
 ) -> None:
     async def run() -> Any:
-        config = InferenceConfig(engine="torch", max_model_tokens=1024)
+        config = InferenceConfig(engine="torch", max_model_len=1024)
         engine = Watched(EngineSpec(model, config, ("tiny",)))
         await engine.start()
         said: list[str] = []
         gateway = await Gateway.start(said.append, Bounds(calls_per_second=1e6))
-        seats = {"agent": Seat("tiny", engine, ChatRenderer(model))}
-        gateway.check(seats)
+        players = {"agent": Player("tiny", engine, ChatRenderer(model))}
+        gateway.check(players)
         episode = Episode("t/0", "program-v1", Task("t"), 0)
-        session = gateway.open(episode, seats, 1, (), Limits(max_calls=10**6))
+        session = gateway.open(episode, players, 1, (), Limits(max_calls=10**6))
         access = gateway.agents(session).openai("agent")
         async with httpx.AsyncClient(timeout=600) as http:
             for number in range(num_chats):

@@ -18,7 +18,7 @@ from pettingllms.gateway.session import Limits, Session
 from pettingllms.gateway.templates import Template
 from pettingllms.gateway.tool_prompts import calls_of
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.rollout.player import Seat
+from pettingllms.rollout.player import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Ids, Rewards, Scored, Task
 
@@ -40,10 +40,10 @@ def session(
 ) -> Session:
     renderer = renderer or ByteRenderer()
     sampler = AnsweringSampler(lambda *_: text)
-    seats = {"a": Seat("p", sampler, renderer, trained)}
+    players = {"a": Player("p", sampler, renderer, trained)}
     episode = Episode("t/0", "program-v1", Task("t"), 0)
     templates = {"a": Template(renderer)}
-    return Session(episode, seats, RoleMap(("a",)), templates, 1, limits or Limits())
+    return Session(episode, players, RoleMap(("a",)), templates, 1, limits or Limits())
 
 
 def answer(opened: Session, *calls: Call) -> list[Answered]:
@@ -54,7 +54,7 @@ def answer(opened: Session, *calls: Call) -> list[Answered]:
 
 
 def guide_of(opened: Session) -> Any:
-    sampler: Any = opened.seats["a"].sampler
+    sampler: Any = opened.players["a"].sampler
     return json.loads(sampler.requests[-1].guide)
 
 
@@ -180,7 +180,7 @@ def test_ids_that_the_model_does_not_have_never_reach_an_engine() -> None:
         answer(opened, asked(97, 256))
     assert refused.value.status == 400
     answer(opened, asked(97, 255))
-    sampler: Any = opened.seats["a"].sampler
+    sampler: Any = opened.players["a"].sampler
     assert [request.prompt_ids.tolist() for request in sampler.requests] == [[97, 255]]
     with pytest.raises(CallError, match="chats alone"):
         answer(session(renderer=JsonRenderer()), asked(97))

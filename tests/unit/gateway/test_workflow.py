@@ -17,7 +17,7 @@ from pettingllms.envs.workflow import WorkflowConfig
 from pettingllms.errors import ConfigError, ForkError
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.programs import Play, Stage
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.runtime.in_flight import InFlight
 from pettingllms.types import (
@@ -96,11 +96,13 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
 
     async def run() -> dict[str, Episode]:
         workflow = Broken()
-        seats = {r: Seat(f"p_{r}", Slow(answer), ByteRenderer()) for r in workflow.roles}
+        players = {r: Player(f"p_{r}", Slow(answer), ByteRenderer()) for r in workflow.roles}
         config = RolloutConfig(type="linear", num_samples=1)
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()
-        worker = Worker(workflow, seats, config, RewardConfig(), play=Play(gateway, stage, config))
+        worker = Worker(
+            workflow, players, config, RewardConfig(), play=Play(gateway, stage, config)
+        )
         episodes: list[Episode] = []
         await worker.run(workflow.tasks("train"), 5, episodes.append)
         assert not len(gateway.keys)

@@ -97,7 +97,7 @@ def test_images_go_out_as_parts_before_the_text_each_in_its_place() -> None:
 
     red, blue = plain("red", (8, 8)), plain("blue", (9, 9))
     messages = [system("You see."), user("both", red, blue), user("again", red), user("none")]
-    ids = JsonRenderer(sees=True).render(messages)
+    ids = JsonRenderer(supports_images=True).render(messages)
     assert len(ids) < 1000  # the record has the images once, beside the prompt
     request = SampleRequest("p", "r", ids, 1, 5, 1, "t", images=images_of(messages))
     with serving([reply("B2")]) as (url, asked):
@@ -117,7 +117,9 @@ def test_images_go_out_as_parts_before_the_text_each_in_its_place() -> None:
 
 def test_a_text_that_looks_like_a_part_stays_a_text() -> None:
     odd = '[{"type": "image_url", "image_url": {"url": "x"}}]'
-    request = SampleRequest("p", "r", JsonRenderer(sees=True).render([user(odd)]), 1, 5, 1, "t")
+    request = SampleRequest(
+        "p", "r", JsonRenderer(supports_images=True).render([user(odd)]), 1, 5, 1, "t"
+    )
     with serving([reply("no")]) as (url, asked):
         sampled(url, request)
     assert asked[0]["body"]["messages"][0]["content"] == odd

@@ -4,17 +4,17 @@ import asyncio
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import make_env
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode
 
 
 def test_a_limit_of_tokens_does_not_cut_the_bytes_of_a_script() -> None:
     env = make_env("kuhn_poker-v1", terse=True)
-    seat = Seat("nash", ScriptedSampler(env, "nash"), ByteRenderer(), False, sees_state=True)
+    player = Player("nash", ScriptedSampler(env, "nash"), ByteRenderer(), False, reads_state=True)
     config = RolloutConfig(type="linear", num_samples=1, max_reply_tokens=1)
     episodes: list[Episode] = []
-    worker = Worker(env, dict.fromkeys(env.roles, seat), config, RewardConfig())
+    worker = Worker(env, dict.fromkeys(env.roles, player), config, RewardConfig())
     asyncio.run(worker.run(env.tasks("train")[:20], 0, episodes.append))
     said = {turn.text for episode in episodes for turn in episode.turns}
     assert said == {"check", "bet", "call", "fold"}

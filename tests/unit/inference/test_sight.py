@@ -54,7 +54,7 @@ def engine(folder: Path) -> TorchEngine:
 
 
 def started(folder: Path) -> TorchEngine:
-    config = InferenceConfig(engine="torch", max_model_tokens=512)
+    config = InferenceConfig(engine="torch", max_model_len=512)
     made = TorchEngine(EngineSpec(folder, config, ("p",)))
     run(made.start())
     return made
@@ -71,7 +71,9 @@ def test_sampler_and_learner_agree_whatever_is_seen_in_one_batch(engine, learner
 
 
 def test_fixed_replies_are_scored_as_the_learner_does(engine, learner, renderer) -> None:
-    odd = np.array([renderer.eyes.image_id], np.int32)  # in a reply it is no place for an image
+    odd = np.array(
+        [renderer.image_processor.image_id], np.int32
+    )  # in a reply it is no place for an image
     given = []
     for at, messages in enumerate(SIGHTS.values()):
         request = asked(renderer, messages)
@@ -130,8 +132,9 @@ def test_a_picture_in_its_size_has_the_same_pixels(renderer) -> None:
     for messages in SIGHTS.values():
         for message in messages:
             for image in message.images:
-                sized = renderer.eyes.sized(image)
-                found = renderer.eyes._processor(images=[sized], return_tensors="np")
+                sized = renderer.image_processor.sized(image)
+                found = renderer.image_processor._processor(images=[sized], return_tensors="np")
                 np.testing.assert_array_equal(
-                    found["pixel_values"], renderer.eyes.see([image]).inputs["pixel_values"]
+                    found["pixel_values"],
+                    renderer.image_processor.see([image]).inputs["pixel_values"],
                 )

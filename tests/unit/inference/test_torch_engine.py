@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(model: Path, policies: tuple[str, ...] = ("p",), **config: Any) -> TorchEngine:
-    options = {"engine": "torch", "max_model_tokens": 64, **config}
+    options = {"engine": "torch", "max_model_len": 64, **config}
     made = TorchEngine(EngineSpec(model, InferenceConfig(**options), policies))
     run(made.start())
     return made

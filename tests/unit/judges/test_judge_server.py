@@ -51,7 +51,7 @@ def config_at(url: str, against: str = "group", steps: int = 1, **judge: Any) ->
     )
 
 
-def say(request: Any, number: int, weights: int) -> str:
+def notify(request: Any, number: int, weights: int) -> str:
     """Stories that differ by their samples; a longer one is better, says the judge."""
     words = " ".join(["long"] * (1 + request.seed % 5 + number))
     return f"<answer>A {words} way led to the harbour.</answer>"
@@ -71,7 +71,7 @@ def rewards_of(folder: Path, step: int = 1) -> list[Any]:
 
 def trained(folder: Path, answer: Any, **options: Any) -> tuple[FakeRun, list[Any]]:
     with serving(answer) as server:
-        run = train_with_fakes(config_at(server.url, **options), folder, say)
+        run = train_with_fakes(config_at(server.url, **options), folder, notify)
         assert set(server.auth) <= {f"Bearer {CANARY}"}
     return run, rewards_of(folder)
 
@@ -83,7 +83,7 @@ def test_a_server_in_order_judges_every_episode(tmp_path: Path) -> None:
     metrics = run.watched.metrics[1]["judge"]
     assert metrics["failed_share"] == 0
     assert metrics["api_first_place_share"] == pytest.approx(0.5)
-    assert "gap" in metrics
+    assert "held_out_gap" in metrics
 
 
 def test_a_server_that_refuses_talks_nonsense_and_is_slow_loses_no_episode(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""From verdicts to rewards: paid where the exhibit was laid, and read by algorithms as they are."""
+"""From verdicts to rewards in the step of the submission, read by algorithms as they are."""
 
 import asyncio
 from pathlib import Path
@@ -12,16 +12,16 @@ from pettingllms.algos import make_algorithm
 from pettingllms.config import JudgeConfig, parse_config
 from pettingllms.config.judge import RuleConfig
 from pettingllms.errors import ConfigError
-from pettingllms.judges import Hall, Judge, Verdicts, judge_all, make_judges
+from pettingllms.judges import Judge, JudgeContext, Verdicts, judge_all, make_judges
 from pettingllms.training.collect import collect
 from pettingllms.types import (
     TEAM,
     Episode,
-    Exhibit,
     Failed,
     Rewards,
     Scored,
     Step,
+    Submission,
     Task,
     Turn,
     episode_from_json,
@@ -38,9 +38,9 @@ def play(number: int, *answers: str, roles: tuple[str, ...] = ("a",), task: str 
         for role in roles
         if role != TEAM
     ]
-    shown = {role: Exhibit("Q", answer) for role, answer in zip(roles, answers, strict=True)}
+    shown = {role: Submission("Q", answer) for role, answer in zip(roles, answers, strict=True)}
     own = Rewards({turn.role: Scored(0.0) for turn in turns})
-    step = Step(None, tuple(range(len(turns))), own, exhibits=shown)
+    step = Step(None, tuple(range(len(turns))), own, submissions=shown)
     return Episode(f"{task}/{number}", "e-v1", Task(task), 0, turns, [step], last=0)
 
 
@@ -53,7 +53,7 @@ def judged(
     if options.get("held_out") and judges is None:
         options["judges"] = {options["held_out"]: RuleConfig(kind="rule", part="other")}
     config = JudgeConfig(**{"by": "rule", **options})
-    made = judges or make_judges(config, Hall(count, lambda _: None))
+    made = judges or make_judges(config, JudgeContext(count, lambda _: None))
     return run(judge_all(episodes, references, config, made, 0.1))
 
 
@@ -122,7 +122,7 @@ def test_rivals_are_compared_within_their_step() -> None:
 
 def test_rivals_that_were_asked_different_things_are_not_compared() -> None:
     (episode,) = episodes = [play(0, "fig", "fig", roles=("a", "b"))]
-    episode.steps[0].exhibits["b"] = Exhibit("another Q", "fig")
+    episode.steps[0].submissions["b"] = Submission("another Q", "fig")
     judged(episodes, against="rival")
     for role in ("a", "b"):
         assert paid(episode, role) == Failed("nobody to compare it with", "judge")
@@ -139,13 +139,13 @@ def test_the_same_answer_is_a_tie_that_nobody_is_asked_about() -> None:
 class Broken(Judge):
     """Cannot judge what is called a stone."""
 
-    async def score(self, exhibit: Exhibit) -> Any:
+    async def score(self, submission: Submission) -> Any:
         failed = Failed("no idea", "judge")
-        return failed if "stone" in exhibit.answer else count(exhibit)
+        return failed if "stone" in submission.answer else count(submission)
 
 
 def test_a_judge_that_fails_pays_no_number_and_no_baseline_moves() -> None:
-    judge = Broken("b", RuleConfig(kind="rule"), Hall(count, lambda _: None))
+    judge = Broken("b", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     texts = ["fig", "stone", "fig, lime"]
     episodes = [play(at, text) for at, text in enumerate(texts)]
     found = judged(episodes, judges={"rule": judge})
@@ -159,7 +159,7 @@ def test_a_judge_that_fails_pays_no_number_and_no_baseline_moves() -> None:
 
 
 def test_in_a_group_a_failed_comparison_leaves_the_others() -> None:
-    judge = Broken("b", RuleConfig(kind="rule"), Hall(count, lambda _: None))
+    judge = Broken("b", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     episodes = [play(0, "fig"), play(1, "stone"), play(2, "fig, lime")]
     judged(episodes, judges={"rule": judge}, against="group")
     assert isinstance(paid(episodes[1]), Failed)
@@ -168,20 +168,20 @@ def test_in_a_group_a_failed_comparison_leaves_the_others() -> None:
 
 def test_a_judge_that_is_too_slow_fails_what_is_missing_alone() -> None:
     class Slow(Broken):
-        async def score(self, exhibit: Exhibit) -> Any:
-            await asyncio.sleep(60 if "stone" in exhibit.answer else 0)
-            return count(exhibit)
+        async def score(self, submission: Submission) -> Any:
+            await asyncio.sleep(60 if "stone" in submission.answer else 0)
+            return count(submission)
 
-    judge = Slow("s", RuleConfig(kind="rule"), Hall(count, lambda _: None))
+    judge = Slow("s", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     episodes = [play(0, "fig"), play(1, "stone")]
     judged(episodes, judges={"rule": judge}, seconds=0.1)
     assert paid(episodes[0]) == Scored(0.1)
-    assert "judge.seconds" in paid(episodes[1]).reason
+    assert "judge.timeout" in paid(episodes[1]).reason
 
 
-def length(exhibit: Exhibit, part: str = "") -> Any:
+def length(submission: Submission, part: str = "") -> Any:
     """A rule whose parts disagree: one likes letters, the other fruits."""
-    return count(exhibit) if part else Scored(min(1.0, len(exhibit.answer) / 50))
+    return count(submission) if part else Scored(min(1.0, len(submission.answer) / 50))
 
 
 def test_the_gap_to_the_held_out_judge_is_measured_and_alarms() -> None:
@@ -189,12 +189,14 @@ def test_the_gap_to_the_held_out_judge_is_measured_and_alarms() -> None:
         "rule": RuleConfig(kind="rule"),
         "watch": RuleConfig(kind="rule", part="fruits"),
     }
-    config = JudgeConfig(by="rule", held_out="watch", judges={"watch": made["watch"]}, max_gap=0.3)
-    judges = make_judges(config, Hall(length, lambda _: None))
+    config = JudgeConfig(
+        by="rule", held_out="watch", judges={"watch": made["watch"]}, max_held_out_gap=0.3
+    )
+    judges = make_judges(config, JudgeContext(length, lambda _: None))
     honest, hacked = [play(0, "fig, pear")], [play(0, "and so on " * 5)]
     assert run(judge_all(honest, [], config, judges, 0.1)).alarms == []
     found = run(judge_all(hacked, [], config, judges, 0.1))
-    assert found.metrics["gap"] == pytest.approx(1.0)
+    assert found.metrics["held_out_gap"] == pytest.approx(1.0)
     assert found.metrics["held_out_score"] == 0
     assert "which nobody is paid by" in found.alarms[0]
     assert paid(hacked[0]) == Scored(1.0)
@@ -207,18 +209,18 @@ def test_the_held_out_judge_may_see_a_share_and_its_failure_costs_nobody() -> No
         held_out_share=0.5,
         judges={"watch": RuleConfig(kind="rule", part="x")},
     )
-    judges = make_judges(config, Hall(count, lambda _: None))
-    seen: list[Exhibit] = []
+    judges = make_judges(config, JudgeContext(count, lambda _: None))
+    seen: list[Submission] = []
 
-    async def score(exhibit: Exhibit) -> Any:
-        seen.append(exhibit)
+    async def score(submission: Submission) -> Any:
+        seen.append(submission)
         return Failed("gone", "judge")
 
     judges["watch"].score = score
     episodes = [play(at, f"fig {at}") for at in range(200)]
     found = run(judge_all(episodes, [], config, judges, 0.1))
     assert 60 < len(seen) < 140
-    assert "gap" not in found.metrics
+    assert "held_out_gap" not in found.metrics
     assert found.metrics["failed_share"] == 0
 
 
@@ -226,7 +228,7 @@ def test_exhibits_are_written_and_read_back() -> None:
     episode = play(0, "fig")
     judged([episode])
     again = episode_from_json(episode_to_json(episode))
-    assert again.steps[0].exhibits == episode.steps[0].exhibits
+    assert again.steps[0].submissions == episode.steps[0].submissions
     assert again.steps[0].rewards == episode.steps[0].rewards
 
 

@@ -1,4 +1,4 @@
-"""Company on a schedule: who is met when, and what a switch is measured to have done."""
+"""CoPlayers on a schedule: who is met when, and what a switch is measured to have done."""
 
 from collections import Counter
 from typing import Any
@@ -7,14 +7,14 @@ import pytest
 
 from pettingllms.config import parse_config
 from pettingllms.errors import ConfigError
-from pettingllms.league import Company, make_company
+from pettingllms.league import CoPlayers, make_co_players
 from pettingllms.league.pool import Snapshot
 from pettingllms.types import Task
 
 TASKS = [Task(f"t{at}") for at in range(200)]
 
 
-def config_with(*phases: dict[str, Any], **company: Any) -> Any:
+def config_with(*phases: dict[str, Any], **co_players: Any) -> Any:
     return parse_config(
         {
             "env": {"id": "tic_tac_toe-v1"},
@@ -25,50 +25,50 @@ def config_with(*phases: dict[str, Any], **company: Any) -> Any:
                 "strong": {"kind": "frozen", "model": "m"},
             },
             "roles": {"player_x": "p", "player_o": "weak"},
-            "company": {"phases": [*phases, {"members": {"strong": 1.0}}], **company},
+            "co_players": {"phases": [*phases, {"members": {"strong": 1.0}}], **co_players},
         }
     )
 
 
-def company_of(*phases: dict[str, Any], **options: Any) -> Company:
-    return make_company(config_with(*phases, **options), {})
+def company_of(*phases: dict[str, Any], **options: Any) -> CoPlayers:
+    return make_co_players(config_with(*phases, **options), {})
 
 
-def met(company: Company, step: int) -> Counter[str]:
-    lineups = company.lineups(step, TASKS)
-    assert {lineup["player_x"] for lineup in lineups.values()} == {"p"}
-    return Counter(lineup["player_o"] for lineup in lineups.values())
+def met(co_players: CoPlayers, step: int) -> Counter[str]:
+    assignments = co_players.assignments(step, TASKS)
+    assert {assignment["player_x"] for assignment in assignments.values()} == {"p"}
+    return Counter(assignment["player_o"] for assignment in assignments.values())
 
 
 def test_company_has_the_seats_of_those_that_do_not_learn() -> None:
-    company = company_of({"members": {"script:minimax": 1.0}, "until_step": 2})
-    assert company.seats == ("player_o",)
-    assert company.learners == ["player_x"]
-    assert met(company, 1) == {"script:minimax": 200}
+    co_players = company_of({"members": {"script:minimax": 1.0}, "until_step": 2})
+    assert co_players.players == ("player_o",)
+    assert co_players.learners == ["player_x"]
+    assert met(co_players, 1) == {"script:minimax": 200}
 
 
 def test_a_mixture_is_drawn_by_its_weights_and_the_same_each_time() -> None:
-    company = company_of({"members": {"script:minimax": 1.0, "weak": 3.0}, "until_step": 2})
-    found = met(company, 1)
+    co_players = company_of({"members": {"script:minimax": 1.0, "weak": 3.0}, "until_step": 2})
+    found = met(co_players, 1)
     assert 25 < found["script:minimax"] < 80
-    assert met(company, 1) == found
-    assert met(company, 2) != found
+    assert met(co_players, 1) == found
+    assert met(co_players, 2) != found
 
 
 def test_it_switches_after_a_step() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_step": 2})
+    co_players = company_of({"members": {"weak": 1.0}, "until_step": 2})
     for step in (1, 2):
-        assert set(met(company, step)) == {"weak"}
-        metrics = company.record(step, 0.5)
+        assert set(met(co_players, step)) == {"weak"}
+        metrics = co_players.record(step, 0.5)
     assert metrics["switched"] == 1
-    assert set(met(company, 3)) == {"strong"}
+    assert set(met(co_players, 3)) == {"strong"}
 
 
 def test_a_phase_whose_end_was_missed_ends_at_the_next_chance() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_step": 2})
+    co_players = company_of({"members": {"weak": 1.0}, "until_step": 2})
     for step, reward in ((1, 0.5), (2, None)):
-        assert "switched" not in company.record(step, reward)
-    assert company.record(3, 0.5)["switched"] == 1
+        assert "switched" not in co_players.record(step, reward)
+    assert co_players.record(3, 0.5)["switched"] == 1
     late = company_of(
         {"members": {"weak": 1.0}, "until_reward": 0.8},
         {"members": {"script:minimax": 1.0}, "until_step": 2},
@@ -80,28 +80,30 @@ def test_a_phase_whose_end_was_missed_ends_at_the_next_chance() -> None:
 
 
 def test_it_switches_when_the_learner_is_too_good_over_a_whole_window() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_reward": 0.8}, window=3)
+    co_players = company_of({"members": {"weak": 1.0}, "until_reward": 0.8}, window=3)
     for step, reward in enumerate((0.9, 0.9, 0.1, 0.9, 0.9), start=1):
-        assert "switched" not in company.record(step, reward)
-    assert company.record(6, 0.9)["switched"] == 1
-    assert company.phase == 1
+        assert "switched" not in co_players.record(step, reward)
+    assert co_players.record(6, 0.9)["switched"] == 1
+    assert co_players.phase == 1
 
 
 def test_it_drifts_step_by_step() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_step": 1})
-    company.config.phases[1].__dict__["drift"] = 3
-    company.record(1, 0.5)
-    shares = [company.mixture(step).get("strong", 0.0) for step in (2, 3, 4, 5, 6)]
+    co_players = company_of({"members": {"weak": 1.0}, "until_step": 1})
+    co_players.config.phases[1].__dict__["drift"] = 3
+    co_players.record(1, 0.5)
+    shares = [co_players.mixture(step).get("strong", 0.0) for step in (2, 3, 4, 5, 6)]
     assert shares == [0.25, 0.5, 0.75, 1.0, 1.0]
     for step in (2, 3, 4, 5):
-        assert sum(company.mixture(step).values()) == pytest.approx(1)
+        assert sum(co_players.mixture(step).values()) == pytest.approx(1)
 
 
 def test_what_a_switch_did_is_measured() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_step": 4}, window=2, recover_share=0.75)
+    co_players = company_of(
+        {"members": {"weak": 1.0}, "until_step": 4}, window=2, recover_share=0.75
+    )
     for step, reward in enumerate((0.2, 0.4, 0.8, 0.8), start=1):
-        company.record(step, reward)
-    found = [company.record(5 + at, r) for at, r in enumerate((0.2, 0.4, 0.5, 0.6, 0.8, 0.1))]
+        co_players.record(step, reward)
+    found = [co_players.record(5 + at, r) for at, r in enumerate((0.2, 0.4, 0.5, 0.6, 0.8, 0.1))]
     assert found[0] == {"phase": 2.0, "reward": 0.2, "before": 0.8}
     assert found[1]["after"] == pytest.approx(0.3)
     assert found[1]["drop"] == pytest.approx(0.5)
@@ -111,37 +113,37 @@ def test_what_a_switch_did_is_measured() -> None:
 
 
 def test_forgetting_is_what_was_reached_with_earlier_company_less_what_is_now() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_step": 1})
-    assert "forgetting" not in company.compare({0: 0.9})
-    company.record(1, 0.9)
-    assert company.compare({0: 0.7, 1: 0.2})["forgetting"] == pytest.approx(0.2)
-    assert company.compare({0: 0.95, 1: 0.5})["forgetting"] == pytest.approx(-0.05)
-    assert company.compare({0: 0.5, 1: 0.5})["forgetting"] == pytest.approx(0.45)
+    co_players = company_of({"members": {"weak": 1.0}, "until_step": 1})
+    assert "forgetting" not in co_players.compare({0: 0.9})
+    co_players.record(1, 0.9)
+    assert co_players.compare({0: 0.7, 1: 0.2})["forgetting"] == pytest.approx(0.2)
+    assert co_players.compare({0: 0.95, 1: 0.5})["forgetting"] == pytest.approx(-0.05)
+    assert co_players.compare({0: 0.5, 1: 0.5})["forgetting"] == pytest.approx(0.45)
 
 
 def test_a_step_in_which_nobody_was_paid_moves_nothing() -> None:
-    company = company_of({"members": {"weak": 1.0}, "until_step": 9})
-    assert company.record(1, None) == {"phase": 1.0}
-    assert company.recent == []
+    co_players = company_of({"members": {"weak": 1.0}, "until_step": 9})
+    assert co_players.record(1, None) == {"phase": 1.0}
+    assert co_players.recent == []
 
 
 def test_snapshots_are_taken_when_the_schedule_names_them() -> None:
-    company = company_of(
+    co_players = company_of(
         {"members": {"weak": 1.0}, "until_step": 5}, {"members": {"p@3": 1.0}, "until_step": 8}
     )
-    assert [company.due(step) for step in range(5)] == [[], [], [], ["p"], []]
-    company.pool.append(Snapshot("p", 3, 3))
-    assert company.due(3) == []
+    assert [co_players.due(step) for step in range(5)] == [[], [], [], ["p"], []]
+    co_players.pool.append(Snapshot("p", 3, 3))
+    assert co_players.due(3) == []
 
 
 def test_it_goes_on_where_a_checkpoint_left_it() -> None:
     import json
 
     config = config_with({"members": {"weak": 1.0}, "until_step": 3})
-    whole, cut = make_company(config, {}), make_company(config, {})
+    whole, cut = make_co_players(config, {}), make_co_players(config, {})
     for step in range(1, 7):
         whole.record(step, step / 10)
-        cut = make_company(config, json.loads(json.dumps(cut.to_json())))
+        cut = make_co_players(config, json.loads(json.dumps(cut.to_json())))
         cut.record(step, step / 10)
     assert cut == whole
 
@@ -156,7 +158,7 @@ def test_it_goes_on_where_a_checkpoint_left_it() -> None:
         ([{"members": {"p@3": 1.0}, "until_step": 9}], {}, "may be met in step 1, before it is"),
         ([{"members": {"weak": 0.0}, "until_step": 1}], {}, "weights of members"),
         ([{"members": {"weak": 1.0}, "until_step": 1, "drift": 2}], {}, "nobody before it"),
-        ([{"members": {"weak": 1.0}, "until_step": 1}], {"seats": ["x"]}, "has no such role"),
+        ([{"members": {"weak": 1.0}, "until_step": 1}], {"players": ["x"]}, "has no such role"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(phases: Any, options: Any, problem: str) -> None:

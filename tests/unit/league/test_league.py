@@ -1,4 +1,4 @@
-"""Who meets whom in a step: shares, seats, and the same again after a checkpoint."""
+"""Who meets whom in a step: shares, players, and the same again after a checkpoint."""
 
 import json
 from collections import Counter
@@ -32,43 +32,43 @@ def tasks_of(step: int, number: int) -> list[Task]:
 
 
 def played(league: League, step: int, number: int) -> list[dict[str, str]]:
-    """Play a step: who wins follows from the names, the seats and the step."""
+    """Play a step: who wins follows from the names, the players and the step."""
     tasks = tasks_of(step, number)
-    lineups = league.lineups(step, tasks)
+    assignments = league.assignments(step, tasks)
     episodes: list[Episode] = []
     for task in tasks:
-        lineup = lineups.get(task.id, dict.fromkeys(league.roles, "p"))
-        paid = {role: derive_seed(step, name, role) % 3 for role, name in lineup.items()}
+        assignment = assignments.get(task.id, dict.fromkeys(league.roles, "p"))
+        paid = {role: derive_seed(step, name, role) % 3 for role, name in assignment.items()}
         episodes.append(linear(task.id, 0, (league.roles[0], rewards(agent=paid))))
-    league.record(tasks, lineups, episodes, RewardConfig())
-    return [dict(lineups[task.id]) for task in tasks if task.id in lineups]
+    league.record(tasks, assignments, episodes, RewardConfig())
+    return [dict(assignments[task.id]) for task in tasks if task.id in assignments]
 
 
 @given(st.integers(1, 9), st.sampled_from([2, 3, 5]), st.sampled_from([0.3, 0.5, 1.0]))
 @settings(deadline=None, max_examples=30)
-def test_the_learner_is_in_each_seat_equally_often(number: int, seats: int, share: float) -> None:
-    roles = tuple("abcde"[:seats])
+def test_the_learner_is_in_each_seat_equally_often(number: int, players: int, share: float) -> None:
+    roles = tuple("abcde"[:players])
     league = league_of(roles=roles, share=share, anchors=[])
     counts = Counter(dict.fromkeys(roles, 0))
     for step in range(1, 20):
-        for lineup in played(league, step, number):
-            (seat,) = [role for role, name in lineup.items() if name == "p"]
-            counts[seat] += 1
+        for assignment in played(league, step, number):
+            (player,) = [role for role, name in assignment.items() if name == "p"]
+            counts[player] += 1
         assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_against_each_kind_of_opponent_too() -> None:
     league = league_of(share=0.5, anchors=["minimax", "random"], anchor_share=0.25)
-    seats: Counter[tuple[str, str]] = Counter()
+    players: Counter[tuple[str, str]] = Counter()
     for step in range(1, 33):
-        for lineup in played(league, step, 16):
-            (opponent,) = set(lineup.values()) - {"p"}
-            seat = next(role for role, name in lineup.items() if name == "p")
-            seats[opponent, seat] += 1
+        for assignment in played(league, step, 16):
+            (opponent,) = set(assignment.values()) - {"p"}
+            player = next(role for role, name in assignment.items() if name == "p")
+            players[opponent, player] += 1
     for opponent in ("script:minimax", "script:random"):
-        assert seats[opponent, "a"] == seats[opponent, "b"] == 32
+        assert players[opponent, "a"] == players[opponent, "b"] == 32
     for opponent in ("p@0", "p@10", "p@20"):
-        assert seats[opponent, "a"] == seats[opponent, "b"] > 0
+        assert players[opponent, "a"] == players[opponent, "b"] > 0
 
 
 def test_shares_are_kept_over_small_steps() -> None:
@@ -82,21 +82,22 @@ def test_shares_are_kept_over_small_steps() -> None:
 
 def test_what_shares_leave_over_is_self_play() -> None:
     league = league_of(share=0.5)
-    lineups = league.lineups(1, tasks_of(1, 8))
-    assert len(lineups) == 4
-    assert not league_of(share=0.0).lineups(1, tasks_of(1, 8))
+    assignments = league.assignments(1, tasks_of(1, 8))
+    assert len(assignments) == 4
+    assert not league_of(share=0.0).assignments(1, tasks_of(1, 8))
 
 
 def test_opponents_of_a_step_follow_from_seed_and_step() -> None:
     league = league_of(20, rule="uniform", share=1.0)
-    first = league.lineups(5, tasks_of(5, 8))
-    assert first == league.lineups(5, tasks_of(5, 8)), "looking changes nothing"
-    names = [{n for lineup in league.lineups(s, tasks_of(s, 8)).values() for n in lineup.values()}
+    first = league.assignments(5, tasks_of(5, 8))
+    assert first == league.assignments(5, tasks_of(5, 8)), "looking changes nothing"
+    names = [{n for assignment in league.assignments(s, tasks_of(s, 8)).values() for n in
+    assignment.values()}
              for s in range(1, 9)]  # fmt: skip
     assert all(len(some - {"p"}) <= 4 for some in names), "no more than num_opponents"
     assert len({frozenset(some) for some in names}) > 1, "steps differ"
     league.seed = 8
-    assert first != league.lineups(5, tasks_of(5, 8))
+    assert first != league.assignments(5, tasks_of(5, 8))
 
 
 @pytest.mark.parametrize("rule", ["latest", "uniform", "prioritised"])
@@ -145,7 +146,9 @@ def test_exploiters_meet_the_learner_alone_and_their_snapshots_join_the_pool() -
     league = league_of(0, exploiters=["hunter"], exploiter_share=0.5, share=0.5)
     for policy in league.members:
         league.enrol(Snapshot(policy, 0, 0))
-    met = [set(lineup.values()) for step in range(1, 9) for lineup in played(league, step, 8)]
+    met = [
+        set(assignment.values()) for step in range(1, 9) for assignment in played(league, step, 8)
+    ]
     assert {frozenset(some) for some in met} == {
         frozenset({"p", "hunter"}), frozenset({"p", "p@0"}), frozenset({"p", "hunter@0"})
     }  # fmt: skip
@@ -155,13 +158,13 @@ def test_exploiters_meet_the_learner_alone_and_their_snapshots_join_the_pool() -
 def test_scores_are_told_by_opponent() -> None:
     league = league_of(1, share=0.5, anchors=["minimax"], anchor_share=0.5)
     tasks = tasks_of(1, 4)
-    lineups = league.lineups(1, tasks)
+    assignments = league.assignments(1, tasks)
     episodes = []
     for task in tasks:
-        wins = "p" if "p@0" in lineups[task.id].values() else "script:minimax"
-        paid = {role: float(name == wins) for role, name in lineups[task.id].items()}
+        wins = "p" if "p@0" in assignments[task.id].values() else "script:minimax"
+        paid = {role: float(name == wins) for role, name in assignments[task.id].items()}
         episodes.append(linear(task.id, 0, ("a", rewards(agent=paid))))
-    scores = league.record(tasks, lineups, episodes, RewardConfig())
+    scores = league.record(tasks, assignments, episodes, RewardConfig())
     assert scores == {"score_snapshots": 1.0, "score_minimax": 0.0}
     assert league.metrics()["size"] == 1.0
 
@@ -173,7 +176,11 @@ def test_everybody_moves_on_by_a_seat() -> None:
     assert rotated(roles, 3) == roles
     found = rotations(roles, tasks_of(1, 9), first=4)
     for role in roles:
-        assert Counter(lineup[role] for lineup in found.values()) == {"p": 3, "x": 3, "y": 3}
+        assert Counter(assignment[role] for assignment in found.values()) == {
+            "p": 3,
+            "x": 3,
+            "y": 3,
+        }
     assert found["1-0"] == rotated(roles, 4)
 
 

@@ -51,9 +51,9 @@ def test_games_that_are_handed_over_are_the_others_alone() -> None:
 @pytest.mark.parametrize(("paid", "result"), [(2.0, 1.0), (1.0, 0.5), (0.5, 0.0)])
 def test_who_was_paid_more_has_won(paid: float, result: float) -> None:
     episode = linear("t", 0, ("a", rewards()), ("b", rewards(agent={"a": paid, "b": 1.0})))
-    lineup = {"a": "p", "b": "x"}
-    assert result_of(episode, lineup, "p", "x", RewardConfig()) == result
-    assert result_of(episode, lineup, "x", "p", RewardConfig()) == 1 - result
+    assignment = {"a": "p", "b": "x"}
+    assert result_of(episode, assignment, "p", "x", RewardConfig()) == result
+    assert result_of(episode, assignment, "x", "p", RewardConfig()) == 1 - result
 
 
 def test_a_player_in_two_seats_counts_by_their_mean() -> None:
@@ -69,14 +69,14 @@ def test_a_game_that_failed_has_no_result() -> None:
 
 
 def test_a_tournaments_game_is_not_won_by_the_others_fine() -> None:
-    lineup = {"a": "p", "b": "x"}
+    assignment = {"a": "p", "b": "x"}
     fined = ("a", rewards(process={"a": -0.1}))
     team = linear("t", 0, fined, ("b", rewards(team=1.0)))
     draw = linear("t", 0, fined, ("b", rewards(agent={"a": 0.0, "b": 0.0})))
     for episode in (team, draw):
-        assert game_result(episode, lineup, "p", "x") == 0.5
+        assert game_result(episode, assignment, "p", "x") == 0.5
     won = linear("t", 0, fined, ("b", rewards(agent={"a": 0.05, "b": 0.0})))
-    assert game_result(won, lineup, "p", "x") == 1.0
+    assert game_result(won, assignment, "p", "x") == 1.0
     by_replies = linear("t", 0, ("a", rewards({"a": 1.0})), ("b", rewards({"b": 0.0})))
-    assert game_result(by_replies, lineup, "p", "x") == 1.0
-    assert game_result(linear("t", 0, fined, failure=LOST), lineup, "p", "x") is None
+    assert game_result(by_replies, assignment, "p", "x") == 1.0
+    assert game_result(linear("t", 0, fined, failure=LOST), assignment, "p", "x") is None

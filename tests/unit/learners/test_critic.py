@@ -14,7 +14,7 @@ from plays import linear, rewards
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
-from pettingllms.learners.batches import Item, Joint, joints_of
+from pettingllms.learners.batches import Item, JointAction, joint_actions_of
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.files import (
     ADAPTER_CONFIG,
@@ -70,19 +70,19 @@ def replies(seed: int = 0, count: int = 6, target: float | None = None) -> list[
     return items
 
 
-def alone(items: list[Item]) -> list[Joint]:
-    return [Joint(("x",), (item,)) for item in items]
+def alone(items: list[Item]) -> list[JointAction]:
+    return [JointAction(("x",), (item,)) for item in items]
 
 
-def rounds(seed: int = 0, count: int = 5, paid: float | None = None) -> list[Joint]:
+def rounds(seed: int = 0, count: int = 5, paid: float | None = None) -> list[JointAction]:
     """Joints of three, two and one roles, each with one target."""
     rng = np.random.default_rng(seed)
-    joints = []
+    joint_actions = []
     for at in range(count):
         roles = ROLES[at % 3 :]
         items = replies(100 * seed + at, len(roles), float(rng.normal()) if paid is None else paid)
-        joints.append(Joint(roles, tuple(items)))
-    return joints
+        joint_actions.append(JointAction(roles, tuple(items)))
+    return joint_actions
 
 
 def with_logprobs(made: Learner, policy: str, items: list[Item]) -> list[Item]:
@@ -208,12 +208,12 @@ def test_how_a_batch_is_cut_changes_no_value_loss(model: Path, max_batch_tokens:
 
 def test_a_critic_expects_nothing_at_first_and_fits_a_constant(model: Path) -> None:
     made = critic(model)
-    joints = alone(replies(target=-1.5))
-    assert not any(row.any() for row, _ in made.values(joints))
-    losses = [made.train(joints, step)["value_loss"] for step in range(40)]
+    joint_actions = alone(replies(target=-1.5))
+    assert not any(row.any() for row, _ in made.values(joint_actions))
+    losses = [made.train(joint_actions, step)["value_loss"] for step in range(40)]
     assert losses[0] == pytest.approx(2.25)
     assert losses[-1] < 0.05
-    assert flat([row for row, _ in made.values(joints)]) == pytest.approx(-1.5, abs=0.5)
+    assert flat([row for row, _ in made.values(joint_actions)]) == pytest.approx(-1.5, abs=0.5)
 
 
 def test_places_without_a_target_are_not_trained(model: Path) -> None:
@@ -229,24 +229,24 @@ def test_places_without_a_target_are_not_trained(model: Path) -> None:
 @pytest.mark.parametrize("mixer", ["sum", "monotonic"])
 def test_a_mix_fits_what_the_team_was_paid(model: Path, mixer: str) -> None:
     made = critic(model, mixer)
-    joints = rounds()
-    first = made.values(joints)
+    joint_actions = rounds()
+    first = made.values(joint_actions)
     assert {mixed for _, mixed in first} == {0.0}
-    losses = [made.train(joints, step)["value_loss"] for step in range(80)]
-    paid = np.array([joint.items[0].targets[0] for joint in joints])
+    losses = [made.train(joint_actions, step)["value_loss"] for step in range(80)]
+    paid = np.array([joint_action.items[0].targets[0] for joint_action in joint_actions])
     assert losses[0] == pytest.approx(float((paid**2).mean()), rel=1e-5)
     assert losses[-1] < losses[0] / 10
-    assert made.train(joints, 99)["explained_variance"] > 0.8
+    assert made.train(joint_actions, 99)["explained_variance"] > 0.8
 
 
 def test_the_sum_is_the_sum_of_what_its_roles_add(model: Path) -> None:
     made = critic(model, "sum")
-    joints = rounds()
+    joint_actions = rounds()
     for step in range(3):
-        made.train(joints, step)
-    found = iter(made.values(joints))
-    for joint in joints:
-        rows = [next(found) for _ in joint.items]
+        made.train(joint_actions, step)
+    found = iter(made.values(joint_actions))
+    for joint_action in joint_actions:
+        rows = [next(found) for _ in joint_action.items]
         added = sum(row[-1] for row, _ in rows)
         for row, expected in rows:
             assert expected == pytest.approx(added - row[-1] + row[0], abs=1e-5)
@@ -255,14 +255,14 @@ def test_the_sum_is_the_sum_of_what_its_roles_add(model: Path) -> None:
 def test_what_is_expected_but_for_a_reply_does_not_depend_on_it(model: Path) -> None:
     """Or a critic that is wrong would turn advantages round."""
     made = critic(model, "monotonic")
-    joints = [joint for joint in rounds() if len(joint.roles) > 1]
+    joint_actions = [joint_action for joint_action in rounds() if len(joint_action.roles) > 1]
     for step in range(3):
-        made.train(joints, step)
-    said = joints[0].items[0].response_ids.copy()
-    before = made.values(joints[:1])
-    joints[0].items[0].response_ids[:] = said[::-1] + 1
-    after = made.values(joints[:1])
-    joints[0].items[0].response_ids[:] = said
+        made.train(joint_actions, step)
+    said = joint_actions[0].items[0].response_ids.copy()
+    before = made.values(joint_actions[:1])
+    joint_actions[0].items[0].response_ids[:] = said[::-1] + 1
+    after = made.values(joint_actions[:1])
+    joint_actions[0].items[0].response_ids[:] = said
     assert before[0][1] == pytest.approx(after[0][1], abs=1e-6), "of the reply itself"
     assert before[1][1] != pytest.approx(after[1][1], abs=1e-6), "of the other's"
 
@@ -271,32 +271,34 @@ def test_what_is_expected_but_for_a_reply_does_not_depend_on_it(model: Path) -> 
 def test_a_mixed_loss_has_the_gradients_of_one_plain_pass(model: Path, mixer: str) -> None:
     """Found in two goes over passes of a few replies, against autograd through all at once."""
     made = critic(model, mixer, max_batch_tokens=24, max_grad_norm=1e9)
-    joints = rounds()
+    joint_actions = rounds()
     for step in range(2):
-        made.train(joints, step)
-    numbers, grads = made._accumulate(joints, made._pulls(joints)), {}
+        made.train(joint_actions, step)
+    numbers, grads = made._accumulate(joint_actions, made._pulls(joint_actions)), {}
     for part in made._parts:
         grads |= {name: p.grad.clone() for name, p in part.parameters.items()}
         part.optimizer.zero_grad()
     total, lm = torch.zeros(()), made._model
-    for joint in joints:
+    for joint_action in joint_actions:
         v, q = torch.zeros(1, 3), torch.zeros(1, 3)
         spoke, state = torch.zeros(1, 3, dtype=torch.bool), torch.zeros(1, 64)
-        for role, item in zip(joint.roles, joint.items, strict=True):
+        for role, item in zip(joint_action.roles, joint_action.items, strict=True):
             at = ROLES.index(role)
             ids = torch.from_numpy(np.concatenate([item.prompt_ids, item.response_ids])).long()
             hidden = lm.decoder(input_ids=ids[None], use_cache=False).last_hidden_state[0]
             end = len(item.prompt_ids) - 1
             v[0, at], q[0, at] = lm.head(hidden[end]), lm.head(hidden[-1])
             spoke[0, at] = True
-            state += hidden[end].detach() / len(joint.roles)
-        paid = joint.items[0].targets[0]
-        total = total + (made._mixer(q, spoke, state) - paid).square().sum() / (2 * len(joints))
-        for role in joint.roles:
+            state += hidden[end].detach() / len(joint_action.roles)
+        paid = joint_action.items[0].targets[0]
+        total = total + (made._mixer(q, spoke, state) - paid).square().sum() / (
+            2 * len(joint_actions)
+        )
+        for role in joint_action.roles:
             one = q.clone()
             one[0, ROLES.index(role)] = v[0, ROLES.index(role)]
             error = (made._mixer(one, spoke, state) - paid).square().sum()
-            total = total + error / (2 * len(joints) * len(joint.roles))
+            total = total + error / (2 * len(joint_actions) * len(joint_action.roles))
     total.backward()
     assert numbers == pytest.approx(total.item(), rel=1e-4)
     for part in made._parts:
@@ -307,13 +309,13 @@ def test_a_mixed_loss_has_the_gradients_of_one_plain_pass(model: Path, mixer: st
 @pytest.mark.parametrize("mixer", [None, "sum", "monotonic"])
 def test_a_critic_that_was_saved_goes_on_bit_for_bit(model: Path, mixer: str | None) -> None:
     made = critic(model, mixer, num_minibatches=2, warmup_steps=3)
-    joints = alone(replies(1)) if mixer is None else rounds(1)
-    made.train(joints, 1)
+    joint_actions = alone(replies(1)) if mixer is None else rounds(1)
+    made.train(joint_actions, 1)
     files = made.saved()
     assert set(files) == {CRITIC_FILE, OPTIMIZER_FILE}
     again = critic(model, mixer, num_minibatches=2, warmup_steps=3)
     again.load(files)
-    numbers = [{**one.train(joints, 2), "seconds": 0} for one in (made, again)]
+    numbers = [{**one.train(joint_actions, 2), "seconds": 0} for one in (made, again)]
     assert numbers[0] == numbers[1]
     assert again.saved() == made.saved()
     with pytest.raises(LearnerError, match="another critic"):
@@ -352,17 +354,17 @@ def test_explained_variance() -> None:
 
 def test_a_critic_of_the_team_reads_what_the_team_saw() -> None:
     (turn,) = linear("t", 0, ("a", rewards(team=1.0))).turns
-    turn.central_ids = np.array([7, 8, 9], dtype=np.int32)
-    ((own,), (central,)) = (joints_of([[turn]], read)[0].items for read in (False, True))
+    turn.centralized_ids = np.array([7, 8, 9], dtype=np.int32)
+    ((own,), (centralized,)) = (joint_actions_of([[turn]], read)[0].items for read in (False, True))
     assert own.prompt_ids is turn.prompt_ids
-    assert central.prompt_ids is turn.central_ids
-    assert central.response_ids is turn.response_ids
-    turn.central_ids = None
+    assert centralized.prompt_ids is turn.centralized_ids
+    assert centralized.response_ids is turn.response_ids
+    turn.centralized_ids = None
     with pytest.raises(LearnerError, match="without what the whole team saw"):
-        joints_of([[turn]], True)
+        joint_actions_of([[turn]], True)
     turn.returns = np.zeros(3, dtype=np.float32)
     with pytest.raises(LearnerError, match="never asked"):
-        joints_of([[turn]], False)
+        joint_actions_of([[turn]], False)
 
 
 def test_a_critic_follows_the_learners_settings(model: Path) -> None:

@@ -29,13 +29,13 @@ def of_rank_0(value: Any) -> Any:
 
 def train_critic(model: Path, mixer: str | None) -> list[float]:
     made = critic(model, mixer, **SIZE)
-    joints = alone(replies(1, 5)) if mixer is None else rounds(1)
-    losses = [made.train(joints, step)["value_loss"] for step in range(3)]
+    joint_actions = alone(replies(1, 5)) if mixer is None else rounds(1)
+    losses = [made.train(joint_actions, step)["value_loss"] for step in range(3)]
     again = critic(model, mixer, **SIZE)
     again.load(of_rank_0(made.saved()))
-    after = [one.train(joints, 9)["value_loss"] for one in (made, again)]
+    after = [one.train(joint_actions, 9)["value_loss"] for one in (made, again)]
     assert after[0] == after[1], "what was saved goes on otherwise"
-    found = made.values(joints)
+    found = made.values(joint_actions)
     assert all((team is None) == (mixer is None) for _, team in found)
     last = [float(row[-1]) for row, _ in found]
     return [*losses, *last, *(team for _, team in found if team is not None)]

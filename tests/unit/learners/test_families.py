@@ -19,7 +19,7 @@ from pettingllms.errors import ModelError
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.multimodal_chat import VisionRenderer
-from pettingllms.learners.batches import Item, Joint
+from pettingllms.learners.batches import Item, JointAction
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny_vision
@@ -59,7 +59,7 @@ def engine(folder: Path) -> TorchEngine:
 
 
 def started(folder: Path) -> TorchEngine:
-    config = InferenceConfig(engine="torch", max_model_tokens=512)
+    config = InferenceConfig(engine="torch", max_model_len=512)
     made = TorchEngine(EngineSpec(folder, config, ("p",)))
     asyncio.run(made.start())
     return made
@@ -77,13 +77,13 @@ def by_the_model(folder: Path, renderer: VisionRenderer, one: Item) -> Any:
 
     lm: Any = AutoModelForImageTextToText.from_pretrained(folder).eval()
     ids = torch.from_numpy(np.concatenate([one.prompt_ids, one.response_ids]).astype(np.int64))
-    pixels = renderer.eyes.see(one.images)
+    pixels = renderer.image_processor.see(one.images)
     seen = {
-        name: torch.from_numpy(array[None] if renderer.eyes.tiled else array)
+        name: torch.from_numpy(array[None] if renderer.image_processor.tiled else array)
         for name, array in pixels.inputs.items()
     }
     if hasattr(lm.model, "get_rope_index"):
-        seen["mm_token_type_ids"] = (ids[None] == renderer.eyes.image_id).int()
+        seen["mm_token_type_ids"] = (ids[None] == renderer.image_processor.image_id).int()
     with torch.no_grad():
         logp = lm(input_ids=ids[None], **seen).logits.log_softmax(-1)[0]
     start = len(one.prompt_ids)
@@ -95,7 +95,7 @@ def test_sampler_learner_and_the_model_itself_agree(folder, engine, learner, ren
     assert max(gaps(learner, items)) < 1e-5
     assert sum(bool(item.images) for item in items) > 2
     for item in items:
-        if item.images and renderer.eyes.image_id not in item.response_ids:
+        if item.images and renderer.image_processor.image_id not in item.response_ids:
             expected = by_the_model(folder, renderer, item)
             assert np.abs(item.logprobs - expected).max() < 1e-4
 
@@ -115,8 +115,8 @@ def test_a_prompt_is_narrowed_to_one_place_for_each_image(renderer) -> None:
     """As the template has it: nothing of what the family puts around an image is left."""
     for messages in SIGHTS.values():
         request = asked(renderer, messages)
-        narrow = renderer.eyes.narrowed(request.prompt_ids, request.images)
-        assert narrow.count(renderer.eyes.image_id) == len(request.images)
+        narrow = renderer.image_processor.narrowed(request.prompt_ids, request.images)
+        assert narrow.count(renderer.image_processor.image_id) == len(request.images)
         content = [
             [*({"type": "image"} for _ in m.images), {"type": "text", "text": m.text}]
             for m in messages
@@ -152,26 +152,26 @@ def test_full_training_reaches_every_part(folder, engine, renderer) -> None:
     learner.train("p", sampled(engine, renderer), 1)
     now = dict(learner._model.lm.named_parameters())
     moved = {name for name in before if not torch.equal(before[name], now[name])}
-    for part, marks in PARTS.items():
-        assert any(mark in name for name in moved for mark in marks), part
+    for part, weight_hashes in PARTS.items():
+        assert any(mark in name for name in moved for mark in weight_hashes), part
 
 
 def test_a_critic_tells_pictures_apart_and_learns_from_them(folder, renderer) -> None:
     """Two replies of one text to one text, of which one is paid: the picture alone says which."""
-    joints = [paid(renderer, RED, 1.0), paid(renderer, BLUE, -1.0)]
+    joint_actions = [paid(renderer, RED, 1.0), paid(renderer, BLUE, -1.0)]
     spec = CriticSpec(folder, CriticConfig(kind="model", lr=3e-3), LearnerConfig(), 5)
     critic = Critic(spec)
-    losses = [critic.train(joints, step)["value_loss"] for step in range(30)]
+    losses = [critic.train(joint_actions, step)["value_loss"] for step in range(30)]
     assert losses[0] == pytest.approx(1.0, abs=1e-3)
     assert losses[-1] < 0.1
-    (red, _), (blue, _) = critic.values(joints)
+    (red, _), (blue, _) = critic.values(joint_actions)
     assert red[0] > 0.5 > -0.5 > blue[0]
     again = Critic(spec)
     again.load(critic.saved())
-    np.testing.assert_array_equal(again.values(joints)[0][0], red)
+    np.testing.assert_array_equal(again.values(joint_actions)[0][0], red)
 
 
-def paid(renderer: VisionRenderer, image: Any, target: float) -> Joint:
+def paid(renderer: VisionRenderer, image: Any, target: float) -> JointAction:
     request = asked(renderer, [user("Which cell?", image)])
     reply = renderer.encode("B2")
     nothing = np.zeros(len(reply), np.float32)
@@ -180,7 +180,7 @@ def paid(renderer: VisionRenderer, image: Any, target: float) -> Joint:
         request.prompt_ids, reply, nothing, 0.0, targets=targets, images=request.images,
         values=np.zeros(len(reply) + 1, np.float32),
     )  # fmt: skip
-    return Joint(("a",), (item,))
+    return JointAction(("a",), (item,))
 
 
 def test_a_tiled_image_stands_in_the_prompt_as_the_familys_own_processor_has_it(

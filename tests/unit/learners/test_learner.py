@@ -44,7 +44,7 @@ def batch(made: Learner, policy: str, seed: int = 0, count: int = 6) -> list[Ite
     return [replace(item, logprobs=logp) for item, logp in zip(items, logps, strict=True)]
 
 
-def marks(made: Learner, policies: dict) -> dict[str, str]:
+def weight_hashes(made: Learner, policies: dict) -> dict[str, str]:
     return {policy: made.files(policy)[1] for policy in policies}
 
 
@@ -64,13 +64,13 @@ def test_log_probs_are_those_of_the_plain_model(model: Path) -> None:
 
 def test_training_one_adapter_leaves_the_other_bit_identical(model: Path) -> None:
     made = learner(model, LORA)
-    before = marks(made, LORA)
+    before = weight_hashes(made, LORA)
     made.train("a", batch(made, "a"), 1)
-    after = marks(made, LORA)
+    after = weight_hashes(made, LORA)
     assert after["b"] == before["b"]
     assert after["a"] != before["a"]
     made.train("b", batch(made, "b"), 1)
-    assert marks(made, LORA)["a"] == after["a"]
+    assert weight_hashes(made, LORA)["a"] == after["a"]
 
 
 def test_each_policy_has_its_own_learning_rate(model: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_learner_that_was_saved_goes_on_bit_for_bit(model: Path, kind: str) ->
     again = learner(model, policies, num_minibatches=2, warmup_steps=3)
     again.load(policy, files)
     repeated = again.train(policy, second, 2)
-    assert marks(again, {policy: 0}) == marks(made, {policy: 0})
+    assert weight_hashes(again, {policy: 0}) == weight_hashes(made, {policy: 0})
     assert {k: v for k, v in repeated.items() if k != "seconds"} == {
         k: v for k, v in numbers.items() if k != "seconds"
     }
@@ -172,17 +172,17 @@ def test_a_state_with_what_earlier_ones_had_more_is_taken_up(model: Path) -> Non
     again.load("f", files)
     second = batch(made, "f", 2)
     assert made.train("f", second, 2)["loss"] == again.train("f", second, 2)["loss"]
-    assert marks(made, FULL) == marks(again, FULL)
+    assert weight_hashes(made, FULL) == weight_hashes(again, FULL)
 
 
 def test_a_step_that_is_not_finite_is_skipped_counted_and_kept(model: Path) -> None:
     made = learner(model, LORA)
     items = batch(made, "a")
     bad = [replace(items[0], advantage=float("inf")), *items[1:]]
-    before = marks(made, LORA)
+    before = weight_hashes(made, LORA)
     numbers = made.train("a", bad, 1)
     assert numbers["skipped_updates"] == 1
-    assert marks(made, LORA) == before
+    assert weight_hashes(made, LORA) == before
     other = "b"
     assert made.train(other, [replace(items[0], advantage=float("inf"))], 1)["skipped_updates"] == 1
     assert {id(item) for item in made.take_skipped("a")} == {id(item) for item in bad}
@@ -197,14 +197,14 @@ def test_the_gap_to_the_sampler_is_measured_and_weighed(model: Path) -> None:
     items = batch(made, "f")
     off = [replace(item, logprobs=item.logprobs - np.float32(0.25)) for item in items]
     numbers = made.train("f", off, 1)
-    assert numbers["gap"] == pytest.approx(0.25, abs=1e-4)
+    assert numbers["mismatch"] == pytest.approx(0.25, abs=1e-4)
     assert numbers["weight"] == pytest.approx(np.exp(0.25), abs=1e-3)
 
 
 def test_old_log_probs_are_those_before_the_first_update(model: Path) -> None:
     made = learner(model, FULL, num_minibatches=2, num_epochs=2)
     numbers = made.train("f", batch(made, "f"), 1)
-    assert numbers["gap"] < 1e-5, "the gap was measured after the weights had moved"
+    assert numbers["mismatch"] < 1e-5, "the gap was measured after the weights had moved"
     assert numbers["kl"] > 0
     assert numbers["updates"] == 4
 
@@ -258,9 +258,9 @@ def test_without_momentum_a_step_goes_where_its_own_batch_points(model: Path) ->
         made = learner(model, FULL, **options)
         items = batch(made, "f")
         made.train("f", items, 1)
-        before = marks(made, FULL)
+        before = weight_hashes(made, FULL)
         made.train("f", [replace(item, advantage=0.0) for item in items], 2)
-        return marks(made, FULL) != before
+        return weight_hashes(made, FULL) != before
 
     assert moved()
     assert not moved(momentum=0.0)

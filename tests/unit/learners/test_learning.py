@@ -18,7 +18,7 @@ from pettingllms.algos import make_algorithm
 from pettingllms.algos.base import Algorithm
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy
-from pettingllms.learners.batches import item_of, joints_of, turns_of
+from pettingllms.learners.batches import item_of, joint_actions_of, turns_of
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
@@ -60,12 +60,12 @@ def play(learner: Learner, step: int, num_plays: int, num_tokens: int) -> list[E
     episodes = []
     for number in range(num_plays):
         episode = Episode(f"t{number}/0", "cards-v1", Task(f"t{number}"), 0, last=0)
-        for seat, role in enumerate(ROLES):
-            at = 2 * number + seat
-            central = np.array([*(CARD + cards[number]), SEAT + seat], dtype=np.int32)
+        for player, role in enumerate(ROLES):
+            at = 2 * number + player
+            centralized = np.array([*(CARD + cards[number]), SEAT + player], dtype=np.int32)
             episode.turns.append(
                 Turn(role, "p", (), prompts[at].astype(np.int32), replies[at], logprobs[at], "", 0,
-                     step=0, last=0, central_ids=central)
+                     step=0, last=0, centralized_ids=centralized)
             )  # fmt: skip
         episode.steps.append(Step(None, (0, 1), Rewards(team=Scored(pay(episode, cards[number])))))
         episodes.append(episode)
@@ -84,12 +84,12 @@ def pay(episode: Episode, cards: Sequence[int]) -> float:
 def value(
     algorithm: Algorithm, learner: Learner | None, critic: Critic | None, episodes: list[Episode]
 ) -> None:
-    joints = algorithm.joints(episodes)
-    central = "central" in algorithm.needs
-    turns = [turn for joint in joints for turn in joint]
-    read = joints_of(joints, central)
+    joint_actions = algorithm.joint_actions(episodes)
+    centralized = "central" in algorithm.needs
+    turns = [turn for joint_action in joint_actions for turn in joint_action]
+    read = joint_actions_of(joint_actions, centralized)
     if critic is None:
-        items = [item for joint in read for item in joint.items]
+        items = [item for joint_action in read for item in joint_action.items]
         found = [(row, None) for row in learner.values("p", items)]
     else:
         found = critic.values(read)
@@ -125,9 +125,9 @@ def train(
         algorithm.assign(episodes)
         turns = turns_of(episodes, "p", skip_zero=False, has_head=kind == "head")
         numbers = learner.train("p", [item_of(turn) for turn in turns], step)
-        assert numbers["gap"] < 1e-3, "the sampler has other weights than the learner"
+        assert numbers["mismatch"] < 1e-3, "the sampler has other weights than the learner"
         if critic is not None:
-            read = joints_of(algorithm.joints(episodes), "central" in algorithm.needs)
+            read = joint_actions_of(algorithm.joint_actions(episodes), "central" in algorithm.needs)
             numbers |= critic.train(read, step)
         paid = np.mean([episode.steps[0].rewards.team.value for episode in episodes])
         found.append((float(paid), numbers["explained_variance"]))
@@ -157,7 +157,7 @@ def test_who_speaks_first_is_credited_though_the_second_has_read_it(model: Path,
     value(algorithm, None, critic, plays)
     algorithm.assign(plays)
     for step in range(80):
-        critic.train(joints_of(algorithm.joints(plays), central=False), step)
+        critic.train(joint_actions_of(algorithm.joint_actions(plays), centralized=False), step)
     value(algorithm, None, critic, plays)
     algorithm.assign(plays)
     credit = np.array([[turn.advantage for turn in play.turns] for play in plays])

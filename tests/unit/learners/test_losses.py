@@ -174,7 +174,7 @@ def test_the_importance_weight_is_capped() -> None:
     _, grad, metrics = run(one(-3.0, 1.1, weight=7.0))
     assert grad.item() == near(2 * 3 * 1.1)
     assert (metrics["weight"], metrics["weight_capped"]) == (near(2), 1)
-    assert metrics["gap"] == metrics["max_gap"] == near(math.log(7))
+    assert metrics["mismatch"] == metrics["max_mismatch"] == near(math.log(7))
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
@@ -266,8 +266,8 @@ def test_metrics_are_sums_over_the_replies_tokens() -> None:
         "clipped": 1 + 2,
         "dual_clipped": 0,
         "kl": near((math.exp(0.5) - 1.5) + math.exp(-1) + (math.exp(-2) + 1)),
-        "gap": near(0.25 + 1 + 0.5),
-        "max_gap": near(1),
+        "mismatch": near(0.25 + 1 + 0.5),
+        "max_mismatch": near(1),
         "weight": near(1 + math.exp(0.25) + 2 + 1 + math.exp(-0.5)),
         "weight_capped": 1,
         "tokens": 5,
@@ -428,7 +428,7 @@ def test_how_a_minibatch_is_cut_does_not_matter(
     assert sum(part_loss.item() for part_loss, _ in results) == near(loss)
     torch.testing.assert_close(inputs.logp_BT.grad, grad_BT)
     merged = {
-        key: (max if key == "max_gap" else sum)(part[key].item() for _, part in results)
+        key: (max if key == "max_mismatch" else sum)(part[key].item() for _, part in results)
         for key in metrics
     }
     assert merged == near(metrics)

@@ -118,7 +118,7 @@ def test_the_sampler_sees_with_what_was_learnt(parts: Any, folder: Path, items: 
     if parts:
         policy = LoraPolicy(model=str(folder), rank=4, lr=1e-2, parts=parts)
     learner = learner_of(folder, policy)
-    config = InferenceConfig(engine="torch", max_model_tokens=512)
+    config = InferenceConfig(engine="torch", max_model_len=512)
     engine = TorchEngine(EngineSpec(folder, config, ("p",)))
     request = asked(VisionRenderer(folder), SIGHTS["several"])
 

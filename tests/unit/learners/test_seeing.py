@@ -13,11 +13,11 @@ from toys import Relay, roll
 
 from pettingllms.errors import ImageError, LearnerError, ModelError
 from pettingllms.inference.multimodal_chat import VisionRenderer
-from pettingllms.learners.batches import Item, item_of, joints_of
+from pettingllms.learners.batches import Item, item_of, joint_actions_of
 from pettingllms.learners.policy_model import LogProbModel, Padded, load_lm
 from pettingllms.models import make_tiny, make_tiny_vision
 from pettingllms.types import Message, system, user
-from pettingllms.vision.processor import eyes_of
+from pettingllms.vision.processor import load_image_processor
 
 CPU = torch.device("cpu")
 RED, BLUE = plain("red", (84, 84)), plain("blue", (84, 84))
@@ -48,7 +48,7 @@ def item(renderer: VisionRenderer, *messages: Message, reply: str = REPLY) -> It
 
 
 def logprobs(lm: Any, renderer: VisionRenderer, *items: Item) -> list[np.ndarray]:
-    padded = Padded(items, CPU, may_share=True, eyes=renderer.eyes)
+    padded = Padded(items, CPU, may_share=True, image_processor=renderer.image_processor)
     with torch.no_grad():
         logp, _, _ = LogProbModel(lm)(padded, 1.0, False)
     rows = padded.spread(logp).numpy()
@@ -62,11 +62,11 @@ def by_the_model(lm: Any, renderer: VisionRenderer, one: Item) -> np.ndarray:
     ]
     seen: dict[str, Any] = {}
     if one.images:
-        pixels = renderer.eyes.see(one.images)
+        pixels = renderer.image_processor.see(one.images)
         seen = {
             "pixel_values": torch.from_numpy(pixels.inputs["pixel_values"]),
             "image_grid_thw": torch.from_numpy(pixels.inputs["image_grid_thw"]),
-            "mm_token_type_ids": (ids == renderer.eyes.image_id).int(),
+            "mm_token_type_ids": (ids == renderer.image_processor.image_id).int(),
         }
     with torch.no_grad():
         logp = lm(input_ids=ids, attention_mask=torch.ones_like(ids), **seen).logits.log_softmax(-1)
@@ -104,7 +104,7 @@ def test_an_image_that_stands_in_several_prompts_is_looked_at_once(lm, renderer)
         item(renderer, user("Which cell?", RED), reply="A1"),
         item(renderer, user("Both", BLUE, RED, BLUE)),
     ]
-    padded = Padded(items, CPU, eyes=renderer.eyes)
+    padded = Padded(items, CPU, image_processor=renderer.image_processor)
     assert len(padded._seen.inputs["image_grid_thw"]) == 2
     for one, found in zip(items, logprobs(lm, renderer, *items), strict=True):
         assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
@@ -123,7 +123,9 @@ def test_the_order_of_images_counts(lm, renderer) -> None:
 def test_a_reply_may_hold_the_sign_of_an_image(lm, renderer) -> None:
     """A policy can sample any id; in a reply it is no place for an image."""
     one = item(renderer, user("Which cell?", RED))
-    ids = np.array([*one.response_ids[:2], renderer.eyes.image_id, *one.response_ids[2:]], np.int32)
+    ids = np.array(
+        [*one.response_ids[:2], renderer.image_processor.image_id, *one.response_ids[2:]], np.int32
+    )
     odd = Item(one.prompt_ids, ids, np.zeros(len(ids), np.float32), 1.0, images=one.images)
     found, plain_one = logprobs(lm, renderer, odd, one)
     assert np.isfinite(found).all()
@@ -132,7 +134,9 @@ def test_a_reply_may_hold_the_sign_of_an_image(lm, renderer) -> None:
 
 def test_gradients_reach_the_eyes(folder: Path, renderer) -> None:
     lm = load_lm(folder, torch.float32)
-    padded = Padded([item(renderer, user("Which cell?", RED))], CPU, eyes=renderer.eyes)
+    padded = Padded(
+        [item(renderer, user("Which cell?", RED))], CPU, image_processor=renderer.image_processor
+    )
     LogProbModel(lm)(padded, 1.0, False)[0].sum().backward()
     for name in ("visual.patch_embed", "visual.merger", "language_model.layers.0"):
         found = [p.grad for n, p in lm.named_parameters() if name in n]
@@ -142,9 +146,9 @@ def test_gradients_reach_the_eyes(folder: Path, renderer) -> None:
 
 def test_a_prompt_has_a_token_for_every_square_of_28_pixels(renderer) -> None:
     for image, count in ((SMALL, 1), (RED, 9), (WIDE, 12)):
-        assert renderer.eyes.num_tokens(image) == count
+        assert renderer.image_processor.num_tokens(image) == count
         ids = renderer.render([user("x", image)])
-        assert (ids == renderer.eyes.image_id).sum() == count
+        assert (ids == renderer.image_processor.image_id).sum() == count
     text = renderer.decode(renderer.render([user("look here", RED)]))
     assert "look here" in text
 
@@ -159,12 +163,14 @@ def test_the_same_seed_gives_the_same_model(folder: Path, tmp_path: Path) -> Non
 
 def test_a_text_that_holds_the_sign_of_an_image_stays_text(renderer) -> None:
     ids = renderer.render([user("<|image_pad|>", RED)])
-    assert (ids == renderer.eyes.image_id).sum() == renderer.eyes.num_tokens(RED)
+    assert (ids == renderer.image_processor.image_id).sum() == renderer.image_processor.num_tokens(
+        RED
+    )
 
 
 def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
     reader = make_tiny(tmp_path / "reader", texts=["one two three"])
-    assert eyes_of(reader) is None
+    assert load_image_processor(reader) is None
     with pytest.raises(ModelError, match="only reads"):
         VisionRenderer(reader)
     with pytest.raises(LearnerError, match="only reads"):
@@ -175,12 +181,12 @@ def test_a_turn_brings_its_images_to_the_learner_and_to_a_critic() -> None:
     (episode,) = roll(Relay(), num_tasks=1, num_samples=1)
     turn = replace(episode.turns[0], messages=(user("x", RED), user("y", BLUE)), advantage=1.0)
     assert item_of(turn).images == (RED, BLUE)
-    (joint,) = joints_of([[turn]], central=False)
-    assert joint.items[0].images == (RED, BLUE)
+    (joint_action,) = joint_actions_of([[turn]], centralized=False)
+    assert joint_action.items[0].images == (RED, BLUE)
 
 
 def test_a_prompt_that_was_made_for_other_images_is_refused(renderer) -> None:
     one = item(renderer, user("x", RED))
     wrong = Item(one.prompt_ids, one.response_ids, one.logprobs, 1.0, images=(SMALL,))
     with pytest.raises(ImageError, match="9 places for 1 images that take 1"):
-        Padded([wrong], CPU, eyes=renderer.eyes)
+        Padded([wrong], CPU, image_processor=renderer.image_processor)

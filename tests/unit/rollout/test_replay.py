@@ -7,7 +7,7 @@ from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import check_env, make_env
-from pettingllms.rollout import Seat, Worker
+from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Failed, Turn, episode_line, episode_to_json
 
@@ -23,8 +23,8 @@ def replay(
 
 def added(episode: Episode) -> list[Turn]:
     """The turns that replays added."""
-    trunk = {id(turn) for turn in episode.trunk_turns()}
-    return [turn for turn in episode.turns if id(turn) not in trunk]
+    main_branch = {id(turn) for turn in episode.main_turns()}
+    return [turn for turn in episode.turns if id(turn) not in main_branch]
 
 
 def alternatives(episode: Episode) -> list[Turn]:
@@ -67,10 +67,10 @@ def test_the_same_seed_gives_the_same_replays_at_any_concurrency(kind: str) -> N
 def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
     texts = set()
     for episode in replay(num_replays=6):
-        trunk = episode.trunk_turns()
-        assert [turn.branch for turn in trunk] == [0] * 5
+        main_branch = episode.main_turns()
+        assert [turn.branch for turn in main_branch] == [0] * 5
         assert len(alternatives(episode)) == 6 * 5
-        for turn in trunk:
+        for turn in main_branch:
             others = [
                 other
                 for other in alternatives(episode)
@@ -81,34 +81,34 @@ def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
             for other in others:
                 assert (other.prompt_ids == turn.prompt_ids).all()
                 assert other.logprobs is not None
-                assert other.step not in episode.trunk()
+                assert other.step not in episode.main_branch()
                 assert episode.steps[other.step].parent == episode.steps[turn.step].parent
     assert texts == set(WORDS)
 
 
 def test_earlier_and_simultaneous_replies_stay_and_every_later_turn_is_sampled_again() -> None:
     sampler = AnsweringSampler(sing)
-    seats = {role: Seat(role, sampler, ByteRenderer()) for role in Choir().roles}
+    players = {role: Player(role, sampler, ByteRenderer()) for role in Choir().roles}
     options = {"type": "replay", "num_replays": 3, "keep_continuations": True}
-    (episode,) = play_with(Choir(), seats, num_tasks=1, num_samples=1, **options)
+    (episode,) = play_with(Choir(), players, num_tasks=1, num_samples=1, **options)
     # a and b: three replies, and three times c, idler and a again; c and idler: a again
     assert len(sampler.requests) == 5 + 2 * (1 + 3 * 3) + 2 * (1 + 3) + 1
     assert len({request.seed for request in sampler.requests}) == len(sampler.requests)
-    trunk = [episode.steps[at].turns for at in episode.trunk()]
+    main_branch = [episode.steps[at].turns for at in episode.main_branch()]
     for other in alternatives(episode):
         index = episode.turns.index(other)
         (original,) = [
             turn
-            for turn in episode.trunk_turns()
+            for turn in episode.main_turns()
             if turn.role == other.role and turn.messages == other.messages
         ]
         place = episode.turns.index(original)
-        changed = next(at for at, joint in enumerate(trunk) if place in joint)
+        changed = next(at for at, joint_action in enumerate(main_branch) if place in joint_action)
         line = replayed(episode, other)
-        assert len(line) == len(trunk)
-        assert line[:changed] == trunk[:changed]
-        assert line[changed] == tuple(index if i == place else i for i in trunk[changed])
-        later = [i for joint in line[changed + 1 :] for i in joint]
+        assert len(line) == len(main_branch)
+        assert line[:changed] == main_branch[:changed]
+        assert line[changed] == tuple(index if i == place else i for i in main_branch[changed])
+        later = [i for joint_action in line[changed + 1 :] for i in joint_action]
         assert all(i >= 5 for i in later), "no recorded reply may answer a changed one"
         assert all(episode.turns[i].branch is None for i in later)
 
@@ -150,8 +150,8 @@ def test_a_role_that_does_not_learn_is_not_asked_for_others_and_not_removed() ->
     sampler = AnsweringSampler(sing)
     env = Choir()
     for kind in KINDS:
-        seats = {r: Seat(r, sampler, ByteRenderer(), trained=r == "c") for r in env.roles}
-        (episode,) = play_with(env, seats, 1, num_samples=1, type="replay", replay=kind)
+        players = {r: Player(r, sampler, ByteRenderer(), trained=r == "c") for r in env.roles}
+        (episode,) = play_with(env, players, 1, num_samples=1, type="replay", replay=kind)
         assert {turn.role for turn in added(episode)} == {"c"}, "continuations are not kept"
         assert list(episode.without) == (["c"] if kind == "silent" else [])
 
@@ -173,11 +173,11 @@ def test_a_removed_role_is_silent_and_all_others_are_sampled_again() -> None:
     first = {"a": 0, "b": 0, "c": 1, "idler": 1}
     for episode in replay(kind="silent"):
         assert set(episode.without) == set(first)
-        trunk = [episode.steps[at].turns for at in episode.trunk()]
+        main_branch = [episode.steps[at].turns for at in episode.main_branch()]
         for role, last in episode.without.items():
             line = [episode.steps[at].turns for at in episode.path(last)][::-1]
-            for at, (joint, recorded) in enumerate(zip(line, trunk, strict=True)):
-                for index, old in zip(joint, recorded, strict=True):
+            for at, (joint_action, recorded) in enumerate(zip(line, main_branch, strict=True)):
+                for index, old in zip(joint_action, recorded, strict=True):
                     said = episode.turns[index]
                     if episode.turns[old].role == role:
                         assert (said.role, said.text, said.num_tokens) == (role, "", 0)
@@ -251,14 +251,18 @@ def test_the_token_cap_holds_exactly(kind: str) -> None:
             return results
 
         sampler.sample = count
-        seats = {role: Seat(f"policy_{role}", sampler, ByteRenderer()) for role in Choir().roles}
+        players = {
+            role: Player(f"policy_{role}", sampler, ByteRenderer()) for role in Choir().roles
+        }
         options = {"type": "replay", "replay": kind, "max_extra_tokens": cap}
-        (episode,) = play_with(Choir(), seats, 1, num_samples=1, keep_continuations=True, **options)
-        trunk = sum(turn.num_tokens for turn in episode.trunk_turns())
-        assert given == episode.num_tokens == trunk + episode.num_extra_tokens
+        (episode,) = play_with(
+            Choir(), players, 1, num_samples=1, keep_continuations=True, **options
+        )
+        main_branch = sum(turn.num_tokens for turn in episode.main_turns())
+        assert given == episode.num_tokens == main_branch + episode.num_extra_tokens
         assert episode.num_extra_tokens <= cap
         assert episode.failure is None
-        assert all(turn.failure is None for turn in episode.trunk_turns())
+        assert all(turn.failure is None for turn in episode.main_turns())
 
 
 def test_a_cap_that_suffices_changes_nothing() -> None:
@@ -273,7 +277,7 @@ def test_early_and_late_turns_lose_alike_when_extra_tokens_run_out() -> None:
     assert all(episode.num_extra_tokens for episode in replays)
     counts = [0] * 5
     for episode in replays:
-        for at, turn in enumerate(episode.trunk_turns()):
+        for at, turn in enumerate(episode.main_turns()):
             counts[at] += turn.branch == 0
     shares = [count / len(replays) for count in counts]
     assert all(abs(share - 2 / 5) < 0.07 for share in shares), shares
@@ -306,7 +310,7 @@ def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
     (end,) = episode.without.values()
     assert end.owner == "limit"
     assert "max_extra_tokens" in end.reason
-    assert all(turn.failure is None for turn in episode.trunk_turns())
+    assert all(turn.failure is None for turn in episode.main_turns())
 
 
 def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
@@ -318,7 +322,7 @@ def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
     assert all(
         turn.failure == Failed("cut after 5 steps (rollout.max_steps)", "limit") for turn in others
     )
-    assert all(turn.failure is None for turn in episode.trunk_turns())
+    assert all(turn.failure is None for turn in episode.main_turns())
 
 
 class Fragile(Relay):
@@ -349,7 +353,7 @@ def test_a_play_without_a_role_that_breaks_says_why() -> None:
         assert isinstance(end, Failed)
         assert end.owner == "environment"
     assert all(turn.failure is not None for turn in added(episode))
-    assert all(turn.failure is None for turn in episode.trunk_turns())
+    assert all(turn.failure is None for turn in episode.main_turns())
 
 
 @pytest.mark.parametrize("wrong", [None, RuntimeError("lost its voice")])
@@ -394,10 +398,10 @@ def test_an_episode_that_failed_is_not_replayed() -> None:
 
 def test_scripted_players_can_be_replayed() -> None:
     env = make_env("tic_tac_toe-v1")
-    seat = Seat("p", ScriptedSampler(env, "random"), ByteRenderer(), sees_state=True)
+    player = Player("p", ScriptedSampler(env, "random"), ByteRenderer(), reads_state=True)
     for kind in KINDS:
         options = {"type": "replay", "replay": kind, "keep_continuations": True}
-        for episode in play_with(env, dict.fromkeys(env.roles, seat), **options):
+        for episode in play_with(env, dict.fromkeys(env.roles, player), **options):
             assert all(turn.failure is None for turn in episode.turns)
             for turn in episode.turns:
                 play_line(env, episode, turn.last)

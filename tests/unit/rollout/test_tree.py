@@ -9,7 +9,7 @@ from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import turn_reward
 from pettingllms.config import RewardConfig
 from pettingllms.envs import StepResult, make_env
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Failed, Rewards, Scored, Turn, episode_line
 
@@ -52,26 +52,26 @@ def test_every_decision_has_k_siblings_from_one_state_each_in_a_fork_of_its_own(
 
 def test_the_best_branch_goes_on_and_the_rest_are_kept() -> None:
     episode = grow(select="best")
-    trunk = episode.trunk()
-    assert len(trunk) == 4
+    main_branch = episode.main_branch()
+    assert len(main_branch) == 4
     for (parent, _), siblings in decisions(episode).items():
-        (chosen,) = [turn for turn in siblings if turn.step in trunk]
+        (chosen,) = [turn for turn in siblings if turn.step in main_branch]
         assert worth(episode, chosen) == max(worth(episode, turn) for turn in siblings)
-        assert parent is None or parent in trunk
+        assert parent is None or parent in main_branch
 
 
 def test_a_sampled_branch_need_not_be_the_best() -> None:
     picks = set()
     for seed in range(8):
         episode = grow(select="sampled", seed=seed)
-        trunk = episode.trunk()
-        picks |= {turn.branch for turn in episode.turns if turn.step in trunk}
+        main_branch = episode.main_branch()
+        picks |= {turn.branch for turn in episode.turns if turn.step in main_branch}
     assert len(picks) > 1
 
 
 def test_the_second_role_sees_the_reply_that_went_on() -> None:
     episode = grow()
-    first, second, *_ = episode.trunk_turns()
+    first, second, *_ = episode.main_turns()
     assert f"a:{first.text}" in second.messages[0].content
 
 
@@ -83,7 +83,7 @@ def test_siblings_of_roles_that_act_together_share_everything_but_their_own_repl
         (rival,) = [r for r in rivals if r.role == "b"]
         assert rival.branch == 0
         assert worth(episode, turn) == float(turn.text) - float(rival.text)
-    chosen = episode.trunk_turns()
+    chosen = episode.main_turns()
     assert {turn.role for turn in chosen} == {"a", "b"}
     for role in ("a", "b"):
         best = max(float(t.text) for t in episode.turns if t.role == role)
@@ -153,11 +153,11 @@ def test_in_a_game_that_pays_late_siblings_of_both_roles_are_told_apart() -> Non
 
 def test_a_seat_that_does_not_learn_answers_once() -> None:
     learner, rival = AnsweringSampler(by_chance), AnsweringSampler(by_chance)
-    seats = {
-        "a": Seat("learner", learner, ByteRenderer()),
-        "b": Seat("rival", rival, ByteRenderer(), trained=False),
+    players = {
+        "a": Player("learner", learner, ByteRenderer()),
+        "b": Player("rival", rival, ByteRenderer(), trained=False),
     }
-    episode = play_with(Relay(), seats, num_tasks=1, type="tree", num_samples=5)[0]
+    episode = play_with(Relay(), players, num_tasks=1, type="tree", num_samples=5)[0]
     assert {request.num_samples for request in learner.requests} == {5}
     assert {request.num_samples for request in rival.requests} == {1}
     assert all(turn.branch is None for turn in episode.turns if turn.role == "b")
@@ -208,16 +208,16 @@ def test_the_same_seed_grows_the_same_tree_at_any_concurrency() -> None:
 def test_a_tree_over_the_turn_limit_keeps_what_was_judged(limit: int) -> None:
     episode = grow(max_steps=limit)
     assert episode.limit == f"cut after {limit} steps (rollout.max_steps)"
-    assert len(episode.trunk()) == limit + 1, "the steps, and the cut"
+    assert len(episode.main_branch()) == limit + 1, "the steps, and the cut"
     assert len(make_algorithm("at_grpo").assign([episode])) == limit
 
 
 def tic_tac_toe_trees(env, num_tasks: int) -> list[Episode]:
     sampler = ScriptedSampler(env, "random")
-    seat = Seat("shared", sampler, ByteRenderer(), sees_state=True)
-    seats = dict.fromkeys(env.roles, seat)
+    player = Player("shared", sampler, ByteRenderer(), reads_state=True)
+    players = dict.fromkeys(env.roles, player)
     options = {"type": "tree", "num_samples": 4, "continuation": "episode"}
-    return play_with(env, seats, num_tasks, keep_continuations=True, **options)
+    return play_with(env, players, num_tasks, keep_continuations=True, **options)
 
 
 def test_what_was_said_in_continuations_is_dropped_unless_asked_for() -> None:
@@ -271,15 +271,15 @@ def test_a_cut_sibling_voids_its_decision_and_does_not_choose_the_branch() -> No
 
 def test_siblings_and_continuations_are_sampled_by_chances_of_their_own() -> None:
     sampler = AnsweringSampler(by_chance)
-    seats = {role: Seat(role, sampler, ByteRenderer()) for role in ("a", "b")}
-    play_with(Relay(), seats, num_tasks=2, type="tree", continuation="episode")
+    players = {role: Player(role, sampler, ByteRenderer()) for role in ("a", "b")}
+    play_with(Relay(), players, num_tasks=2, type="tree", continuation="episode")
     assert len({request.seed for request in sampler.requests}) == len(sampler.requests)
 
 
 def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None:
     episode = grow(max_episode_tokens=2)
     assert "max_episode_tokens" in episode.limit
-    assert len(episode.trunk()) == 3
+    assert len(episode.main_branch()) == 3
     short = grow(continuation="episode", max_steps=3)
     assert all(short.steps[turn.last].limit for turn in short.turns)
     excluded = grow(continuation="episode", max_steps=3, on_limit="exclude")
@@ -288,11 +288,11 @@ def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None
 
 def test_a_decision_of_a_seat_that_does_not_learn_is_not_played_on() -> None:
     learner, rival = AnsweringSampler(by_chance), AnsweringSampler(by_chance)
-    seats = {
-        "a": Seat("learner", learner, ByteRenderer(), trained=False),
-        "b": Seat("rival", rival, ByteRenderer(), trained=False),
+    players = {
+        "a": Player("learner", learner, ByteRenderer(), trained=False),
+        "b": Player("rival", rival, ByteRenderer(), trained=False),
     }
-    (episode,) = play_with(Relay(), seats, num_tasks=1, type="tree", continuation="episode")
+    (episode,) = play_with(Relay(), players, num_tasks=1, type="tree", continuation="episode")
     assert episode.num_extra_tokens == 0
     assert len(episode.steps) == 4
 
@@ -325,12 +325,12 @@ class Choir(Duel):
 @pytest.mark.parametrize("continuation", ["none", "episode"])
 def test_eight_roles_over_four_policies(continuation: str) -> None:
     env, sampler = Choir(), AnsweringSampler(by_chance)
-    seats = {
-        role: Seat(f"policy_{number % 4}", sampler, ByteRenderer(), trained=number % 4 != 3)
+    players = {
+        role: Player(f"policy_{number % 4}", sampler, ByteRenderer(), trained=number % 4 != 3)
         for number, role in enumerate(env.roles)
     }
     (episode,) = play_with(
-        env, seats, num_tasks=1, type="tree", num_samples=3, continuation=continuation
+        env, players, num_tasks=1, type="tree", num_samples=3, continuation=continuation
     )
     assert len(episode.steps) <= 1 + 6 * 2 + 1, "one fork for each sibling, and one for the chosen"
     groups = make_algorithm("at_grpo").assign([episode])
@@ -342,7 +342,7 @@ def test_eight_roles_over_four_policies(continuation: str) -> None:
     }
     for role in env.roles:
         heard = [float(turn.text) for turn in episode.turns if turn.role == role]
-        (chosen,) = [turn for turn in episode.trunk_turns() if turn.role == role]
+        (chosen,) = [turn for turn in episode.main_turns() if turn.role == role]
         assert float(chosen.text) == max(heard)
 
 
@@ -363,7 +363,7 @@ def test_early_and_late_decisions_lose_alike_when_extra_tokens_run_out() -> None
     for episode in episodes:
         assert episode.failure is None
         assert episode.num_extra_tokens <= 16
-        for at, turn in enumerate(episode.trunk_turns()):
+        for at, turn in enumerate(episode.main_turns()):
             counts[at] += turn.failure is None
     shares = [count / len(episodes) for count in counts]
     assert all(abs(share - 2 / 4) < 0.07 for share in shares), shares

@@ -6,7 +6,7 @@ from toys import Relay, roll
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.errors import ClusterError
-from pettingllms.rollout import Seat, Worker, worker
+from pettingllms.rollout import Player, Worker, worker
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Sample, SampleRequest
 
@@ -48,8 +48,8 @@ def test_engines_that_are_gone_end_a_batch_with_one_error() -> None:
             raise ClusterError("no engine is left")
 
     env = Relay()
-    seats = {role: Seat("p", Gone(), ByteRenderer()) for role in env.roles}
-    play = Worker(env, seats, RolloutConfig(type="linear"), RewardConfig())
+    players = {role: Player("p", Gone(), ByteRenderer()) for role in env.roles}
+    play = Worker(env, players, RolloutConfig(type="linear"), RewardConfig())
     with pytest.raises(ClusterError, match="no engine is left"):
         asyncio.run(play.run(env.tasks("train")[:3], 0, lambda _: None))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from viewed import config_of
 
-from pettingllms.runs.diagnostics import worries
+from pettingllms.runs.diagnostics import diagnose
 
 
 def rows(count: int = 20, **metrics: Any) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ def rows(count: int = 20, **metrics: Any) -> list[dict[str, Any]]:
                 f"roles/{name}/failed_share": 0.0,
                 f"roles/{name}/cut_share": 0.0,
                 f"policies/{name}/zero_share": 0.3,
-                f"policies/{name}/gap": 1e-5,
+                f"policies/{name}/mismatch": 1e-5,
                 f"policies/{name}/sampler_entropy": 1.0,
                 f"policies/{name}/skipped_updates": 0,
                 f"policies/{name}/distinct_replies": 5.0,
@@ -35,9 +35,9 @@ def rows(count: int = 20, **metrics: Any) -> list[dict[str, Any]]:
 
 
 def test_a_sound_run_is_not_accused() -> None:
-    assert worries(rows(), config_of()) == []
-    assert worries([], config_of()) == []
-    assert worries(rows(2, roles__planner__reward=1.0), config_of()) == [], "too young to judge"
+    assert diagnose(rows(), config_of()) == []
+    assert diagnose([], config_of()) == []
+    assert diagnose(rows(2, roles__planner__reward=1.0), config_of()) == [], "too young to judge"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_a_sound_run_is_not_accused() -> None:
     ],
 )
 def test_each_fault_is_said_once_and_alone(metric: str, value: Any, said: str) -> None:
-    (worry,) = worries(rows(**{metric: value}), config_of())
-    assert said in worry.what
-    assert worry.help
+    (diagnosis,) = diagnose(rows(**{metric: value}), config_of())
+    assert said in diagnosis.what
+    assert diagnosis.help
 
 
 def test_many_cut_episodes_are_a_worry() -> None:
     few = {"rollout__num_episodes": 8.0, "rollout__cut_episodes": 1.0}
-    assert worries(rows(**few), config_of()) == []
-    (worry,) = worries(rows(**few | {"rollout__cut_episodes": 4.0}), config_of())
-    assert "50% of the episodes were cut at a limit" in worry.what
+    assert diagnose(rows(**few), config_of()) == []
+    (diagnosis,) = diagnose(rows(**few | {"rollout__cut_episodes": 4.0}), config_of())
+    assert "50% of the episodes were cut at a limit" in diagnosis.what

@@ -13,10 +13,10 @@ from virtual_time import virtual_time  # noqa: F401 - a fixture
 
 from pettingllms.errors import NoAnswerError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.judges.base import Voice
+from pettingllms.judges.base import JudgeModel
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.requests import Asker
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.runtime.in_flight import InFlight, off_the_clock, served_within
 from pettingllms.types import Sample, Scored, user
@@ -149,8 +149,8 @@ def test_a_server_is_given_as_many_requests_as_it_serves() -> None:
     server = Server(4, 0.1)
     try:
         sampler = HttpSampler(ApiPolicy(url=server.url, model="m", max_concurrent=4))
-        seats = {r: Seat("p", sampler, JsonRenderer(), in_bytes=True) for r in ("a", "b")}
-        episodes = play_with(Duel(), seats, num_tasks=20, num_samples=5, sampler_seconds=4.0)
+        players = {r: Player("p", sampler, JsonRenderer(), in_bytes=True) for r in ("a", "b")}
+        episodes = play_with(Duel(), players, num_tasks=20, num_samples=5, sampler_timeout=4.0)
     finally:
         server.close()
     assert len(episodes) == 100
@@ -170,8 +170,8 @@ def test_a_judges_clock_stands_while_its_engine_is_busy() -> None:
                 return [Sample(np.array([52], np.int32), None, 0, "stop")]
 
     async def run():
-        voice = Voice("j", Busy(), ByteRenderer(), 1.0)
-        asker = Asker(voice, Limits(100, 0), num_tries=1, seconds=1.0, max_tokens=5)
+        judge_model = JudgeModel("j", Busy(), ByteRenderer(), 1.0)
+        asker = Asker(judge_model, Limits(100, 0), num_tries=1, seconds=1.0, max_tokens=5)
         ask = (asker.ask([user("?")], lambda said: Scored(float(said)), n) for n in range(40))
         return await asyncio.gather(*ask)
 

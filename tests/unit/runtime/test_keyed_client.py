@@ -15,7 +15,7 @@ pytest.importorskip("httpx")
 
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
-from pettingllms.evaluation.players import Entrant, ServerOptions, with_model
+from pettingllms.evaluation.players import PlayerSpec, ServerOptions, with_model
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.judges.verifier_client import VerifierClient
 from pettingllms.types import Failed, Sample, SampleRequest, Scored, user
@@ -107,8 +107,8 @@ def test_no_proxy_is_told_a_key_that_is_for_this_machine(
     with serving() as proxy, serving() as server:
         monkeypatch.setenv(variable, proxy.url)
         assert isinstance(ask(server.url), Sample | Scored)
-        entrant = Entrant("server", "", server.url)
-        assert with_model(entrant, ServerOptions(keys={server.url: KEY})).name == "tiny"
+        player_spec = PlayerSpec("server", "", server.url)
+        assert with_model(player_spec, ServerOptions(keys={server.url: KEY})).name == "tiny"
     assert not proxy.times
     assert len(server.times) == 2
 

@@ -15,7 +15,7 @@ from pettingllms.training.collect import (
     ALGORITHM_FILE,
     EPISODES_FILE,
     collect,
-    scripted_seats,
+    scripted_players,
     summarize,
 )
 from pettingllms.types import Failed, Rewards, read_episodes
@@ -62,8 +62,8 @@ def test_the_mix_of_rewards_reaches_the_credit(tmp_path: Path) -> None:
 
 def test_only_policies_that_learn_give_siblings() -> None:
     config = mixed_team()
-    seats = scripted_seats(config, make_env("tic_tac_toe-v1"), "random")
-    assert {role: seat.trained for role, seat in seats.items()} == {
+    players = scripted_players(config, make_env("tic_tac_toe-v1"), "random")
+    assert {role: player.trained for role, player in players.items()} == {
         "player_x": True,
         "player_o": False,
     }
@@ -139,14 +139,14 @@ def test_tokens_of_replays_are_counted_once(tmp_path: Path) -> None:
         sum(turn.num_tokens for turn in turns if turn.policy in learns)
         for turns in (
             [turn for episode in episodes for turn in episode.turns],
-            [turn for episode in episodes for turn in episode.trunk_turns()],
+            [turn for episode in episodes for turn in episode.main_turns()],
         )
     )
     assert summary.num_extra_tokens == sampled - played > 0
 
 
 def test_policies_that_rotate_change_seats_from_task_to_task(tmp_path: Path) -> None:
-    config = mixed_team(rollout={"num_tasks": 6, "num_samples": 2, "rotate": True})
+    config = mixed_team(rollout={"num_tasks": 6, "num_samples": 2, "rotate_roles": True})
     collect(config, tmp_path)
     first = {e.task.id: e.turns[0].policy for e in read_episodes(tmp_path / EPISODES_FILE)}
     assert list(first.values()) == ["learner", "rival"] * 3

@@ -14,7 +14,7 @@ from fakes import train_with_fakes
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
-from pettingllms.errors import ConfigError, SolveError
+from pettingllms.errors import ConfigError, ExploitabilityError
 from pettingllms.exploitability import Tree, lost, nash_conv
 from pettingllms.exploitability.nash_conv import read
 
@@ -28,7 +28,7 @@ def config(distance: bool = True, **sections: Any) -> RunConfig:
         "policies": {"p": MODEL},
         "rollout": {"num_tasks": 2, "num_samples": 2},
         "train": {"num_steps": 4, "eval_every": 2},
-        "eval": {"num_tasks": 2, "distance": distance},
+        "eval": {"num_tasks": 2, "exploitability": distance},
         "log": {"episodes": False},
     }
     return parse_config(data | sections)
@@ -68,7 +68,7 @@ def test_it_is_left_out_unless_asked_for(tmp_path: Path) -> None:
 
 
 def test_each_of_two_policies_has_its_own_share_and_a_script_has_none(tmp_path: Path) -> None:
-    """The first seat joins late: at step 2 its policy has learnt nothing yet."""
+    """The first player joins late: at step 2 its policy has learnt nothing yet."""
     tree = Tree(make_env("kuhn_poker-v1", terse=True))
     late = MODEL | {"join_step": 3}
     for other in (late, {"kind": "scripted", "player": "nash"}):
@@ -102,5 +102,5 @@ def test_a_team_with_a_script_in_it_is_refused_before_anything_is_played(tmp_pat
         policies={"p": MODEL, "q": {"kind": "scripted"}},
         roles={"player_1": "p", "player_2": "q"},
     )
-    with pytest.raises(SolveError, match="player_2 have no engine"):
+    with pytest.raises(ExploitabilityError, match="player_2 have no engine"):
         train_with_fakes(team, tmp_path / "run", answer)

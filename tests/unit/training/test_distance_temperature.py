@@ -39,7 +39,7 @@ def config(model: Path, temperature: float, eval_temperature: float | None = Non
             "algo": {"type": "grpo"},
             "policies": {"p": {"kind": "frozen", "model": str(model), "temperature": temperature}},
             "rollout": {"max_reply_tokens": 4},
-            "eval": {"num_tasks": 1, "distance": True, **given},
+            "eval": {"num_tasks": 1, "exploitability": True, **given},
             "inference": {"engine": "torch"},
             "cluster": {"device": "cpu"},
         }
@@ -48,7 +48,7 @@ def config(model: Path, temperature: float, eval_temperature: float | None = Non
 
 def measured(config: RunConfig) -> dict[str, float]:
     with in_this_process():
-        return evaluate(config, {}, lambda text: None).distances["p"]
+        return evaluate(config, {}, lambda text: None).exploitability["p"]
 
 
 class Plain:

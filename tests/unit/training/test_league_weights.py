@@ -16,7 +16,7 @@ from fakes import Watched
 from local import in_this_process
 
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.evaluation.tournament import Tournament, hold, read_contestants
+from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
 from pettingllms.learners.files import OPTIMIZER_FILE
 from pettingllms.models import make_tiny
 from pettingllms.runs.checkpoint import load_checkpoint
@@ -39,7 +39,7 @@ def config_of(model: Path, kind: str) -> RunConfig:
             "algo": {"type": "rae"},
             "policies": {"p": policies[kind]},
             "rollout": {"num_tasks": 4, "num_samples": 1, "max_reply_tokens": 2},
-            "inference": {"engine": "torch", "max_model_tokens": 64},
+            "inference": {"engine": "torch", "max_model_len": 64},
             "train": {"num_steps": NUM_STEPS, "save_every": 1, "keep_checkpoints": 9},
             "league": {"snapshot_every": 1, "max_snapshots": 3, "anchors": ["minimax"]},
         }
@@ -132,12 +132,12 @@ def test_a_run_and_its_snapshots_meet_scripts_in_a_tournament(runs: Any) -> None
     from pettingllms.envs import make_env
 
     env = make_env("tic_tac_toe-v1", terse=True)
-    entrants = read_contestants(env, [str(run), f"{run}@all", "minimax", "minimax~0.2"])
+    player_specs = parse_entries(env, [str(run), f"{run}@all", "minimax", "minimax~0.2"])
     with in_this_process() as made:
-        found = hold(Tournament(env, entrants, num_rounds=2), say=print)
+        found = hold(Tournament(env, player_specs, num_rounds=2), notify=print)
     assert len(found.players) == 6
     assert found.players[0] == "minimax", "a model that knows nothing loses to it"
     assert found.num_games == 15 * 2 * 2
     assert not found.unfinished
-    is_lora = "adapter_model.safetensors" in entrants[0].files
+    is_lora = "adapter_model.safetensors" in player_specs[0].files
     assert len(made) == (1 if is_lora else 4), "adapters share an engine, whole models do not"

@@ -57,7 +57,7 @@ def test_each_policy_is_taught_its_own_roles_replies_as_text_and_their_end(model
     items, renderer = items_by_policy(run, episodes), ChatRenderer(model)
     assert {name: len(some) for name, some in items.items()} == {"planner": 6, "checker": 6}
     for name, some in items.items():
-        turns = [turn for e in episodes for turn in e.trunk_turns() if turn.role == name]
+        turns = [turn for e in episodes for turn in e.main_turns() if turn.role == name]
         for turn, item in zip(turns, some, strict=True):
             assert renderer.decode(item.response_ids) == turn.text
             assert item.response_ids[-1] == renderer.encode("")[-1]
@@ -68,7 +68,7 @@ def test_each_policy_is_taught_its_own_roles_replies_as_text_and_their_end(model
 def test_what_a_policy_sampled_is_never_tokenised_again(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
-    turn = episodes[0].trunk_turns()[0]
+    turn = episodes[0].main_turns()[0]
     turn.prompt_ids = ChatRenderer(model).render(turn.messages)
     turn.response_ids = np.array([7, 7, 7], np.int32)
     turn.logprobs = np.zeros(3, np.float32)
@@ -81,7 +81,7 @@ def test_what_a_program_showed_beside_its_messages_is_taught_too(model: Path) ->
     """Its tools are in the prompt and not among the messages."""
     run, renderer = config(model), ChatRenderer(model)
     episodes = source_episodes(run)
-    turn = episodes[0].trunk_turns()[0]
+    turn = episodes[0].main_turns()[0]
     plain = renderer.render(turn.messages)
     turn.prompt_ids = np.concatenate([renderer.encode(turn.messages[0].content)[:3], plain])
     turn.response_ids = renderer.encode(turn.text)
@@ -97,7 +97,7 @@ def test_what_a_program_showed_beside_its_messages_is_taught_too(model: Path) ->
 def test_ids_of_another_tokenizer_are_not_this_policys_whatever_it_is_called(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
-    turn = episodes[0].trunk_turns()[0]  # its ids are bytes
+    turn = episodes[0].main_turns()[0]  # its ids are bytes
     turn.logprobs = np.zeros(turn.num_tokens, np.float32)
     item, renderer = items_by_policy(run, episodes)["planner"][0], ChatRenderer(model)
     assert renderer.decode(item.response_ids) == turn.text
@@ -107,7 +107,7 @@ def test_ids_of_another_tokenizer_are_not_this_policys_whatever_it_is_called(mod
 def test_a_reply_that_was_cut_teaches_no_end(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
-    turn = episodes[0].trunk_turns()[0]
+    turn = episodes[0].main_turns()[0]
     turn.finish = "length"
     item, renderer = items_by_policy(run, episodes)["planner"][0], ChatRenderer(model)
     assert item.response_ids.tolist() == renderer.encode(turn.text)[:-1].tolist()
@@ -118,8 +118,8 @@ def test_a_script_is_not_cut_and_what_could_not_be_sampled_is_not_taught(model: 
     rollout = config(model).rollout.model_copy(update={"max_reply_tokens": 1})
     run = config(model).model_copy(update={"rollout": rollout})
     episodes = source_episodes(run)
-    assert [t.text for e in episodes for t in e.trunk_turns()] == [
-        t.text for e in source_episodes(config(model)) for t in e.trunk_turns()
+    assert [t.text for e in episodes for t in e.main_turns()] == [
+        t.text for e in source_episodes(config(model)) for t in e.main_turns()
     ]
     with pytest.raises(ConfigError, match=r"max_reply_tokens cuts .* after 1; set it to \d+"):
         items_by_policy(run, episodes)
@@ -127,7 +127,7 @@ def test_a_script_is_not_cut_and_what_could_not_be_sampled_is_not_taught(model: 
 
 def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
     options = {
-        "loss": {"kl": 0.1, "entropy": 0.1},
+        "loss": {"kl_coef": 0.1, "entropy_coef": 0.1},
         "algo": {"type": "mappo"},
         "learner": {"decay_tokens": 2, "num_minibatches": 3},
     }
@@ -135,7 +135,7 @@ def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
         {**config(model, lr=0.5, num_steps=8).model_dump(exclude={"critic"}), **options}
     )
     taught = _supervised(run)
-    assert (taught.loss.type, taught.loss.kl, taught.loss.entropy) == ("plain", 0, 0)
+    assert (taught.loss.type, taught.loss.kl_coef, taught.loss.entropy_coef) == ("plain", 0, 0)
     rates = [taught.learner.rate(100, step, 10**9) for step in (1, 8, 9)]
     assert rates == pytest.approx([1, 0.2125, 0.1])
     assert taught.learner.num_minibatches == 1
@@ -228,7 +228,7 @@ def test_nobody_is_taught_what_others_wrote_in_plays_of_its_own(model: Path) -> 
     run = config(model)
     episodes = source_episodes(run)
     for episode, author in zip(episodes, ("script:bfs", "planner@100", "checker"), strict=False):
-        first = next(turn for turn in episode.trunk_turns() if turn.role == "planner")
+        first = next(turn for turn in episode.main_turns() if turn.role == "planner")
         first.policy = author
     items = items_by_policy(run, episodes)
     assert (len(items["planner"]), len(items["checker"])) == (3, 7), "rotated: the checker's own"
@@ -249,11 +249,11 @@ def test_a_policy_that_changes_seats_is_taught_every_seat() -> None:
                 "rival": {"kind": "scripted", "player": "random"},
             },
             "roles": {"player_x": "learner", "player_o": "rival"},
-            "rollout": {"rotate": True},
+            "rollout": {"rotate_roles": True},
             "sft": {"player": "random", "num_episodes": 4},
         }
     )
-    turns = [turn for episode in source_episodes(run) for turn in episode.trunk_turns()]
+    turns = [turn for episode in source_episodes(run) for turn in episode.main_turns()]
     assert {turn.role for turn in turns if turn.policy == "learner"} == {"player_x", "player_o"}
 
 

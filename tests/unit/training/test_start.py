@@ -58,7 +58,7 @@ def config(
             "algo": {"type": "grpo"},
             "policies": {"first": first, "second": second},
             "roles": {"a": "first", "b": "second"},
-            "train": {"start": str(start), **train},
+            "train": {"init_from": str(start), **train},
         }
     )
 
@@ -129,7 +129,7 @@ def test_a_run_that_has_a_checkpoint_goes_on_without_the_run_it_began_with(
     asked = []
 
     def weights(config: RunConfig) -> dict[str, dict[str, bytes]]:
-        asked.append(config.train.start)
+        asked.append(config.train.init_from)
         return {"first": {"weights": b"40"}, "second": {"weights": b"50"}}
 
     monkeypatch.setattr(loop, "start_weights", weights)

@@ -15,7 +15,7 @@ from toys import Relay
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import ConfigError
 from pettingllms.learners.files import MODEL_FILE
-from pettingllms.runs.callbacks import Watcher
+from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.train import _train, train
 
@@ -30,10 +30,10 @@ class FakeTeam:
 
     def __init__(self, config: RunConfig) -> None:
         self.config, self.env = config, Relay()
-        self.versions, self.marks = {"policy_a": 0}, {"policy_a": "mark"}
+        self.versions, self.weight_hashes = {"policy_a": 0}, {"policy_a": "mark"}
 
     @classmethod
-    async def start(cls, config: RunConfig, say: Any) -> "FakeTeam":
+    async def start(cls, config: RunConfig, notify: Any) -> "FakeTeam":
         return cls(config)
 
     def enter(self, level: int) -> None: ...
@@ -46,7 +46,7 @@ class FakeTeam:
         return [episode]
 
     async def load(self, versions: Any, saved: Any) -> None: ...
-    async def learn_all(self, episodes: Any, joints: Any, *at: int) -> tuple[Any, Any]:
+    async def learn_all(self, episodes: Any, joint_actions: Any, *at: int) -> tuple[Any, Any]:
         return {}, {}
 
     async def publish(self, policies: Any) -> dict[str, float]:
@@ -87,7 +87,7 @@ def run(path: Path, **train: Any) -> list[dict[str, Any]]:
     config = parse_config({**TEAM, "train": train})
     folder = RunFolder(path)
     path.mkdir(exist_ok=True)
-    asyncio.run(_train(config, folder, Watcher()))
+    asyncio.run(_train(config, folder, Callback()))
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -118,7 +118,7 @@ def test_learners_get_the_tokens_before_each_step_also_after_a_resume(
     """Schedules by tokens go by them, so a run that was left must go on with the same numbers."""
     told: list[tuple[int, int]] = []
 
-    async def learn_all(self: Any, episodes: Any, joints: Any, *at: int) -> tuple[Any, Any]:
+    async def learn_all(self: Any, episodes: Any, joint_actions: Any, *at: int) -> tuple[Any, Any]:
         told.append((at[0], at[1]))
         return {}, {}
 
@@ -152,7 +152,11 @@ def test_a_run_that_is_stopped_before_its_first_step_can_be_begun_with(
     monkeypatch.setattr("pettingllms.training.train.stop_on_interrupt", stopped)
     assert run(tmp_path, num_steps=2) == []
     state, _ = RunFolder(tmp_path).newest(print)
-    assert (state.step, state.versions, state.marks) == (0, {"policy_a": 0}, {"policy_a": "mark"})
+    assert (state.step, state.versions, state.weight_hashes) == (
+        0,
+        {"policy_a": 0},
+        {"policy_a": "mark"},
+    )
     assert RunFolder(tmp_path).weights(["policy_a"]) == {"policy_a": {MODEL_FILE: b"w"}}
 
 
@@ -164,7 +168,7 @@ def test_updates_that_a_critic_skipped_are_said(
 
     said: list[str] = []
     monkeypatch.setattr(FakeTeam, "learn_all", learn_all)
-    monkeypatch.setattr(Watcher, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(Callback, "say", lambda _, text: said.append(text))
     run(tmp_path, num_steps=1)
     assert [text for text in said if "critic:" in text] == [
         "'critic:ill' skipped 2 updates that were not finite"

@@ -1,4 +1,4 @@
-"""The loop with company that changes, over fake engines: who sat there, and after a crash."""
+"""The loop with co_players that changes, over fake engines: who sat there, and after a crash."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def config_of(**sections: Any) -> RunConfig:
         "rollout": {"num_tasks": 4, "num_samples": 2},
         "train": {"num_steps": 6, "save_every": 1, "keep_checkpoints": 99, "eval_every": 2},
         "eval": {"num_tasks": 2},
-        "company": {
+        "co_players": {
             "window": 1,
             "phases": [
                 {"members": {"weak": 1.0}, "until_step": 2},
@@ -42,7 +42,7 @@ def by_weights(request: SampleRequest, number: int, weights: int) -> str:
     return str((weights + number) % 10)
 
 
-def company(folder: Path) -> dict[int, set[tuple[str, str]]]:
+def co_players(folder: Path) -> dict[int, set[tuple[str, str]]]:
     """By step: who was b, and for policies what they said."""
     found = {}
     for file in sorted((folder / "episodes").glob("*.jsonl")):
@@ -55,17 +55,17 @@ def company(folder: Path) -> dict[int, set[tuple[str, str]]]:
 
 def test_the_schedule_says_who_sits_there_and_snapshots_are_as_they_were(tmp_path: Path) -> None:
     run = train_with_fakes(config_of(), tmp_path / "run", by_weights)
-    found = company(tmp_path / "run")
+    found = co_players(tmp_path / "run")
     assert found[1] == found[2] == {("weak", "")}
     assert found[3] == found[4] == {("p@1", "1")}
     assert found[5] | found[6] == {("script:random", ""), ("p@3", "3")}
     metrics = run.watched.metrics
-    assert [metrics[step]["company"]["phase"] for step in range(1, 7)] == [1, 1, 2, 2, 3, 3]
-    assert metrics[2]["company"]["switched"] == 1
-    assert {"before", "after", "drop"} <= metrics[3]["company"].keys()
-    assert "forgetting" in metrics[6]["company"]
-    assert metrics[6]["company"].keys() >= {"eval_phase_1", "eval_phase_2", "eval_phase_3"}
-    assert any("company changes after step 2" in text for text in run.watched.said)
+    assert [metrics[step]["co_players"]["phase"] for step in range(1, 7)] == [1, 1, 2, 2, 3, 3]
+    assert metrics[2]["co_players"]["switched"] == 1
+    assert {"before", "after", "drop"} <= metrics[3]["co_players"].keys()
+    assert "forgetting" in metrics[6]["co_players"]
+    assert metrics[6]["co_players"].keys() >= {"eval_phase_1", "eval_phase_2", "eval_phase_3"}
+    assert any("co_players changes after step 2" in text for text in run.watched.said)
     assert {policy for _, policy in run.trained} == {"p"}
 
 
@@ -73,4 +73,4 @@ def test_a_run_that_died_meets_whom_it_would_have_met(tmp_path: Path) -> None:
     train_with_fakes(config_of(), tmp_path / "whole", by_weights)
     train_with_fakes(config_of(), tmp_path / "cut", by_weights, dies_after=4)
     train_with_fakes(config_of(), tmp_path / "cut", by_weights)
-    assert company(tmp_path / "cut") == company(tmp_path / "whole")
+    assert co_players(tmp_path / "cut") == co_players(tmp_path / "whole")

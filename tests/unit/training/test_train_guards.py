@@ -115,7 +115,7 @@ def test_a_run_that_is_killed_is_paused_at_the_same_step(tmp_path: Path) -> None
 
 
 def test_a_guard_may_only_speak(tmp_path: Path) -> None:
-    config = config_of(guard={"action": "say"})
+    config = config_of(guard={"action": "warn"})
     run = train_with_fakes(config, tmp_path / "run", one_reply)
     assert len(run.watched.metrics) == 14
     alarms = [text for text in run.watched.said if "different replies over" in text]

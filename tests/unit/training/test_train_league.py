@@ -77,7 +77,7 @@ def test_a_snapshot_plays_with_the_weights_it_was_taken_with(kind: Any, tmp_path
 
 def test_opponents_are_trained_on_by_nobody_and_seats_are_equal(tmp_path: Path) -> None:
     run = train_with_fakes(config_of(), tmp_path / "run", by_weights)
-    seats: Counter[str] = Counter()
+    players: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     for some in episodes_of(tmp_path / "run").values():
         for episode in some:
@@ -86,9 +86,9 @@ def test_opponents_are_trained_on_by_nobody_and_seats_are_equal(tmp_path: Path) 
             for turn in episode.turns:
                 assert (turn.advantage is not None) == (turn.policy == "p")
                 if turn.policy == "p" and len(names) == 2:
-                    seats[turn.role] += 1
+                    players[turn.role] += 1
     assert kinds == {"p@": 32, "sc": 6, "se": 26}, "half, a tenth, and the rest, of 64"
-    assert abs(seats["a"] - seats["b"]) <= 2, "a task is two episodes"
+    assert abs(players["a"] - players["b"]) <= 2, "a task is two episodes"
     assert run.trained == [(step, "p") for step in range(1, 9)]
     assert run.watched.metrics[8]["league"]["size"] == 5
     assert run.watched.metrics[8]["league"]["score_snapshots"] > 0.5
@@ -135,7 +135,7 @@ def test_snapshots_that_are_let_go_leave_engines_and_checkpoints(tmp_path: Path)
     kept = {f"p@{snapshot['step']}" for snapshot in state.league["pool"]}
     assert len(kept) == 3
     assert {"p@0", "p@8"} < kept
-    assert set(saved) == {"p"} | kept == set(state.marks)
+    assert set(saved) == {"p"} | kept == set(state.weight_hashes)
     assert set(run.engines[0].weights) == {"p"} | kept
 
 
@@ -161,17 +161,17 @@ def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> 
     config = config_of(
         policies={"p": LORA, "rival": {"kind": "scripted"}},
         roles={"a": "p", "b": "rival"},
-        rollout={"num_tasks": 3, "num_samples": 2, "rotate": True},
+        rollout={"num_tasks": 3, "num_samples": 2, "rotate_roles": True},
         league={},
     )
     train_with_fakes(config, tmp_path / "run", by_weights)
-    seats: Counter[tuple[str, str]] = Counter()
+    players: Counter[tuple[str, str]] = Counter()
     for some in episodes_of(tmp_path / "run").values():
         for episode in some:
             assert {turn.policy for turn in episode.turns} == {"p", "rival"}
             assert len({e.turns[0].policy for e in some if e.task.id == episode.task.id}) == 1
-            seats.update((turn.policy, turn.role) for turn in episode.turns)
-    assert set(seats.values()) == {24}
+            players.update((turn.policy, turn.role) for turn in episode.turns)
+    assert set(players.values()) == {24}
 
 
 @pytest.mark.parametrize(

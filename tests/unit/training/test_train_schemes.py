@@ -101,20 +101,20 @@ def by_weights(request: SampleRequest, number: int, weights: int) -> str:
 
 def versions(folder: Path, step: int) -> tuple[dict[str, int], dict[str, str]]:
     state, _ = load_checkpoint(folder / "checkpoints" / f"step-{step:06d}")
-    return state.versions, state.marks
+    return state.versions, state.weight_hashes
 
 
 def assert_moves(run: FakeRun, folder: Path, expected: Sequence[set[str]]) -> None:
     """In each step just these policies learnt, were published, and have other weights after it."""
     start = dict.fromkeys(run.weights, 0)
-    before, marks = start, None
+    before, weight_hashes = start, None
     for step, moving in enumerate(expected, start=1):
         assert {policy for at, policy in run.trained if at == step} == moving
         now, new_marks = versions(folder, step)
         assert now == {p: version + (p in moving) for p, version in before.items()}
-        if marks is not None:
-            assert {p for p in marks if marks[p] != new_marks[p]} == moving
-        before, marks = now, new_marks
+        if weight_hashes is not None:
+            assert {p for p in weight_hashes if weight_hashes[p] != new_marks[p]} == moving
+        before, weight_hashes = now, new_marks
     published = [policy for engines in run.engines for policy in engines.published]
     updates = [policy for _, policy in run.trained]
     assert sorted(published) == sorted([*start, *updates]), "once at the start, once an update"

@@ -96,10 +96,10 @@ def test_what_a_critic_said_survives_with_the_places_it_was_not_trained_at() -> 
     turn.values = np.array([0.1, 0.2, 0.3], dtype=np.float32)
     turn.returns = np.array([1.5, np.nan, np.nan], dtype=np.float32)
     turn.advantages = np.array([-1, 2], dtype=np.float32)
-    turn.central_ids = np.array([5, 6], dtype=np.int32)
+    turn.centralized_ids = np.array([5, 6], dtype=np.int32)
     turn.mixed = 0.25
     (back,) = episode_from_json(json.loads(episode_line(episode))).turns
-    for name in ("values", "returns", "advantages", "central_ids"):
+    for name in ("values", "returns", "advantages", "centralized_ids"):
         one, two = getattr(turn, name), getattr(back, name)
         assert (one.tobytes(), one.dtype) == (two.tobytes(), two.dtype), name
     assert back.mixed == turn.mixed

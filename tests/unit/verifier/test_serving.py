@@ -23,11 +23,11 @@ from servers import serving
 from pettingllms.config import JudgeConfig
 from pettingllms.errors import ConfigError
 from pettingllms.judges import make_judges
-from pettingllms.judges.base import Hall, Voice
+from pettingllms.judges.base import JudgeContext, JudgeModel
 from pettingllms.judges.verifier import VerifierJudge
 from pettingllms.judges.verifier_client import VerifierClient
 from pettingllms.runtime import http_client as keyed_client
-from pettingllms.types import Exhibit, Failed, Reward, Scored, user
+from pettingllms.types import Failed, Reward, Scored, Submission, user
 from pettingllms.verifier.serve import Limits, make_app
 
 KEY = "canary-5f1d9c0e77ab"
@@ -256,7 +256,7 @@ def test_neither_key_nor_prompt_nor_answer_is_in_any_log(
 # As a judge
 
 
-def no_one(policy: str) -> Voice:
+def no_one(policy: str) -> JudgeModel:
     raise AssertionError(policy)
 
 
@@ -265,10 +265,10 @@ def judged(url: str, *answers: str) -> list[Reward]:
 
     async def run() -> list[Reward]:
         section = VerifierJudge.Config(kind="verifier", url=url, seconds=5)
-        judge = VerifierJudge("v", section, Hall(lambda *_: Scored(0.0), no_one))
-        exhibits = [Exhibit("1+1=", answer) for answer in answers]
-        scores = [await judge.score(one) for one in exhibits]
-        found = [*scores, await judge.compare(*exhibits[:2])]
+        judge = VerifierJudge("v", section, JudgeContext(lambda *_: Scored(0.0), no_one))
+        submissions = [Submission("1+1=", answer) for answer in answers]
+        scores = [await judge.score(one) for one in submissions]
+        found = [*scores, await judge.compare(*submissions[:2])]
         await judge.close()
         return found
 
@@ -290,5 +290,7 @@ def test_a_verifier_that_gives_no_score_fails_the_comparison_too() -> None:
 
 def test_a_run_names_a_verifier_as_its_judge() -> None:
     judges = {"v": {"kind": "verifier", "url": "http://127.0.0.1:1"}}
-    made = make_judges(JudgeConfig(by="v", judges=judges), Hall(lambda *_: Scored(0.0), no_one))
+    made = make_judges(
+        JudgeConfig(by="v", judges=judges), JudgeContext(lambda *_: Scored(0.0), no_one)
+    )
     assert isinstance(made["v"], VerifierJudge)

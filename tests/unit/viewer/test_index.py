@@ -51,7 +51,7 @@ def test_a_row_says_what_its_episode_holds(tmp_path: Path, episodes: list[Episod
         assert row["outcomes"] == episode.success
         assert row["replies"] == len(episode.turns)
         assert row["tokens"] == episode.num_tokens + sum(episode.dropped_tokens.values())
-        assert row["steps"] == len(episode.trunk())
+        assert row["steps"] == len(episode.main_branch())
         assert row["kind"] == "tree"
         full = index.row(row["n"])
         assert full is not None

@@ -84,8 +84,8 @@ def test_gaps_and_parts_of_text_come_with_every_token(tmp_path: Path) -> None:
     index.update()
     shown = Answers([index]).episode(0, 1)
     for number, turn in enumerate(shown["turns"]):
-        assert len(turn["gap"]) == len(turn["ends"]) == len(turn["text"]) + 1 == turn["tokens"]
-        assert turn["gap"][0] == pytest.approx(0.001 * (number + 1), rel=1e-3)
+        assert len(turn["mismatch"]) == len(turn["ends"]) == len(turn["text"]) + 1 == turn["tokens"]
+        assert turn["mismatch"][0] == pytest.approx(0.001 * (number + 1), rel=1e-3)
     assert any(turn["group"] for turn in shown["turns"])
 
 

@@ -6,11 +6,11 @@ import pytest
 from plays import linear
 
 from pettingllms.config import RewardConfig
-from pettingllms.types import TEAM, Exhibit, Failed, Image, Rewards, Scored, user
+from pettingllms.types import TEAM, Failed, Image, Rewards, Scored, Submission, user
 from pettingllms.viewer import images
 from pettingllms.viewer.episode import shown_episode
 from pettingllms.viewer.images import SIGNATURE, shown_images
-from pettingllms.viewer.submissions import judged_turn, shown_exhibits
+from pettingllms.viewer.submissions import judged_turn, shown_submissions
 
 PNG = Image(SIGNATURE + b"one")
 
@@ -18,10 +18,10 @@ PNG = Image(SIGNATURE + b"one")
 def test_a_turn_answers_for_its_role_and_its_team_and_for_nobody_else() -> None:
     episode = linear("t", 0, ("a", Rewards()), ("b", Rewards()))
     last = episode.steps[-1]
-    last.exhibits = {
-        TEAM: Exhibit("q", "whole"),
-        "a": Exhibit("q", "hers"),
-        "b": Exhibit("q", "his"),
+    last.submissions = {
+        TEAM: Submission("q", "whole"),
+        "a": Submission("q", "hers"),
+        "b": Submission("q", "his"),
     }
     last.metrics = {"judged": 0.5, "judged_a": 0.25}
     last.rewards = Rewards(
@@ -30,7 +30,7 @@ def test_a_turn_answers_for_its_role_and_its_team_and_for_nobody_else() -> None:
     at = len(episode.steps) - 1
     assert judged_turn(episode, episode.turns[0]) == [f"{at}/", f"{at}/a"]
     assert judged_turn(episode, episode.turns[1]) == [f"{at}/", f"{at}/b"]
-    shown = shown_exhibits(episode)
+    shown = shown_submissions(episode)
     assert shown[f"{at}/"]["verdict"] == 0.5, "what the judge said, not what was paid"
     assert shown[f"{at}/a"]["verdict"] == 0.25
     assert shown[f"{at}/b"]["verdict"] == {"failed": "too late", "owner": "judge"}
@@ -39,9 +39,9 @@ def test_a_turn_answers_for_its_role_and_its_team_and_for_nobody_else() -> None:
 
 def test_an_environment_that_failed_is_no_word_of_the_judge() -> None:
     episode = linear("t", 0, ("a", Rewards()))
-    episode.steps[-1].exhibits = {TEAM: Exhibit("q", "whole")}
+    episode.steps[-1].submissions = {TEAM: Submission("q", "whole")}
     episode.steps[-1].rewards = Rewards(team=Failed("it broke", "environment"))
-    assert shown_exhibits(episode)[f"{len(episode.steps) - 1}/"]["verdict"] is None
+    assert shown_submissions(episode)[f"{len(episode.steps) - 1}/"]["verdict"] is None
 
 
 def test_an_image_is_carried_once_whoever_saw_it() -> None:

@@ -19,12 +19,12 @@ class Gallery(Relay):
 
     id = "gallery-v1"
     late_rewards = True
-    seeing: tuple[str, ...] = ()
+    image_roles: tuple[str, ...] = ()
 
-    def __init__(self, image: Image, *seeing: str) -> None:
+    def __init__(self, image: Image, *image_roles: str) -> None:
         super().__init__()
         self.image = image
-        self.seeing = seeing or ("a",)
+        self.image_roles = image_roles or ("a",)
 
     def observe(self, state: Talk, role: str) -> Sequence[Message]:
         (text,) = super().observe(state, role)
@@ -87,4 +87,4 @@ def test_an_environment_must_say_to_whom_it_shows_images() -> None:
 def test_a_critic_of_the_team_sees_every_image_once() -> None:
     env = Gallery(plain())
     env.observe = lambda state, role: [user(role, plain())]
-    assert env.central(Talk())[-1].images == (plain(),)
+    assert env.centralized(Talk())[-1].images == (plain(),)

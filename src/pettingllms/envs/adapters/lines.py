@@ -139,7 +139,7 @@ class LineGame(LibraryGame[Line, ConfigT]):
         if state.forfeit is not None:
             return not self.together and role != state.forfeit[0]
         returns = dict(zip(self.roles, state.view.returns, strict=True))
-        paid = {seat: value for seat, value in returns.items() if value is not None}
+        paid = {position: value for position, value in returns.items() if value is not None}
         return role in paid and won(paid, role, self.best)
 
     def live(self, state: Line) -> Any:
@@ -181,10 +181,10 @@ class LineGame(LibraryGame[Line, ConfigT]):
     def _forfeited(self, state: Line, role: str, reason: str) -> StepResult[Line]:
         """The end: least for the role, and what it lost shared by its rivals, if it has any."""
         others = self.least if self.together else -self.least / max(1, len(self.roles) - 1)
-        returns = {seat: self.least if seat == role else others for seat in self.roles}
+        returns = {position: self.least if position == role else others for position in self.roles}
         agent: dict[str, Reward] = {
-            seat: Scored(returns[seat] - (had or 0.0))
-            for seat, had in zip(self.roles, state.view.returns, strict=True)
+            position: Scored(returns[position] - (had or 0.0))
+            for position, had in zip(self.roles, state.view.returns, strict=True)
         }
         lost = Line(state.seed, state.moves, state.view, (role, reason))
         process = {role: Scored(self.config.illegal_reward)}

@@ -21,7 +21,7 @@ from pettingllms.envs.adapters.library import (
     won,
 )
 from pettingllms.envs.adapters.moves import list_moves, name_moves, plain, read_move
-from pettingllms.envs.base import Player, StepResult
+from pettingllms.envs.base import ScriptedPlayer, StepResult
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in
 from pettingllms.errors import LibraryError
 from pettingllms.seeds import derive_seed
@@ -74,8 +74,8 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         with asked_of_library(f"OpenSpiel cannot load '{self.id}'"):
             self.game = pyspiel.load_game(self.name, _parameters(kind, config.parameters))
         self.kind = self.game.get_type()
-        self.players: Mapping[str, Player] = {"random": play_random}
-        self._roles = tuple(f"player_{seat}" for seat in range(self.game.num_players()))
+        self.players: Mapping[str, ScriptedPlayer] = {"random": play_random}
+        self._roles = tuple(f"player_{position}" for position in range(self.game.num_players()))
         self._own_chance = SEED in self.kind.parameter_specification
         self._shared = self.kind.utility == pyspiel.GameType.Utility.IDENTICAL
         self.limit_level = "team" if self._shared else "agent"
@@ -115,9 +115,9 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
 
     def moves(self, state: Position, role: str) -> dict[str, int]:
         """The role's legal moves, as the library numbers them, by the names that a prompt has."""
-        seat = self._roles.index(role)
-        legal = state.live.legal_actions(seat)
-        names = name_moves([state.live.action_to_string(seat, move) for move in legal])
+        position = self._roles.index(role)
+        legal = state.live.legal_actions(position)
+        names = name_moves([state.live.action_to_string(position, move) for move in legal])
         return dict(zip(names, legal, strict=True))
 
     def observe(self, state: Position, role: str) -> Sequence[Message]:
@@ -168,17 +168,17 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
             "written as it is listed."
         )
 
-    def _seen(self, live: Any, seat: int) -> str:
+    def _seen(self, live: Any, position: int) -> str:
         """What the seat may see: the board, and what it has seen before if that is not on it."""
         if self._once:
             return plain(str(live))
         kind = self.kind
-        board = plain(live.observation_string(seat)) if kind.provides_observation_string else ""
+        board = plain(live.observation_string(position)) if kind.provides_observation_string else ""
         if self._open:
             return board or plain(str(live))
         if not kind.provides_information_state_string:
             return board
-        known = plain(live.information_state_string(seat))
+        known = plain(live.information_state_string(position))
         return known if self.config.terse or board in known else f"{board}\n\nYou know: {known}"
 
     def _after(self, state: Position, chosen: Mapping[str, int]) -> Position:

@@ -14,7 +14,7 @@ from pettingllms.envs.adapters.library import BoardConfig, asked_of_library, imp
 from pettingllms.envs.adapters.lines import Line, LineGame, View
 from pettingllms.envs.adapters.moves import list_moves, name_moves, plain, read_move
 from pettingllms.envs.adapters.pettingzoo_texts import TEXTS
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER
 from pettingllms.types import Message, system, user
 
@@ -35,7 +35,7 @@ class PettingZooGame(LineGame[PettingZooConfig]):
     def __init__(self, config: PettingZooConfig) -> None:
         super().__init__(config)
         self.check_name(self.games())
-        self.players: Mapping[str, Player] = {"random": play_random}
+        self.players: Mapping[str, ScriptedPlayer] = {"random": play_random}
         self._texts = TEXTS[self.name.rpartition("-v")[0]]
         place = _registry()[f"classic/{self.name}"].entry_point.partition(":")[0]
         self._module = import_library(place, self.extra)

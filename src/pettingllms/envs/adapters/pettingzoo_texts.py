@@ -34,23 +34,25 @@ def _see_tictactoe(live: Any, agent: str) -> str:
     cells = [" " if mark == 0 else ".XO"[mark] for mark in live.board.squares]
     cells = [str(at) if cell == " " else cell for at, cell in enumerate(cells)]
     rows = [" ".join(cells[row::3]) for row in range(3)]
-    return "\n".join([f"You are {'XO'[_seat(live, agent)]}. Free cells show their number.", *rows])
+    return "\n".join(
+        [f"You are {'XO'[_position(live, agent)]}. Free cells show their number.", *rows]
+    )
 
 
 def _see_connect_four(live: Any, agent: str) -> str:
     rows = ["".join(".XO"[cell] for cell in live.board[row : row + 7]) for row in range(0, 42, 7)]
-    mark = "XO"[_seat(live, agent)]
+    mark = "XO"[_position(live, agent)]
     return "\n".join([f"You are {mark}. Four in a row win. Columns:", "0123456", *rows])
 
 
 def _see_chess(live: Any, agent: str) -> str:
-    color = ("White (capitals)", "Black (small letters)")[_seat(live, agent)]
+    color = ("White (capitals)", "Black (small letters)")[_position(live, agent)]
     return f"You are {color}. The position, in FEN {live.board.fen()}:\n{live.board}"
 
 
 def _name_chess(live: Any, action: int) -> str:
     read = import_module("pettingzoo.classic.chess.chess_utils").action_to_move
-    return str(read(live.board, action, _seat(live, live.agent_selection)).uci())
+    return str(read(live.board, action, _position(live, live.agent_selection)).uci())
 
 
 def _see_go(live: Any, agent: str) -> str:
@@ -60,7 +62,7 @@ def _see_go(live: Any, agent: str) -> str:
         f"{size - at:2} " + " ".join(marks[int(cell)] for cell in row)
         for at, row in enumerate(live._go.board)  # noqa: SLF001
     ]
-    mark = "XO"[_seat(live, agent)]
+    mark = "XO"[_position(live, agent)]
     return "\n".join([f"You are {mark}; X is Black.", *rows, "   " + " ".join(columns[:size])])
 
 
@@ -72,8 +74,10 @@ def _name_go(live: Any, action: int) -> str:
 def _see_rps(live: Any, agent: str) -> str:
     """The last rounds. What the other has chosen in this round is not among them."""
     pairs = list(zip(live.history[0::2], live.history[1::2], strict=True))
-    seat, names = _seat(live, agent), live._moves  # noqa: SLF001
-    rounds = [f"you {names[p[seat]]}, the other {names[p[1 - seat]]}" for p in pairs if p[0] >= 0]
+    position, names = _position(live, agent), live._moves  # noqa: SLF001
+    rounds = [
+        f"you {names[p[position]]}, the other {names[p[1 - position]]}" for p in pairs if p[0] >= 0
+    ]
     played = f"Round {live.num_moves + 1} of {live.max_cycles}. Both choose without seeing."
     return "\n".join([played, *(f"before: {text}" for text in rounds)])
 
@@ -83,7 +87,7 @@ def _name_rps(live: Any, action: int) -> str:
 
 
 def _see_cards(live: Any, agent: str) -> str:
-    seen = live.env.get_state(_seat(live, agent))["raw_obs"]
+    seen = live.env.get_state(_position(live, agent))["raw_obs"]
     hand = seen["hand"] if isinstance(seen["hand"], str) else " ".join(seen["hand"])
     public = seen.get("public_cards", seen.get("public_card"))
     public = public if isinstance(public, str) else " ".join(public or [])
@@ -106,7 +110,7 @@ def _name_cards(live: Any, action: int) -> str:
 
 def _see_hanabi(live: Any, agent: str) -> str:
     state = live.hanabi_env.game_state
-    return str(state.observation_string(_seat(live, agent)))
+    return str(state.observation_string(_position(live, agent)))
 
 
 def _name_hanabi(live: Any, action: int) -> str:
@@ -123,7 +127,7 @@ def _number(live: Any, action: int) -> str:
     return str(action)
 
 
-def _seat(live: Any, agent: str) -> int:
+def _position(live: Any, agent: str) -> int:
     return int(live.possible_agents.index(agent))
 
 

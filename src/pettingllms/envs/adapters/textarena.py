@@ -22,7 +22,7 @@ from pettingllms.envs.adapters.library import LibraryConfig, asked_of_library, i
 from pettingllms.envs.adapters.lines import Line, LineGame, View
 from pettingllms.envs.adapters.moves import plain
 from pettingllms.envs.adapters.textarena_moves import play_random
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER
 from pettingllms.errors import LibraryError
 from pettingllms.types import Message, system, user
@@ -33,7 +33,7 @@ REFUSED = {
     r"\b(literal_eval|eval|exec)\(": "hands what a player wrote to Python's own parser",
 }
 """What is looked for in the text of a game, and what is said of a game that has it."""
-SEATS: tuple[int, ...] = (2, 1, *range(3, 16))
+ROLES: tuple[int, ...] = (2, 1, *range(3, 16))
 """Numbers of players, in the order in which a game is asked whether it can be played by so many."""
 VARIANTS = ("-raw", "-train")
 """Endings of names that differ only in how the library shows a game; this adapter shows its own."""
@@ -58,7 +58,7 @@ class TextArenaGame(LineGame[TextArenaConfig]):
     def __init__(self, config: TextArenaConfig) -> None:
         super().__init__(config)
         self.check_name(self.games())
-        self.players: Mapping[str, Player] = {"random": play_random}
+        self.players: Mapping[str, ScriptedPlayer] = {"random": play_random}
         spec = _registry()[self.name]
         self._refuse_unsafe(spec.entry_point.partition(":")[0])
         wrappers = [wrapper.__name__ for wrapper in spec.default_wrappers or ()]
@@ -67,7 +67,7 @@ class TextArenaGame(LineGame[TextArenaConfig]):
             with asked_of_library(f"TextArena cannot start '{self.id}'"):
                 self._started_with(config.num_players, 0)
         self._num_players = config.num_players or self._fewest()
-        self._roles = tuple(f"player_{seat}" for seat in range(self._num_players))
+        self._roles = tuple(f"player_{position}" for position in range(self._num_players))
         if type(self.start(0).env.state).__name__ == "TeamMultiPlayerState":
             self.together, self.gives_up = True, NOTHING
 
@@ -99,8 +99,8 @@ class TextArenaGame(LineGame[TextArenaConfig]):
     def view(self, live: Any) -> View:
         return View(
             mover=None if live.env.state.done else f"player_{live.env.state.current_player_id}",
-            texts=tuple(live.texts(seat) for seat in range(self._num_players)),
-            returns=tuple(live.paid(seat) for seat in range(self._num_players)),
+            texts=tuple(live.texts(position) for position in range(self._num_players)),
+            returns=tuple(live.paid(position) for position in range(self._num_players)),
             refused=live.refused,
         )
 
@@ -134,7 +134,7 @@ class TextArenaGame(LineGame[TextArenaConfig]):
 
     def _fewest(self) -> int:
         """Two players, or the fewest that the game starts with; the last refusal if none."""
-        for number in SEATS[:-1]:
+        for number in ROLES[:-1]:
             try:
                 with asked_of_library(f"TextArena cannot start '{self.id}'"):
                     self._started_with(number, 0)
@@ -144,8 +144,8 @@ class TextArenaGame(LineGame[TextArenaConfig]):
             else:
                 return number
         with asked_of_library(f"TextArena cannot start '{self.id}'"):
-            self._started_with(SEATS[-1], 0)
-        return SEATS[-1]
+            self._started_with(ROLES[-1], 0)
+        return ROLES[-1]
 
     def _started_with(self, num_players: int, seed: int) -> "Table":
         from pettingllms.envs.adapters.chance import seeded
@@ -181,9 +181,9 @@ class Table:
         if self._is_out(mover) and not lost:
             self.refused = self.refused or str(state.game_info[mover].get("reason", "invalid move"))
 
-    def texts(self, seat: int) -> tuple[str, ...]:
+    def texts(self, position: int) -> tuple[str, ...]:
         """The prompt, and then what was said, with the last drawing of the board alone."""
-        messages = self._messages(seat)
+        messages = self._messages(position)
         prompt = next((text for _, text, kind in messages if kind.name == "PROMPT"), "")
         boards = [at for at, (_, _, kind) in enumerate(messages) if kind.name == "GAME_BOARD"]
         said = [
@@ -193,27 +193,27 @@ class Table:
         ]
         return plain(prompt), *said
 
-    def paid(self, seat: int) -> float | None:
+    def paid(self, position: int) -> float | None:
         """What the game paid the seat, which it does at its end."""
         state = self.env.state
         if not state.done:
             return 0.0
-        given = (state.rewards or {}).get(seat)
+        given = (state.rewards or {}).get(position)
         return float(given) if isinstance(given, int | float) else None
 
     def _listen(self) -> None:
         """Hear what the player to move is told; the library says it once."""
         if not self.env.state.done:
-            seat, told = self.env.get_observation()
-            self._told.setdefault(seat, []).extend(told)
+            position, told = self.env.get_observation()
+            self._told.setdefault(position, []).extend(told)
 
-    def _messages(self, seat: int) -> list[tuple[int, str, Any]]:
-        told = self._told.get(seat, []) + list(self.env.state.observations[seat])
+    def _messages(self, position: int) -> list[tuple[int, str, Any]]:
+        told = self._told.get(position, []) + list(self.env.state.observations[position])
         # A few games give sender, text and kind in another order than they are kept in.
         return [m if isinstance(m[0], int) else (m[1], m[2], m[0]) for m in told]
 
-    def _is_out(self, seat: int) -> bool:
-        return bool(self.env.state.game_info[seat].get("invalid_move"))
+    def _is_out(self, position: int) -> bool:
+        return bool(self.env.state.game_info[position].get("invalid_move"))
 
     def _name(self, sender: int) -> str:
         names: dict[int, str] = self.env.state.role_mapping

@@ -9,17 +9,17 @@ import random
 from functools import partial
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 
 
-def careless(strong: Player, weak: Player, share: float = 0.5) -> Player:
+def noisy(strong: ScriptedPlayer, weak: ScriptedPlayer, share: float = 0.5) -> ScriptedPlayer:
     """A player that plays as the first of two in this share of its replies, by chance."""
     return partial(_play, strong, weak, share)
 
 
 def _play(
-    strong: Player,
-    weak: Player,
+    strong: ScriptedPlayer,
+    weak: ScriptedPlayer,
     share: float,
     env: Any,
     state: Any,

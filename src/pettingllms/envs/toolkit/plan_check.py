@@ -16,18 +16,18 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import Field
 
 from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
-from pettingllms.envs.base import Environment, Player, Split, StepResult
+from pettingllms.envs.base import Environment, ScriptedPlayer, Split, StepResult
 from pettingllms.envs.solo import with_options
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.toolkit.drawing import SeenConfig
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 PLANNER, CHECKER, SOLVER = "planner", "checker", "solver"
 ACCEPT = "accept"
 CAREFUL = 0.15
-"""How often the careless player takes care. Replies add up: a team of two that never errs when it
+"""How often the noisy player takes care. Replies add up: a team of two that never errs when it
 takes care solves twice as many puzzles."""
 
 
@@ -126,7 +126,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return (SOLVER,) if self.config.solo else (PLANNER, CHECKER)
 
     @property
-    def seeing(self) -> tuple[str, ...]:
+    def image_roles(self) -> tuple[str, ...]:
         return () if self.config.observation == "text" else self.roles
 
     def solo(self) -> Environment[Any, Any]:
@@ -148,7 +148,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return () if state.over else (state.turn,)
 
     def observe(self, state: Draft[PuzzleT], role: str) -> Sequence[Message]:
-        images = [self.picture(state.puzzle)] if self.seeing else []
+        images = [self.picture(state.puzzle)] if self.image_roles else []
         if self.config.terse:
             return [user(self._tersely(state, role), *images)]
         parts = [*self._shown(state), self._situation(state, role), _ask(state, role)]
@@ -290,11 +290,11 @@ class Script:
     spoil: Callable[[Any, Any, str], str]
     """Environment, puzzle and its solution in; a plan that is right but for its end out."""
 
-    def players(self, strong: str) -> Mapping[str, Player]:
+    def players(self, strong: str) -> Mapping[str, ScriptedPlayer]:
         """The random player, the strong one under its name, and one that is strong or hasty."""
         return {
             "random": self.play_random,
-            "careless": careless(self.play_strong, self.play_hasty, CAREFUL),
+            "noisy": noisy(self.play_strong, self.play_hasty, CAREFUL),
             strong: self.play_strong,
         }
 

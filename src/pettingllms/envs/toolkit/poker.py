@@ -21,7 +21,7 @@ from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in,
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 
-SEATS = ("player_1", "player_2")
+ROLES = ("player_1", "player_2")
 NAMES = {"J": "jack", "Q": "queen", "K": "king"}
 STRENGTH = {"J": 1, "Q": 2, "K": 3}
 
@@ -81,11 +81,11 @@ class Poker(Environment[Hand, PokerConfig]):
     @property
     def values(self) -> dict[str, float]:
         """What the game is worth to each role if both play perfectly."""
-        return dict(zip(SEATS, (self.worth, -self.worth), strict=True))
+        return dict(zip(ROLES, (self.worth, -self.worth), strict=True))
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return SEATS
+        return ROLES
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks)
@@ -108,23 +108,27 @@ class Poker(Environment[Hand, PokerConfig]):
 
     def acting(self, state: Hand) -> tuple[str, ...]:
         mover = self.betting(state).mover
-        return () if mover is None else (SEATS[mover],)
+        return () if mover is None else (ROLES[mover],)
 
     def legal(self, state: Hand, role: str) -> list[str]:
         """Every reply of an acting role that is a legal move."""
         return [self.reply_of(move) for move in self.betting(state).moves]
 
     def observe(self, state: Hand, role: str) -> Sequence[Message]:
-        now, seat = self.betting(state), SEATS.index(role)
+        now, position = self.betting(state), ROLES.index(role)
         if self.config.terse:
             said = " | ".join(" ".join(words) for words in now.rounds)
-            return [user(f"{self._shown(state, now, seat)} {said}".rstrip())]
+            return [user(f"{self._shown(state, now, position)} {said}".rstrip())]
         return [
             system(
                 f"You are {role} in {self.rules} A reply that is not a legal move folds. "
                 f"{HOW_TO_ANSWER}"
             ),
-            user("\n".join([*self._table(state, now, seat), self._question(state, now, seat)])),
+            user(
+                "\n".join(
+                    [*self._table(state, now, position), self._question(state, now, position)]
+                )
+            ),
         ]
 
     def step(self, state: Hand, replies: Mapping[str, str]) -> StepResult[Hand]:
@@ -138,7 +142,7 @@ class Poker(Environment[Hand, PokerConfig]):
             process = {mover: Scored(self.config.illegal_reward)}
         over = not self.acting(after)
         won = self.won(after) if over else (0, 0)
-        agent = {role: Scored(chips) for role, chips in zip(SEATS, won, strict=True) if over}
+        agent = {role: Scored(chips) for role, chips in zip(ROLES, won, strict=True) if over}
         metrics = {"illegal": float(bool(process))}
         if over:
             metrics["pot"] = float(sum(self.betting(after).paid))
@@ -149,24 +153,24 @@ class Poker(Environment[Hand, PokerConfig]):
         now = self.betting(state)
         loser = now.folded
         if loser is None:
-            first, second = (self.strength(state.cards, seat) for seat in (0, 1))
+            first, second = (self.strength(state.cards, position) for position in (0, 1))
             if first == second:
                 return (0, 0)
             loser = 0 if first < second else 1
         lost = now.paid[loser]
         return (-lost, lost) if loser == 0 else (lost, -lost)
 
-    def strength(self, cards: tuple[str, ...], seat: int) -> int:
+    def strength(self, cards: tuple[str, ...], position: int) -> int:
         """How much a seat's cards are worth at the showdown."""
-        pairs = cards[seat] in cards[2:]
-        return STRENGTH[cards[seat]] + 10 * pairs
+        pairs = cards[position] in cards[2:]
+        return STRENGTH[cards[position]] + 10 * pairs
 
     def success(self, state: Hand, role: str) -> bool:
-        return self.won(state)[SEATS.index(role)] > 0
+        return self.won(state)[ROLES.index(role)] > 0
 
     def redeal(self, state: Hand, role: str, rng: random.Random) -> Hand:
-        now, seat = self.betting(state), SEATS.index(role)
-        known = {seat, 2} if now.shows_board else {seat}
+        now, position = self.betting(state), ROLES.index(role)
+        known = {position, 2} if now.shows_board else {position}
         left = list((Counter(self.deck) - Counter(state.cards[at] for at in known)).elements())
         rng.shuffle(left)
         cards = [c if at in known else left.pop() for at, c in enumerate(state.cards)]
@@ -186,9 +190,9 @@ class Poker(Environment[Hand, PokerConfig]):
     def draw(self, state: Hand, role: str) -> str:
         from rich.markup import escape
 
-        now, seat = self.betting(state), SEATS.index(role)
+        now, position = self.betting(state), ROLES.index(role)
         ending = f"\n[red]forfeit: {escape(state.forfeit)}[/]" if state.forfeit else ""
-        lines = [*self._table(state, now, seat), self._question(state, now, seat)]
+        lines = [*self._table(state, now, position), self._question(state, now, position)]
         return "\n".join(map(escape, lines)) + ending
 
     def _read(self, reply: str, moves: tuple[str, ...]) -> str:
@@ -197,29 +201,32 @@ class Poker(Environment[Hand, PokerConfig]):
             raise BadReply(f"the answer is none of {', '.join(moves)}")
         return answer
 
-    def _shown(self, state: Hand, now: Betting, seat: int) -> str:
+    def _shown(self, state: Hand, now: Betting, position: int) -> str:
         board = (state.cards[2] if now.shows_board else "-") if self.num_board else ""
-        return state.cards[seat] + board
+        return state.cards[position] + board
 
-    def _table(self, state: Hand, now: Betting, seat: int) -> list[str]:
-        lines = [f"Your card: {NAMES[state.cards[seat]]}."]
+    def _table(self, state: Hand, now: Betting, position: int) -> list[str]:
+        lines = [f"Your card: {NAMES[state.cards[position]]}."]
         if self.num_board:
             board = NAMES[state.cards[2]] if now.shows_board else "not shown yet"
             lines.append(f"The board: {board}.")
         for number, words in enumerate(now.rounds, 1):
-            who = [("you" if at % 2 == seat else SEATS[at % 2]) for at in range(len(words))]
+            who = [("you" if at % 2 == position else ROLES[at % 2]) for at in range(len(words))]
             said = ", ".join(f"{one}: {word}" for one, word in zip(who, words, strict=True))
             name = f"Round {number}" if self.num_board else "Said so far"
             lines.append(f"{name}: {said or 'nothing yet'}.")
-        lines.append(f"Chips put in: you {now.paid[seat]}, {SEATS[1 - seat]} {now.paid[1 - seat]}.")
+        lines.append(
+            f"Chips put in: you {now.paid[position]}, {ROLES[1 - position]} "
+            f"{now.paid[1 - position]}."
+        )
         return lines
 
-    def _question(self, state: Hand, now: Betting, seat: int) -> str:
-        if now.mover == seat:
+    def _question(self, state: Hand, now: Betting, position: int) -> str:
+        if now.mover == position:
             return f"Your move: {' or '.join(now.moves)}."
         if now.mover is not None:
-            return f"It is the turn of {SEATS[now.mover]}."
+            return f"It is the turn of {ROLES[now.mover]}."
         shown = ""
         if now.folded is None:
-            shown = f" {SEATS[1 - seat]} had the {NAMES[state.cards[1 - seat]]}."
-        return f"The hand is over.{shown} You won {self.won(state)[seat]:+d} chips."
+            shown = f" {ROLES[1 - position]} had the {NAMES[state.cards[1 - position]]}."
+        return f"The hand is over.{shown} You won {self.won(state)[position]:+d} chips."

@@ -1,6 +1,6 @@
-"""The rounds of a match: a model in every seat equally often, against whoever has the others.
+"""The rounds of a match: a model in every player equally often, against whoever has the others.
 
-A task is played from each seat before the next one is taken, so who moves first, and what was
+A task is played from each player before the next one is taken, so who moves first, and what was
 dealt, favours nobody.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.evaluation.match.logs import LoggedSampler, Logs
 from pettingllms.evaluation.match.tally import Outcome, Row, outcome_of
-from pettingllms.evaluation.players import Entrant, Env, ServerOptions, seated
-from pettingllms.rollout import Seat, Worker
+from pettingllms.evaluation.players import Env, PlayerSpec, ServerOptions, open_players
+from pettingllms.rollout import Player, Worker
 from pettingllms.types import Episode, Task
 
 
@@ -32,7 +32,7 @@ class Limits:
             num_samples=1,
             max_concurrent=self.concurrent,
             max_reply_tokens=self.max_tokens,
-            sampler_seconds=self.seconds,
+            sampler_timeout=self.seconds,
         )
 
 
@@ -55,7 +55,7 @@ class Played:
     def num_refused(self) -> int:
         """Replies of the model that the rules refused."""
         episode = self.episode
-        steps = (episode.steps[at] for at in episode.trunk())
+        steps = (episode.steps[at] for at in episode.main_branch())
         illegal = (s for s in steps if s.metrics.get("illegal"))
         return sum(any(episode.turns[t].role == self.role for t in s.turns) for s in illegal)
 
@@ -69,16 +69,16 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A model, its opponent, and the seats that the model takes in turn."""
+    """A model, its opponent, and the players that the model takes in turn."""
 
     env: Env
-    model: Entrant
-    against: Entrant
+    model: PlayerSpec
+    against: PlayerSpec
     roles: Sequence[str]
     limits: Limits
 
     def row(self, role: str) -> Row:
-        """What a game in this seat is counted under."""
+        """What a game in this player is counted under."""
         return Row(self.env.id, role, self.against.name)
 
     def rows_of_rival(self, role: str) -> Iterator[Row]:
@@ -91,7 +91,7 @@ async def play_match(
     match: Match,
     options: ServerOptions,
     logs: Logs,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     deliver: Callable[[Played], None],
 ) -> list[Played]:
     """Play every round; games are delivered in the order in which they end."""
@@ -99,14 +99,14 @@ async def play_match(
     own = dict.fromkeys(match.roles, match.model)
     others = dict.fromkeys(match.env.roles, match.against)
     async with (
-        seated(match.env, own, options, say) as at_home,
-        seated(match.env, others, options, say) as guests,
+        open_players(match.env, own, options, notify) as at_home,
+        open_players(match.env, others, options, notify) as guests,
     ):
         for role in match.roles:
             rounds = dict(rounds_of(match, role))
             table = {**guests, role: at_home[role]}
-            seats = {at: _logged(seat, logs) for at, seat in table.items()}
-            worker = Worker(match.env, seats, match.limits.rollout(), RewardConfig())
+            players = {at: _logged(player, logs) for at, player in table.items()}
+            worker = Worker(match.env, players, match.limits.rollout(), RewardConfig())
             numbers = {task.id: number for number, task in rounds.items()}
 
             def end(
@@ -120,7 +120,7 @@ async def play_match(
 
 
 def rounds_of(match: Match, role: str) -> Iterator[tuple[int, Task]]:
-    """Number and task of each round in which the model has this seat.
+    """Number and task of each round in which the model has this player.
 
     Once the test tasks are used up they come again, under other names and so with other chance.
     """
@@ -132,8 +132,10 @@ def rounds_of(match: Match, role: str) -> Iterator[tuple[int, Task]]:
         yield number + 1, replace(task, id=f"{task.id}+{again}") if again else task
 
 
-def _logged(seat: Seat, logs: Logs) -> Seat:
-    """The same seat; what a model says in it is logged, what a script says is not."""
-    if seat.sees_state:
-        return seat
-    return replace(seat, sampler=LoggedSampler(seat.sampler, seat.renderer, seat.policy, logs))
+def _logged(player: Player, logs: Logs) -> Player:
+    """The same player; what a model says in it is logged, what a script says is not."""
+    if player.reads_state:
+        return player
+    return replace(
+        player, sampler=LoggedSampler(player.sampler, player.renderer, player.policy, logs)
+    )

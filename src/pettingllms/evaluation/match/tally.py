@@ -1,6 +1,6 @@
 """How the games of a model ended, in a text file that every call adds to.
 
-The file is a table that people read and the next call reads back: one row for each game, seat and
+The file is a table that people read and the next call reads back: one row for each game, player and
 opponent. A file that is not such a table is not written over.
 """
 
@@ -19,7 +19,7 @@ from pettingllms.types import Episode
 
 Outcome = Literal["win", "loss", "draw", "unfinished"]
 OUTCOMES: tuple[Outcome, ...] = ("win", "loss", "draw", "unfinished")
-HEAD = ("game", "seat", "against", *OUTCOMES, "games")
+HEAD = ("game", "player", "against", *OUTCOMES, "games")
 GAP = "  "
 
 
@@ -28,7 +28,7 @@ class Row:
     """What games are counted together."""
 
     game: str
-    seat: str
+    player: str
     against: str
 
 
@@ -79,7 +79,7 @@ def _add(path: Path, model: str, games: Iterable[tuple[Row, Outcome]]) -> Counte
     total: Counter[str] = Counter()
     for counted in counts.values():
         total += counted
-    rows = [(row.game, row.seat, row.against, *_cells(counts[row])) for row in sorted(counts)]
+    rows = [(row.game, row.player, row.against, *_cells(counts[row])) for row in sorted(counts)]
     table = [HEAD, *rows, ("all", "", "", *_cells(total))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     padded = [[c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in table]
@@ -94,7 +94,7 @@ def _cells(counts: Counter[str]) -> tuple[str, ...]:
 
 def _plain(row: Row) -> Row:
     """Without what would end a cell."""
-    return Row(*(" ".join(cell.split()) or "-" for cell in (row.game, row.seat, row.against)))
+    return Row(*(" ".join(cell.split()) or "-" for cell in (row.game, row.player, row.against)))
 
 
 def read_summary(path: Path, model: str) -> dict[Row, Counter[str]]:
@@ -108,11 +108,11 @@ def read_summary(path: Path, model: str) -> dict[Row, Counter[str]]:
         raise RecordError(f"{path} is not a summary that this command wrote; move it away")
     found: dict[Row, Counter[str]] = {}
     for line in [line for line in lines if line and not line.startswith("all" + GAP)]:
-        game, seat, against, *numbers = [*_split(line), "", "", ""]
+        game, player, against, *numbers = [*_split(line), "", "", ""]
         counts = [int(n) for n in numbers if n.isascii() and n.isdigit()]
         if len(counts) != len(OUTCOMES) + 1 or len(_split(line)) != len(HEAD):
             raise RecordError(f"{path}: '{line[:60]}' is no row of a summary; move the file away")
-        found[Row(game, seat, against)] = Counter(dict(zip(OUTCOMES, counts, strict=False)))
+        found[Row(game, player, against)] = Counter(dict(zip(OUTCOMES, counts, strict=False)))
     return found
 
 

@@ -18,12 +18,12 @@ from pettingllms.config import RewardConfig, problems_in
 from pettingllms.config.checks import build_env, without_images
 from pettingllms.errors import PettingError, UnknownNameError, describe, nearest
 from pettingllms.evaluation.players import Env, not_seen_by
-from pettingllms.evaluation.suites.evaluated import Subject
+from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Form, Settings
 from pettingllms.evaluation.suites.suite import SOLO, Bench
 from pettingllms.rollout import Worker
 from pettingllms.rollout.env_calls import CallFailed, Guard
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.types import Episode, Task
 
 TRIAL = "random"
@@ -49,14 +49,14 @@ class _Missing(Exception):  # noqa: N818 - as above
     """Something that this machine or the subject lacks."""
 
 
-def get_ready(benches: Sequence[Bench], subject: Subject) -> Ready:
+def get_ready(benches: Sequence[Bench], evaluated: EvaluatedPlayer) -> Ready:
     """Make every bench and try it out."""
     ready = Ready()
     for bench in benches:
         forms: dict[str, Form] = {}
         for name in bench.forms:
             try:
-                forms[name] = _make(bench, name, subject)
+                forms[name] = _make(bench, name, evaluated)
                 _try_out(forms[name])
             except _Wrong as wrong:
                 ready.wrong += [f"{bench.title}: {line}" for line in wrong.args]
@@ -68,7 +68,7 @@ def get_ready(benches: Sequence[Bench], subject: Subject) -> Ready:
     return ready
 
 
-def _make(bench: Bench, name: str, subject: Subject) -> Form:
+def _make(bench: Bench, name: str, evaluated: EvaluatedPlayer) -> Form:
     try:
         section = bench.section(name)
     except ValidationError as error:
@@ -82,15 +82,15 @@ def _make(bench: Bench, name: str, subject: Subject) -> Form:
     alone = name == SOLO and bench.against_solo
     roles = tuple(env.roles if alone else bench.roles or env.roles)
     role = roles[0] if alone else bench.role or roles[0]
-    if problems := list(_unknown(env, bench, roles, role, subject)):
+    if problems := list(_unknown(env, bench, roles, role, evaluated)):
         raise _Wrong(*problems)
-    if unseen := list(dict.fromkeys(_unseen(env, roles, subject))):
+    if unseen := list(dict.fromkeys(_unseen(env, roles, evaluated))):
         raise _Missing(*unseen)
     return Form(bench, name, env, _tasks(env, bench), roles, role)
 
 
 def _unknown(
-    env: Env, bench: Bench, roles: Sequence[str], role: str, subject: Subject
+    env: Env, bench: Bench, roles: Sequence[str], role: str, evaluated: EvaluatedPlayer
 ) -> list[str]:
     """Roles and players that the environment does not have."""
     found = [
@@ -101,7 +101,7 @@ def _unknown(
     if role not in roles:
         found.append(f"role: '{role}' is not the subject's; {nearest(role, roles)}")
     players = [bench.others] if set(roles) < set(env.roles) else []
-    players += [subject.name] if subject.kind == "player" else []
+    players += [evaluated.name] if evaluated.kind == "player" else []
     for player in players:
         try:
             env.player(player)
@@ -110,12 +110,12 @@ def _unknown(
     return found
 
 
-def _unseen(env: Env, roles: Sequence[str], subject: Subject) -> Iterator[str]:
+def _unseen(env: Env, roles: Sequence[str], evaluated: EvaluatedPlayer) -> Iterator[str]:
     """Roles that are shown images, for which the subject has a model that only reads."""
-    for role in env.seeing:
-        if subject.config is None or role not in roles:
+    for role in env.image_roles:
+        if evaluated.config is None or role not in roles:
             continue
-        policy = subject.config.policies[subject.policy_of(role)]
+        policy = evaluated.config.policies[evaluated.policy_of(role)]
         if unseen := not_seen_by(env, policy):
             yield f"{unseen}, or {without_images(env, 'options')}"
 
@@ -124,7 +124,7 @@ def _tasks(env: Env, bench: Bench) -> list[Task]:
     first, last = bench.first_task, bench.first_task + bench.num_tasks
 
     async def ask() -> list[Task]:
-        with Guard(bench.env_seconds, env.blocking) as guard:
+        with Guard(bench.env_timeout, env.blocking) as guard:
             return await guard.call(
                 "tasks", lambda: list(itertools.islice(env.tasks("test"), first, last))
             )
@@ -140,13 +140,13 @@ def _tasks(env: Env, bench: Bench) -> list[Task]:
 
 def _try_out(form: Form) -> None:
     """Play one task with scripts; what breaks now would break every play."""
-    seats = {role: scripted_seat(form.env, TRIAL) for role in form.env.roles}
+    players = {role: scripted_player(form.env, TRIAL) for role in form.env.roles}
     limits = Settings()
     config = form.bench.rollout(1, 1, limits.seconds).model_copy(
         update={"max_reply_tokens": 1_000_000}
     )
     found: list[Episode] = []
-    worker = Worker(form.env, seats, config, RewardConfig())
+    worker = Worker(form.env, players, config, RewardConfig())
     asyncio.run(worker.run(form.tasks[:1], limits.seed, found.append))
     failure = found[0].failure
     if failure is not None and failure.owner != "limit":

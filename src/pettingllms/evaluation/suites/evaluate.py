@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pettingllms.errors import ConfigError
 from pettingllms.evaluation.suites.checks import Ready, get_ready
-from pettingllms.evaluation.suites.evaluated import Subject, opened
+from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer, opened
 from pettingllms.evaluation.suites.results import (
     EPISODES,
     RESULTS,
@@ -26,33 +26,33 @@ from pettingllms.evaluation.suites.token_matched import compare
 from pettingllms.runs.folder import slug, write_whole
 from pettingllms.types import write_episodes
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 """A bench, how many of its plays have ended, and of how many."""
 
 
 def run_suite(
     suite: Suite,
-    subject: Subject,
+    evaluated: EvaluatedPlayer,
     settings: Settings,
     folder: Path,
     command: str,
-    say: Say,
+    notify: Notify,
     skip_missing: bool,
     progress: Progress,
 ) -> Report:
     """Play what is missing of a suite, bench by bench, and write each result when it is there."""
-    report = Report(suite, subject, settings, command)
-    marks = {bench.title: asked(bench, subject, settings) for bench in suite.benches}
-    found = {name: read_result(folder, name, mark) for name, mark in marks.items()}
+    report = Report(suite, evaluated, settings, command)
+    marks = {bench.title: asked(bench, evaluated, settings) for bench in suite.benches}
+    found = {name: read_result(folder, name, fingerprint) for name, fingerprint in marks.items()}
     done = {name: result for name, result in found.items() if result is not None}
     left = [bench for bench in suite.benches if bench.title not in done]
-    ready = get_ready(left, subject)
+    ready = get_ready(left, evaluated)
     _refuse(suite, ready, skip_missing)
     report.skipped = ready.missing
     left = [bench for bench in left if bench.title not in ready.missing]
     if done:
-        say(f"done before: {', '.join(done)}; remove {folder} to play everything again")
+        notify(f"done before: {', '.join(done)}; remove {folder} to play everything again")
     folder.mkdir(parents=True, exist_ok=True)
 
     def keep(result: Result) -> None:
@@ -65,7 +65,7 @@ def run_suite(
     report.results = [done[bench.title] for bench in suite.benches if bench.title in done]
     write_report(report, folder)
     if left:
-        asyncio.run(_play(left, ready, report, marks, folder, keep, say, progress))
+        asyncio.run(_play(left, ready, report, marks, folder, keep, notify, progress))
     return report
 
 
@@ -92,15 +92,15 @@ async def _play(
     marks: dict[str, str],
     folder: Path,
     keep: Callable[[Result], None],
-    say: Say,
+    notify: Notify,
     progress: Progress,
 ) -> None:
-    async with opened(report.subject, say) as seat_of:
+    async with opened(report.evaluated, notify) as player_of:
         for bench in benches:
             name, k, forms = bench.title, bench.num_samples, ready.forms[bench.title]
             start = time.perf_counter()
             tell = partial(progress, name)
-            played = await play_bench(forms, seat_of, report.settings, tell)
+            played = await play_bench(forms, player_of, report.settings, tell)
             seconds = time.perf_counter() - start
             for form, one in played.items():
                 path = folder / EPISODES / f"{slug(name)}-{form}.jsonl"

@@ -15,36 +15,36 @@ from pettingllms.cluster.inference_team import playing_team
 from pettingllms.config import RunConfig, apply_overrides, parse_config
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluation.players import (
-    Entrant,
     Env,
+    PlayerSpec,
     ServerOptions,
-    read_address,
-    read_keys,
-    server_seat,
+    parse_address,
+    parse_keys,
+    server_player,
     with_model,
 )
 from pettingllms.models import find_model
 from pettingllms.policies.files import Saved
-from pettingllms.rollout import Seat
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.rollout import Player
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.training.evaluate import start_weights
 
-SeatOf = Callable[[Env, str], Seat]
+PlayerFor = Callable[[Env, str], Player]
 """Who plays a role of an environment."""
 MODEL = "model"
 """What the policy of a bare model is called."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class EvaluatedPlayer:
     """Whom the numbers are about."""
 
     kind: Literal["player", "server", "model", "run"]
     name: str
     """As the table has it."""
-    mark: str
+    fingerprint: str
     """What it is made of, as a hash: results of another subject are not gone on with."""
-    entrant: Entrant | None = None
+    player_spec: PlayerSpec | None = None
     """The server."""
     options: ServerOptions = field(default_factory=ServerOptions)
     """How the server is asked."""
@@ -64,21 +64,21 @@ class Subject:
         return self.config.roles.get(role) or self.policy or only
 
 
-def player_subject(name: str) -> Subject:
+def evaluated_script(name: str) -> EvaluatedPlayer:
     """A scripted player, of whatever environment is played."""
-    return Subject("player", name, _hash("player", name))
+    return EvaluatedPlayer("player", name, _hash("player", name))
 
 
-def server_subject(address: str, keys: Sequence[str], temperature: float) -> Subject:
+def evaluated_server(address: str, keys: Sequence[str], temperature: float) -> EvaluatedPlayer:
     """A model behind an OpenAI-compatible server; it is asked for its name if that is not given."""
-    entrant = read_address(address)
-    options = ServerOptions(read_keys(keys, [entrant]), temperature)
-    entrant = with_model(entrant, options)
-    mark = _hash("server", entrant.url, entrant.name, temperature)
-    return Subject("server", entrant.name, mark, entrant, options)
+    player_spec = parse_address(address)
+    options = ServerOptions(parse_keys(keys, [player_spec]), temperature)
+    player_spec = with_model(player_spec, options)
+    fingerprint = _hash("server", player_spec.url, player_spec.name, temperature)
+    return EvaluatedPlayer("server", player_spec.name, fingerprint, player_spec, options)
 
 
-def model_subject(name: str, overrides: Sequence[str]) -> Subject:
+def evaluated_model(name: str, overrides: Sequence[str]) -> EvaluatedPlayer:
     """A model by its folder or name, as it is."""
     folder = find_model(name)
     data = {
@@ -89,11 +89,11 @@ def model_subject(name: str, overrides: Sequence[str]) -> Subject:
     problems = apply_overrides(data, overrides)
     config = parse_config(data, name, problems)
     files = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(folder.iterdir())]
-    mark = _hash("model", str(folder), files, sorted(overrides))
-    return Subject("model", name, mark, config=config)
+    fingerprint = _hash("model", str(folder), files, sorted(overrides))
+    return EvaluatedPlayer("model", name, fingerprint, config=config)
 
 
-def run_subject(place: Path, config: RunConfig, saved: Saved, policy: str) -> Subject:
+def evaluated_run(place: Path, config: RunConfig, saved: Saved, policy: str) -> EvaluatedPlayer:
     """The policies of a run with the weights of a checkpoint, or of a configuration."""
     if policy and policy not in config.policies:
         raise ConfigError(
@@ -104,24 +104,28 @@ def run_subject(place: Path, config: RunConfig, saved: Saved, policy: str) -> Su
         name: {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
         for name, files in saved.items()
     }
-    mark = _hash("run", config.model_dump_json(), weights, policy)
-    return Subject("run", place.stem or str(place), mark, config=config, saved=saved, policy=policy)
+    fingerprint = _hash("run", config.model_dump_json(), weights, policy)
+    return EvaluatedPlayer(
+        "run", place.stem or str(place), fingerprint, config=config, saved=saved, policy=policy
+    )
 
 
 @asynccontextmanager
-async def opened(subject: Subject, say: Callable[[str], None]) -> AsyncIterator[SeatOf]:
+async def opened(
+    evaluated: EvaluatedPlayer, notify: Callable[[str], None]
+) -> AsyncIterator[PlayerFor]:
     """Who plays which role, while engines run and connections are open."""
     async with AsyncExitStack() as stack:
-        if subject.config is not None:
-            say(f"starting the engines of {subject.name}")
-            playing = playing_team(subject.config, subject.saved, say)
+        if evaluated.config is not None:
+            notify(f"starting the engines of {evaluated.name}")
+            playing = playing_team(evaluated.config, evaluated.saved, notify)
             team = await stack.enter_async_context(playing)
-            yield lambda env, role: team.seat(env, subject.policy_of(role), None, frozenset())
-        elif subject.entrant is not None:
-            seat = server_seat(stack, subject.entrant, subject.options)
-            yield lambda _env, _role: seat
+            yield lambda env, role: team.player(env, evaluated.policy_of(role), None, frozenset())
+        elif evaluated.player_spec is not None:
+            player = server_player(stack, evaluated.player_spec, evaluated.options)
+            yield lambda _env, _role: player
         else:
-            yield lambda env, _role: scripted_seat(env, subject.name)
+            yield lambda env, _role: scripted_player(env, evaluated.name)
 
 
 def _hash(*parts: object) -> str:

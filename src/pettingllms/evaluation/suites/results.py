@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pettingllms.errors import RecordError
-from pettingllms.evaluation.suites.evaluated import Subject
+from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Settings
 from pettingllms.evaluation.suites.scoring import Measured, measured_from
 from pettingllms.evaluation.suites.suite import Bench, Suite
@@ -89,9 +89,9 @@ def read_result(folder: Path, bench: str, asked_now: str) -> Result | None:
         raise RecordError(f"{path} is not a bench's result ({error!r}); move it away") from None
 
 
-def asked(bench: Bench, subject: Subject, settings: Settings) -> str:
+def asked(bench: Bench, evaluated: EvaluatedPlayer, settings: Settings) -> str:
     """What a bench asks for, as a hash. How many plays there are at once is not part of it."""
-    parts = (bench.model_dump_json(), subject.mark, settings.seed, settings.temperature)
+    parts = (bench.model_dump_json(), evaluated.fingerprint, settings.seed, settings.temperature)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -100,7 +100,7 @@ class Report:
     """A suite so far."""
 
     suite: Suite
-    subject: Subject
+    evaluated: EvaluatedPlayer
     settings: Settings
     command: str
     results: list[Result] = field(default_factory=list)
@@ -117,8 +117,8 @@ class Report:
         return {
             "format": FORMAT,
             "suite": self.suite.model_dump(mode="json"),
-            "subject": {"kind": self.subject.kind, "name": self.subject.name}
-            | ({"url": self.subject.entrant.url} if self.subject.entrant else {}),
+            "subject": {"kind": self.evaluated.kind, "name": self.evaluated.name}
+            | ({"url": self.evaluated.player_spec.url} if self.evaluated.player_spec else {}),
             "command": self.command,
             "seed": self.settings.seed,
             "max_concurrent": self.settings.max_concurrent,

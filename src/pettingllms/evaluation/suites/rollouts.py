@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from pettingllms.config import RewardConfig
 from pettingllms.evaluation.players import Env
-from pettingllms.evaluation.suites.evaluated import SeatOf
+from pettingllms.evaluation.suites.evaluated import PlayerFor
 from pettingllms.evaluation.suites.scoring import Play, play_of
 from pettingllms.evaluation.suites.suite import SOLO, TEAM, Bench
 from pettingllms.evaluation.suites.token_matched import num_plays_for
-from pettingllms.rollout import Seat, Worker, in_order
-from pettingllms.rollout.scripted import scripted_seat
+from pettingllms.rollout import Player, Worker, in_order
+from pettingllms.rollout.scripted import scripted_player
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task
 
@@ -77,7 +77,7 @@ class Clocked:
 
 async def play_bench(
     forms: Mapping[str, Form],
-    seat_of: SeatOf,
+    player_of: PlayerFor,
     settings: Settings,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> dict[str, Played]:
@@ -92,13 +92,13 @@ async def play_bench(
         progress(sum(len(one.episodes) for one in found.values()), total)
 
     for name, form in forms.items():
-        await _play_on(form, found[name], wanted[name], seat_of, settings, end)
+        await _play_on(form, found[name], wanted[name], player_of, settings, end)
     if len(forms) > 1:
         most = bench.max_samples
         numbers = num_plays_for(found[TEAM].plays, found[SOLO].plays, most)
         wanted = dict(zip((TEAM, SOLO), numbers, strict=True))
         for name, form in forms.items():
-            await _play_on(form, found[name], wanted[name], seat_of, settings, end)
+            await _play_on(form, found[name], wanted[name], player_of, settings, end)
     return found
 
 
@@ -106,17 +106,17 @@ async def _play_on(
     form: Form,
     played: Played,
     num_plays: int,
-    seat_of: SeatOf,
+    player_of: PlayerFor,
     settings: Settings,
     end: Callable[[], None],
 ) -> None:
     """Play each task as often as is still wanted."""
     if num_plays <= played.num_plays:
         return
-    seats, clocks = _seats(form, seat_of, settings)
+    players, clocks = _players(form, player_of, settings)
     missing = num_plays - played.num_plays
     config = form.bench.rollout(missing, settings.max_concurrent, settings.seconds)
-    worker = Worker(form.env, seats, config, RewardConfig())
+    worker = Worker(form.env, players, config, RewardConfig())
     seed = derive_seed(settings.seed, "suite", form.bench.title)
 
     def deliver(episode: Episode) -> None:
@@ -125,26 +125,26 @@ async def _play_on(
 
     await worker.run(form.tasks, seed, deliver, played.num_plays)
     played.episodes = in_order(played.episodes, form.tasks)
-    models = [role for role in form.roles if not seats[role].sees_state]
-    in_bytes = not models or any(seats[role].in_bytes for role in models)
+    models = [role for role in form.roles if not players[role].reads_state]
+    in_bytes = not models or any(players[role].in_bytes for role in models)
     counted = models or form.roles
     played.plays = [play_of(e, form.role, counted, in_bytes) for e in played.episodes]
     played.num_plays = num_plays
     played.seconds += sum(clock.seconds for clock in clocks)
 
 
-def _seats(
-    form: Form, seat_of: SeatOf, settings: Settings
-) -> tuple[dict[str, Seat], list[Clocked]]:
-    seats, clocks = {}, []
+def _players(
+    form: Form, player_of: PlayerFor, settings: Settings
+) -> tuple[dict[str, Player], list[Clocked]]:
+    players, clocks = {}, []
     for role in form.env.roles:
         if role not in form.roles:
-            seats[role] = scripted_seat(form.env, form.bench.others)
+            players[role] = scripted_player(form.env, form.bench.others)
             continue
-        seat = seat_of(form.env, role)
-        clock = Clocked(seat.sampler)
+        player = player_of(form.env, role)
+        clock = Clocked(player.sampler)
         clocks.append(clock)
-        wishes = (settings.temperature, form.bench.temperature, seat.temperature)
+        wishes = (settings.temperature, form.bench.temperature, player.temperature)
         heat = next(wish for wish in wishes if wish is not None)
-        seats[role] = replace(seat, sampler=clock, temperature=heat)
-    return seats, clocks
+        players[role] = replace(player, sampler=clock, temperature=heat)
+    return players, clocks

@@ -32,7 +32,7 @@ class Bench(Section):
     role: str = ""
     """Whose success is reported; empty: the first that the subject plays."""
     others: str = "random"
-    """Scripted player in the seats that the subject does not have."""
+    """Scripted player in the players that the subject does not have."""
     num_tasks: int = Field(default=32, ge=1)
     """Tasks of the test split."""
     first_task: int = Field(default=0, ge=0)
@@ -52,7 +52,7 @@ class Bench(Section):
     """Tokens of one reply."""
     max_steps: int = Field(default=200, ge=1)
     """Steps of the environment before a play is cut."""
-    env_seconds: float = Field(default=60.0, gt=0)
+    env_timeout: float = Field(default=60.0, gt=0)
     """How long one call of the environment may take."""
 
     @model_validator(mode="after")
@@ -93,8 +93,8 @@ class Bench(Section):
             max_steps=self.max_steps,
             max_reply_tokens=self.max_reply_tokens,
             max_concurrent=max_concurrent,
-            env_seconds=self.env_seconds,
-            sampler_seconds=seconds,
+            env_timeout=self.env_timeout,
+            sampler_timeout=seconds,
         )
 
 

@@ -57,7 +57,7 @@ def markdown(report: Report) -> str:
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     parts = [
-        f"# {report.suite.title}: {report.subject.name}",
+        f"# {report.suite.title}: {report.evaluated.name}",
         table,
         "\n".join(f"- {line}" for line in remarks_on(report)),
         LEGEND,

@@ -1,6 +1,6 @@
 """Tournaments: runs, snapshots, models behind HTTP and scripts, each against each."""
 
 from pettingllms.evaluation.tournament.games import Tournament, hold
-from pettingllms.evaluation.tournament.roster import Contestant, read_contestants
+from pettingllms.evaluation.tournament.roster import TournamentEntry, parse_entries
 
-__all__ = ["Contestant", "Tournament", "hold", "read_contestants"]
+__all__ = ["Tournament", "TournamentEntry", "hold", "parse_entries"]

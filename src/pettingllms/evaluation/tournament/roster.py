@@ -1,4 +1,4 @@
-"""Who takes part: a word on the command line becomes a contestant, with weights if it has any.
+"""Who takes part: a word on the command line becomes a entry, with weights if it has any.
 
 `minimax` or `minimax~0.3` is a scripted player, `http://HOST/v1#MODEL` a model behind a server,
 `FOLDER` the policy of a run, `FOLDER@20` a snapshot of its league, `FOLDER@all` all of them. A run
@@ -15,10 +15,10 @@ from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluation.players import (
-    Entrant,
+    PlayerSpec,
     ServerOptions,
-    read_keys,
-    read_outsider,
+    parse_external_player,
+    parse_keys,
     with_model,
 )
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
@@ -28,12 +28,12 @@ SNAPSHOT = re.compile(r"(.+)@(\d+|all)")
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class TournamentEntry:
     """One player of a tournament."""
 
     name: str
     """As it is listed."""
-    entrant: Entrant
+    player_spec: PlayerSpec
     """A scripted player, a server's model, or a run."""
     key: str = ""
     """Environment variable that holds the key of its server."""
@@ -45,15 +45,15 @@ class Contestant:
     """The configuration of that run."""
 
 
-def read_contestants(
+def parse_entries(
     env: Environment[Any, Any], words: Sequence[str], keys: Sequence[str] = ()
-) -> list[Contestant]:
+) -> list[TournamentEntry]:
     """The players that words name. `keys` are variables with the keys of servers, VARIABLE if there
     is one server, else ADDRESS=VARIABLE; a server whose model is not named is asked for it."""
-    read = [contestant for word in words for contestant in _read(env, word)]
-    options = ServerOptions(read_keys(keys, [contestant.entrant for contestant in read]))
-    found = [_known(contestant, options) for contestant in read]
-    names = [contestant.name for contestant in found]
+    read = [entry for word in words for entry in _read(env, word)]
+    options = ServerOptions(parse_keys(keys, [entry.player_spec for entry in read]))
+    found = [_known(entry, options) for entry in read]
+    names = [entry.name for entry in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         listed = ", ".join(twice)
@@ -63,24 +63,24 @@ def read_contestants(
     return found
 
 
-def _known(contestant: Contestant, options: ServerOptions) -> Contestant:
+def _known(entry: TournamentEntry, options: ServerOptions) -> TournamentEntry:
     """The same with its server's model and key, under a name."""
-    entrant = with_model(contestant.entrant, options)
-    key = options.keys.get(entrant.url, "")
-    return replace(contestant, name=contestant.name or entrant.name, entrant=entrant, key=key)
+    player_spec = with_model(entry.player_spec, options)
+    key = options.keys.get(player_spec.url, "")
+    return replace(entry, name=entry.name or player_spec.name, player_spec=player_spec, key=key)
 
 
-def _read(env: Environment[Any, Any], word: str) -> Iterator[Contestant]:
+def _read(env: Environment[Any, Any], word: str) -> Iterator[TournamentEntry]:
     labelled = LABEL.fullmatch(word)
     label, word = labelled.groups() if labelled else ("", word)
-    outsider = read_outsider(word, env)
+    outsider = parse_external_player(word, env)
     if outsider is not None:
-        yield Contestant(label, outsider)
+        yield TournamentEntry(label, outsider)
     else:
         yield from _of_run(env, word, label)
 
 
-def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Contestant]:
+def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[TournamentEntry]:
     found = SNAPSHOT.fullmatch(word)
     place, step = found.groups() if found and not Path(word).is_dir() else (word, "")
     place, _, policy = place.partition("#") if not Path(place).is_dir() else (place, "", "")
@@ -104,5 +104,5 @@ def _of_run(env: Environment[Any, Any], word: str, label: str) -> Iterator[Conte
             raise ConfigError("--player", [f"{word}: no '{name}' there; {nearest(name, saved)}"])
         at = name.removeprefix(policy)
         named = (label or whole) + (at if step in ("", "all") or not label else "")
-        entrant, section = Entrant("run", place), config.policies[policy]
-        yield Contestant(named, entrant, policy=section, files=saved[name], run=config)
+        player_spec, section = PlayerSpec("run", place), config.policies[policy]
+        yield TournamentEntry(named, player_spec, policy=section, files=saved[name], run=config)

@@ -122,7 +122,7 @@ def kind_of(status: int) -> str:
 
 def openai_error(error: CallError) -> dict[str, Any]:
     """An error as OpenAI's clients read it."""
-    code = "context_length_exceeded" if "max_model_tokens" in error.message else None
+    code = "context_length_exceeded" if "max_model_len" in error.message else None
     return {
         "error": {
             "message": error.message,

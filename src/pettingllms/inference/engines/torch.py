@@ -24,7 +24,7 @@ from pettingllms.inference.engines.vllm import (
 )
 from pettingllms.policies.files import Files
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
-from pettingllms.vision.processor import eyes_of
+from pettingllms.vision.processor import load_image_processor
 
 
 class TorchEngine:
@@ -48,8 +48,10 @@ class TorchEngine:
 
         torch.set_num_threads(self._spec.num_threads)
         self._stop_ids = stop_ids(self._spec.model)
-        self._eyes = eyes_of(self._spec.model)
-        auto: Any = AutoModelForCausalLM if self._eyes is None else AutoModelForImageTextToText
+        self._image_processor = load_image_processor(self._spec.model)
+        auto: Any = (
+            AutoModelForCausalLM if self._image_processor is None else AutoModelForImageTextToText
+        )
         self._lm = auto.from_pretrained(
             self._spec.model,
             dtype=getattr(torch, self._spec.config.dtype),
@@ -68,7 +70,7 @@ class TorchEngine:
         self, requests: Sequence[SampleRequest]
     ) -> list[Sequence[Sample | Failed]]:
         """The replies to each request."""
-        limit = self._spec.config.max_model_tokens
+        limit = self._spec.config.max_model_len
         refused = [self._refused(request) for request in requests]
         found: list[Sequence[Sample | Failed]] = [
             [reason] * request.num_samples if reason else []
@@ -99,7 +101,9 @@ class TorchEngine:
         with self._speaking(policy) as lm:
             for start in range(0, len(places), size):
                 part = places[start : start + size]
-                some = logprobs_of(lm, [given[at] for at in part], self._eyes, temperature)
+                some = logprobs_of(
+                    lm, [given[at] for at in part], self._image_processor, temperature
+                )
                 found |= zip(part, some, strict=True)
         return [found[at] for at in range(len(given))]
 
@@ -172,12 +176,12 @@ class TorchEngine:
 
     def _refused(self, request: SampleRequest) -> Failed | None:
         """Why a request is not answered, without which the others of its batch would fail."""
-        limit = self._spec.config.max_model_tokens
+        limit = self._spec.config.max_model_len
         if request.guide is not None:
             return UNGUIDED
         if len(request.prompt_ids) >= limit:
             return too_long(request, limit)
-        return not_seen(self._eyes, request)
+        return not_seen(self._image_processor, request)
 
     def _generate(self, policy: str, requests: Sequence[SampleRequest]) -> list[list[Sample]]:
         from pettingllms.inference.generate import generate
@@ -186,7 +190,7 @@ class TorchEngine:
             raise SamplerError(f"this engine does not serve '{policy}'")
         version = self._versions[policy]
         with self._speaking(policy) as lm:
-            replies = generate(lm, requests, self._stop_ids, self._eyes)
+            replies = generate(lm, requests, self._stop_ids, self._image_processor)
         return [
             [Sample(ids, logprobs, version, finish) for ids, logprobs, finish in some]
             for some in replies

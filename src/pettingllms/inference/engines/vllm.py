@@ -22,8 +22,8 @@ from pettingllms.policies.files import Files
 from pettingllms.rollout.player import NO_IDS
 from pettingllms.types import Failed, Given, Ids, LogProbs, PromptTooLong, Sample, SampleRequest
 from pettingllms.types.episodes import Finish
-from pettingllms.vision.processor import Eyes, eyes_of
-from pettingllms.vision.support import sees
+from pettingllms.vision.processor import ImageProcessor, load_image_processor
+from pettingllms.vision.support import supports_images
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
@@ -45,7 +45,7 @@ class EngineSpec:
     max_rank: int = 0
     """Largest rank of an adapter; 0: there are none."""
     num_adapters: int = 0
-    adapted_eyes: bool = False
+    adapts_vision: bool = False
     """Whether some adapter changes how images are seen."""
     num_snapshots: int = 0
     """Frozen adapters that are kept ready beside those."""
@@ -89,7 +89,7 @@ class EngineSpec:
         options: dict[str, Any] = {
             "model": str(self.model),
             "dtype": config.dtype,
-            "max_model_len": config.max_model_tokens,
+            "max_model_len": config.max_model_len,
             "max_num_seqs": config.max_num_seqs,
             "tensor_parallel_size": config.tensor_parallel,
             "enforce_eager": self.device == "cpu",
@@ -99,7 +99,7 @@ class EngineSpec:
             "disable_log_stats": True,
             "seed": 0,
         }
-        if sees(self.model):
+        if supports_images(self.model):
             options |= {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"video": 0}}
         if self.num_adapters:
             options |= {
@@ -107,13 +107,13 @@ class EngineSpec:
                 "max_loras": self.num_adapters + self.num_opponents,
                 "max_cpu_loras": 2 * self.num_adapters + self.num_snapshots,
                 "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
-                "enable_tower_connector_lora": self.adapted_eyes,
+                "enable_tower_connector_lora": self.adapts_vision,
             }
         if self.device == "cpu":
             # A prompt that is read in parts kills vLLM's worker there if its request has a seed.
             options["enable_chunked_prefill"] = False
         else:
-            options["gpu_memory_utilization"] = config.gpu_memory
+            options["gpu_memory_utilization"] = config.gpu_memory_utilization
         return options
 
 
@@ -135,19 +135,19 @@ class Engine:
 
         args = AsyncEngineArgs(**self._spec.options(), worker_extension_cls=EXTENSION)
         self._stop_ids = stop_ids(self._spec.model)
-        self._eyes = eyes_of(self._spec.model)
+        self._image_processor = load_image_processor(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)
         self._adapters = AdapterVersions(self._vllm, self._folder)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
         """Replies with the log-probs of what was sampled, temperature included."""
-        room = self._spec.config.max_model_tokens - len(request.prompt_ids)
+        room = self._spec.config.max_model_len - len(request.prompt_ids)
         if room < 1:
-            return [too_long(request, self._spec.config.max_model_tokens)] * request.num_samples
+            return [too_long(request, self._spec.config.max_model_len)] * request.num_samples
         version = self._version(request.policy)
         if request.guide is not None and not self._spec.config.guided:
             return [UNGUIDED] * request.num_samples
-        if (unseen := not_seen(self._eyes, request)) is not None:
+        if (unseen := not_seen(self._image_processor, request)) is not None:
             return [unseen] * request.num_samples
         params = self._params(
             n=request.num_samples,
@@ -170,7 +170,7 @@ class Engine:
             logprobs = _chosen(reply.logprobs or [], ids)
             finish: Finish = "stop" if reply.finish_reason == "stop" else "length"
             samples.append(Sample(ids, logprobs, version, finish))
-        return marked_if_cut(request, samples, self._spec.config.max_model_tokens)
+        return marked_if_cut(request, samples, self._spec.config.max_model_len)
 
     async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
         """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
@@ -292,14 +292,19 @@ class Engine:
         """What vLLM reads. It widens the place of an image by itself."""
         from vllm.inputs import TokensPrompt
 
-        if self._eyes is None:
+        if self._image_processor is None:
             return TokensPrompt(prompt_token_ids=np.concatenate(given[:2]).tolist())
-        ids = self._eyes.narrowed(given.prompt_ids, given.images) + given.response_ids.tolist()
+        ids = (
+            self._image_processor.narrowed(given.prompt_ids, given.images)
+            + given.response_ids.tolist()
+        )
         if not given.images:
             return TokensPrompt(prompt_token_ids=ids)
         return TokensPrompt(
             prompt_token_ids=ids,
-            multi_modal_data={"image": [self._eyes.sized(image) for image in given.images]},
+            multi_modal_data={
+                "image": [self._image_processor.sized(image) for image in given.images]
+            },
             multi_modal_uuids={"image": [image.digest for image in given.images]},
         )
 
@@ -321,7 +326,7 @@ class Engine:
                 "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
                 "were requests still under way?"
             )
-        if self._eyes is not None:  # what the old weights saw of an image
+        if self._image_processor is not None:  # what the old weights saw of an image
             await self._vllm.reset_encoder_cache()
 
 
@@ -329,7 +334,7 @@ UNGUIDED = Failed(
     "this engine cannot hold a reply to a schema; set inference.guided = true, with vLLM", "limit"
 )
 
-BLIND = Failed("an image was to be shown to a model that only reads", "sampler")
+TEXT_ONLY = Failed("an image was to be shown to a model that only reads", "sampler")
 
 
 def _guiding(schema: str) -> "StructuredOutputsParams":
@@ -345,7 +350,7 @@ def too_long(request: SampleRequest, limit: int) -> Failed:
     """What a request gets whose prompt fills the model."""
     return PromptTooLong(
         f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
-        f"(inference.max_model_tokens = {limit})",
+        f"(inference.max_model_len = {limit})",
         "limit",
     )
 
@@ -360,7 +365,7 @@ def marked_if_cut(
         return samples
     reason = (
         f"the reply was cut after {room} of {request.max_tokens} tokens: its prompt has "
-        f"{len(request.prompt_ids)} (inference.max_model_tokens = {limit})"
+        f"{len(request.prompt_ids)} (inference.max_model_len = {limit})"
     )
     return [
         replace(s, limit=reason) if isinstance(s, Sample) and s.finish == "length" else s
@@ -368,12 +373,12 @@ def marked_if_cut(
     ]
 
 
-def not_seen(eyes: Eyes | None, request: SampleRequest) -> Failed | None:
+def not_seen(image_processor: ImageProcessor | None, request: SampleRequest) -> Failed | None:
     """What a request gets whose images cannot be shown to the model; None if they can."""
-    if eyes is None:
-        return BLIND if request.images else None
+    if image_processor is None:
+        return TEXT_ONLY if request.images else None
     try:
-        eyes.places(request.prompt_ids, request.images)
+        image_processor.places(request.prompt_ids, request.images)
     except ImageError as error:
         return Failed(str(error), "sampler")
     return None

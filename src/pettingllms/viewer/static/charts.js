@@ -6,7 +6,7 @@
   const SECTIONS = [
     ["How it goes", ["roles/reward", "roles/success", "roles/eval_success"]],
     ["What is learnt from", ["policies/sampler_entropy", "policies/mean_abs_advantage", "policies/zero_share",
-      "policies/distinct_replies", "policies/gap", "policies/grad_norm"]],
+      "policies/distinct_replies", "policies/mismatch", "policies/grad_norm"]],
     ["Rewards by level", ["roles/reward_process", "roles/reward_agent", "roles/reward_team"]],
     ["Replies", ["roles/reply_tokens", "roles/cut_share", "roles/failed_share"]],
     ["Speed", ["rollout/tokens_per_second", "policies/tokens_per_second", "time/step"]],
@@ -18,7 +18,7 @@
     "roles/cut_share": "share cut short", "roles/failed_share": "share failed",
     "policies/sampler_entropy": "entropy of sampling", "policies/mean_abs_advantage": "size of advantages",
     "policies/zero_share": "share of advantages that are 0", "policies/distinct_replies": "different replies",
-    "policies/gap": "log-prob gap, sampler to learner", "policies/grad_norm": "gradient norm",
+    "policies/mismatch": "train-inference mismatch", "policies/grad_norm": "gradient norm",
     "rollout/tokens_per_second": "sampled tokens a second", "policies/tokens_per_second": "learnt tokens a second",
     "time/step": "seconds a step",
   };

@@ -34,15 +34,15 @@
       ${!episode.whole && html`<p class="faint">Of the step, only this task's episodes were read.</p>`}</details>`;
   }
 
-  function Judged({ exhibit }) {
-    const said = exhibit.verdict;
+  function Judged({ submission }) {
+    const said = submission.verdict;
     const failed = said !== null && typeof said === "object";
-    return html`<details class="judged"><summary>judge${exhibit.role ? ` on ${exhibit.role}` : ""}: ${said === null ? "not asked"
+    return html`<details class="judged"><summary>judge${submission.role ? ` on ${submission.role}` : ""}: ${said === null ? "not asked"
       : failed ? html`<span class="bad-text">failed</span>` : html`<b>${petting.number(said)}</b> of 1`}</summary>
       ${failed && html`<${Failure} failure=${said} />`}
-      <dl><dt>was asked</dt><dd><${petting.Words} text=${exhibit.question} /></dd>
-        ${exhibit.criteria && html`<dt>looks at</dt><dd><${petting.Words} text=${exhibit.criteria} /></dd>`}
-        <dt>was shown</dt><dd><${petting.Words} text=${exhibit.answer} /></dd></dl></details>`;
+      <dl><dt>was asked</dt><dd><${petting.Words} text=${submission.question} /></dd>
+        ${submission.criteria && html`<dt>looks at</dt><dd><${petting.Words} text=${submission.criteria} /></dd>`}
+        <dt>was shown</dt><dd><${petting.Words} text=${submission.answer} /></dd></dl></details>`;
   }
 
   function who(member, episode) {
@@ -63,7 +63,7 @@
         <span class="grow"></span><${Advantage} value=${turn.advantage} /></header>
       <${petting.Tokens} turn=${turn} shade=${view.shade} most=${most} />
       ${turn.failure && html`<${Failure} failure=${turn.failure} />`}
-      ${turn.judged.map((name) => html`<${Judged} exhibit=${episode.exhibits[name]} />`)}
+      ${turn.judged.map((name) => html`<${Judged} submission=${episode.submissions[name]} />`)}
       <footer><span class="levels">${LEVELS.map((level) => html`<span>${level} <${Paid} value=${turn.rewards[level]} /></span>`)}
         <span class="sum">in all <${Paid} value=${turn.reward} /></span></span>
         <${Compared} group=${turn.group} episode=${episode} number=${number} /></footer></article>`;

@@ -27,8 +27,8 @@
     return html`<section class="facts" aria-label="about ${run.name}"><h2>${run.name}</h2>
       <dl>${facts.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
       ${run.problem && html`<p class="alarm">Nothing is known of the comparisons: ${run.problem}</p>`}
-      ${metrics && metrics.worries.length > 0 && html`<div class="worries"><h3>Worth a look</h3><ul>
-        ${metrics.worries.map((worry) => html`<li>${worry.what}. <span class="faint">${worry.help}.</span></li>`)}</ul></div>`}
+      ${metrics && metrics.diagnostics.length > 0 && html`<div class="diagnostics"><h3>Worth a look</h3><ul>
+        ${metrics.diagnostics.map((worry) => html`<li>${worry.what}. <span class="faint">${worry.help}.</span></li>`)}</ul></div>`}
     </section>`;
   }
 

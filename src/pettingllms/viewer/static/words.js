@@ -41,7 +41,7 @@
       values: (turn) => turn.advantages
         || (turn.advantage === null ? null : Array(turn.tokens).fill(turn.advantage)),
     },
-    gap: { name: "log-prob gap", values: (turn) => turn.gap },
+    mismatch: { name: "train-inference mismatch", values: (turn) => turn.mismatch },
     value: { name: "critic's value", values: (turn) => turn.values && turn.values.slice(1) },
     surprise: {
       name: "surprise (−log p)",
@@ -60,7 +60,7 @@
   function paint(shade, value, most) {
     if (value === null || !most) return null;
     const strength = (0.55 * Math.min(1, Math.abs(value) / most)).toFixed(3);
-    if (shade === "gap") return `rgba(160, 60, 170, ${strength})`;
+    if (shade === "mismatch") return `rgba(160, 60, 170, ${strength})`;
     if (shade === "surprise") return `rgba(230, 159, 0, ${strength})`;
     return value > 0 ? `rgba(0, 114, 178, ${strength})` : `rgba(213, 94, 0, ${strength})`;
   }

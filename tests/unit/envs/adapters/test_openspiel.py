@@ -35,7 +35,7 @@ def play(env: Any, seed: int = 0, task: int = 0) -> list[tuple[Any, Any]]:
 def shown(env: Any, state: Any) -> Any:
     """All that can be asked of a position: history, legal moves, returns, and what is read."""
     live = state.live
-    legal = [live.legal_actions(seat) for seat in range(len(env.roles))]
+    legal = [live.legal_actions(position) for position in range(len(env.roles))]
     texts = [[m.content for m in env.observe(state, role)] for role in env.roles]
     return live.history(), str(live), legal, live.returns(), texts, state
 
@@ -91,9 +91,9 @@ def test_rewards_add_up_to_the_returns_of_the_library(name: str) -> None:
     env = make_env(f"openspiel:{name}")
     line = play(env)
     returns = line[-1][1].state.live.returns()
-    for seat, role in enumerate(env.roles):
+    for position, role in enumerate(env.roles):
         paid = [(r.rewards.agent.get(role) or r.rewards.team or Scored(0.0)).value for _, r in line]
-        assert sum(paid) == pytest.approx(returns[seat])
+        assert sum(paid) == pytest.approx(returns[position])
     assert (line[-1][1].rewards.team is not None) == (name == "hanabi")
 
 

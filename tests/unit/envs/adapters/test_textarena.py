@@ -23,7 +23,7 @@ def start(name: str, seed: int = 0, **options: Any) -> tuple[Any, Any]:
     return env, env.reset(env.tasks("train")[0], seed)
 
 
-def say(env: Any, state: Any, text: object) -> Any:
+def notify(env: Any, state: Any, text: object) -> Any:
     return env.step(state, {env.acting(state)[0]: f"<answer>{text}</answer>"})
 
 
@@ -34,13 +34,13 @@ def test_it_keeps_the_contract(name: str) -> None:
 
 def test_a_move_needs_no_brackets_where_the_library_adds_them() -> None:
     env, state = start("TicTacToe-v0")
-    assert say(env, state, "4").state.moves == say(env, state, "[4]").state.moves == ("[4]",)
+    assert notify(env, state, "4").state.moves == notify(env, state, "[4]").state.moves == ("[4]",)
 
 
 def test_the_board_is_shown_once_and_what_was_said_stays() -> None:
     env, state = start("TicTacToe-v0")
     for cell in (4, 0, 8):
-        state = say(env, state, cell).state
+        state = notify(env, state, cell).state
     rules, seen = (m.content for m in env.observe(state, "player_1"))
     assert "You are Player 1 in Tic Tac Toe." in rules
     assert rules.count("<answer>") == 1
@@ -51,13 +51,13 @@ def test_the_board_is_shown_once_and_what_was_said_stays() -> None:
 
 def test_a_refused_move_is_priced_and_may_be_made_again() -> None:
     env, state = start("TicTacToe-v0")
-    result = say(env, state, "9")
+    result = notify(env, state, "9")
     assert result.metrics == {"illegal": 1.0}
     assert result.rewards.process == {"player_0": Scored(-0.5)}
     assert env.acting(result.state) == ("player_0",)
     assert "attempted an invalid move" in env.observe(result.state, "player_0")[-1].content
-    assert say(env, result.state, "4").metrics == {"illegal": 0.0}
-    lost = say(env, result.state, "nine")
+    assert notify(env, result.state, "4").metrics == {"illegal": 0.0}
+    lost = notify(env, result.state, "nine")
     assert lost.rewards.agent == {"player_0": Scored(-1.0), "player_1": Scored(1.0)}
     assert env.success(lost.state, "player_1")
 
@@ -67,24 +67,24 @@ def test_forks_are_played_again_and_do_not_touch() -> None:
     env, state = start("PigDice-v0")
     line = [state]
     for _ in range(6):
-        line.append(say(env, line[-1], "roll").state)
+        line.append(notify(env, line[-1], "roll").state)
     texts = [s.view for s in line]
-    again = say(env, line[2], "roll")
+    again = notify(env, line[2], "roll")
     assert again.state == line[3]
-    other = say(env, line[2], "hold").state
+    other = notify(env, line[2], "hold").state
     assert other != line[3]
-    assert say(env, say(env, line[2], "roll").state, "roll").state == line[4]
+    assert notify(env, notify(env, line[2], "roll").state, "roll").state == line[4]
     assert [s.view for s in line] == texts
 
 
 def test_a_play_that_cannot_be_made_again_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     env, state = start("PigDice-v0")
     for _ in range(4):
-        state = say(env, state, "roll").state
-    say(env, state, "roll")
+        state = notify(env, state, "roll").state
+    notify(env, state, "roll")
     monkeypatch.setattr(lines, "seeded", lambda seed: seeded(seed + 1))
     with pytest.raises(ForkError, match="Step each state once"):
-        say(env, state, "roll")
+        notify(env, state, "roll")
 
 
 def test_nobody_elses_chance_is_touched() -> None:
@@ -94,7 +94,7 @@ def test_nobody_elses_chance_is_touched() -> None:
     random.seed(5)
     np.random.seed(5)
     env, state = start("PigDice-v0")
-    say(env, state, "roll")
+    notify(env, state, "roll")
     assert (random.random(), np.random.random()) == expected
 
 
@@ -112,10 +112,10 @@ def test_games_that_need_the_network_are_refused_before_they_are_imported() -> N
 
 def test_a_reply_that_breaks_the_game_ends_it_for_the_one_who_gave_it() -> None:
     env, state = start("TicTacToe-v0")
-    result = say(env, state, "9" * 5000)
+    result = notify(env, state, "9" * 5000)
     assert result.state.forfeit[1].startswith(BROKE_OFF)
     assert result.rewards.agent["player_0"] == Scored(-1.0)
-    assert say(env, state, "4").metrics["illegal"] == 0
+    assert notify(env, state, "4").metrics["illegal"] == 0
 
 
 @pytest.mark.parametrize("name", ["SecretMafia-v0", "Taboo-v0"])
@@ -125,12 +125,12 @@ def test_an_unreadable_reply_in_a_game_of_teams_is_fined_and_says_nothing(name: 
     (mover,) = env.acting(state)
     result = env.step(state, {mover: "no tags"})
     assert result.rewards == Rewards({mover: Scored(-0.5)})
-    assert result.state == say(env, state, "...").state
+    assert result.state == notify(env, state, "...").state
 
 
 def test_nobody_wins_when_a_reply_breaks_a_game_of_teams() -> None:
     env, state = start("SecretMafia-v0")
-    result = say(env, state, f"[{'9' * 5000}]")
+    result = notify(env, state, f"[{'9' * 5000}]")
     assert result.state.forfeit[1].startswith(BROKE_OFF)
     assert result.rewards.agent == dict.fromkeys(env.roles, Scored(-1.0))
     assert not any(env.success(result.state, role) for role in env.roles)
@@ -155,7 +155,7 @@ def test_a_terse_view_tells_a_role_what_it_alone_knows(name: str) -> None:
 def test_who_was_not_paid_fails_and_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     env, state = start("Secretary-v0")
     monkeypatch.setattr("pettingllms.envs.adapters.textarena.Table.paid", lambda *_: None)
-    result = say(env, state, "accept")
+    result = notify(env, state, "accept")
     assert isinstance(result.rewards.agent["player_0"], Failed)
 
 

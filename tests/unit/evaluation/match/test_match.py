@@ -12,7 +12,7 @@ pytest.importorskip("httpx")
 from servers import first_free_cell, serving, slowly
 
 from pettingllms.cli.main import app, main
-from pettingllms.evaluation import players as entrants
+from pettingllms.evaluation import players as player_specs
 
 GAME = ("match", "tic_tac_toe-v1")
 KEY = "PETTINGLLMS_TEST_KEY"
@@ -47,8 +47,8 @@ def test_a_match_is_played_from_every_seat_and_logged(tmp_path: Path) -> None:
     results = log(tmp_path, "game_results")
     games = re.findall(r"round (\d), (test-\d), model is (player_.)", results)
     assert sorted(number for number, *_ in games) == [*"123456"]
-    seats = {(task, seat) for _, task, seat in games}
-    assert seats == {(f"test-{n}", f"player_{s}") for n in range(3) for s in "xo"}
+    players = {(task, player) for _, task, player in games}
+    assert players == {(f"test-{n}", f"player_{s}") for n in range(3) for s in "xo"}
     assert "tic_tac_toe-v1: tiny/model at http://127.0.0.1" in results
     talk = log(tmp_path, "llm_conversation")
     assert talk.count("tiny/model as player_") == len(server.asked)
@@ -174,7 +174,7 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
 def test_what_cannot_be_played_is_said_before_a_game(
     args: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(entrants, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(player_specs, "LOOK_SECONDS", 2.0)
     monkeypatch.setattr("sys.argv", ["pettingllms", *GAME, *args, "--logs", str(tmp_path / "l")])
     with pytest.raises(SystemExit) as caught:
         main()

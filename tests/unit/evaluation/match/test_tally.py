@@ -50,7 +50,7 @@ def test_calls_add_up(tmp_path: Path) -> None:
     assert found[Row("hanabi-v1", "player_1", "a name with breaks")]["unfinished"] == 1
     lines = path.read_text().splitlines()
     assert lines[0] == "model: org/model 7b"
-    assert lines[2].split() == ["game", "seat", "against", *OUTCOMES, "games"]
+    assert lines[2].split() == ["game", "player", "against", *OUTCOMES, "games"]
     assert lines[-1].split() == ["all", "2", "0", "1", "1", "4"]
 
 
@@ -82,7 +82,7 @@ def test_a_summary_of_nothing_reads_back(tmp_path: Path) -> None:
         "",
         "notes of mine\n",
         "model: other\n\ngame\n",
-        "model: m\n\ngame  seat\n",
+        "model: m\n\ngame  player\n",
         f"model: m\n\n{'  '.join(HEAD)}\na  b  c  1  2  x  3  6\n",
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.errors import ConfigError
 from pettingllms.evaluation.suites.checks import get_ready
-from pettingllms.evaluation.suites.evaluated import player_subject
+from pettingllms.evaluation.suites.evaluated import evaluated_script
 from pettingllms.evaluation.suites.suite import load_suite, shipped
 
 
@@ -22,7 +22,7 @@ def test_these_ship() -> None:
 @pytest.mark.parametrize("name", shipped())
 def test_every_bench_that_ships_can_be_played(name: str) -> None:
     benches = load_suite(name).benches
-    ready = get_ready(benches, player_subject("random"))
+    ready = get_ready(benches, evaluated_script("random"))
     assert ready.wrong == []
     assert set(ready.forms) | set(ready.missing) == {bench.title for bench in benches}
 

@@ -168,7 +168,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert [bench["name"] for bench in found["benches"]] == ["maze", "grid"]
     run(tmp_path, TWO, "--player", "random")
     assert len(played) == 3
-    run(tmp_path, TWO, "--player", "careless")
+    run(tmp_path, TWO, "--player", "noisy")
     assert played[3:] == ["maze", "grid"], "another subject is another question"
 
 
@@ -242,9 +242,9 @@ def test_a_model_that_only_reads_is_refused_for_a_bench_of_images(
         '[policies.one]\nkind = "frozen"\nmodel = "reader"\n'
     )
     images = TWO + 'options = { observation = "image" }\nagainst_solo = true\n'
-    for subject in (str(tmp_path / "reader"), str(config)):
+    for evaluated in (str(tmp_path / "reader"), str(config)):
         with pytest.raises(ConfigError) as caught:
-            run(tmp_path, images, subject)
+            run(tmp_path, images, evaluated)
         said = str(caught.value)
         assert said.count("grid: 'sudoku-v1' shows images, and '") == 1, "for all roles at once"
         assert "reader' only reads; take a model that sees" in said

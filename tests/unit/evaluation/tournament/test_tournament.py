@@ -1,4 +1,4 @@
-"""Tournaments: the order found is the right one, seats are equal, and everybody can enter."""
+"""Tournaments: the order found is the right one, players are equal, and everybody can enter."""
 
 import json
 import random
@@ -16,7 +16,7 @@ from toys import Duel, Relay
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError, PettingError
-from pettingllms.evaluation.tournament import Tournament, hold, read_contestants
+from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
 from pettingllms.evaluation.tournament import games as playing
 from pettingllms.league.standings import Game, standings
 from pettingllms.runs.checkpoint import State
@@ -27,13 +27,13 @@ LADDER = [f"minimax~{share}" for share in SHARES]
 """Players of tic-tac-toe in the order of their strength, the best first."""
 NUM_ROUNDS = 30
 NUM_GAMES = 1680
-"""28 pairs, 30 rounds, both seats: 60 games a pair."""
+"""28 pairs, 30 rounds, both players: 60 games a pair."""
 
 
 def held(words: list[str], num_rounds: int, seed: int = 0, env: Any = None) -> Any:
     env = env or make_env("tic_tac_toe-v1")
-    entrants = read_contestants(env, words)
-    return hold(Tournament(env, entrants, num_rounds, seed), say=print)
+    player_specs = parse_entries(env, words)
+    return hold(Tournament(env, player_specs, num_rounds, seed), notify=print)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -50,8 +50,8 @@ def test_eight_players_of_known_strength_are_put_in_order_by_1680_games(seed: in
 def test_every_pair_meets_equally_often_in_every_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     games: list[Game] = []
     monkeypatch.setattr(playing, "standings", lambda _, some, __: games.extend(some))
-    held(["minimax", "careless", "random"], 4)
-    counts = Counter((game.player, game.opponent, game.seat) for game in games)
+    held(["minimax", "noisy", "random"], 4)
+    counts = Counter((game.player, game.opponent, game.player) for game in games)
     assert len(counts) == 3 * 2
     assert set(counts.values()) == {4}
 
@@ -73,14 +73,14 @@ def test_seatings_of_one_round_begin_with_the_same_chance(monkeypatch: pytest.Mo
 
 
 def test_a_tournament_follows_from_its_seed() -> None:
-    words = ["minimax", "careless", "random"]
+    words = ["minimax", "noisy", "random"]
     one, same, other = (held(words, 5, seed).to_json() for seed in (1, 1, 2))
     assert one == same
     assert one != other
 
 
 def test_standings_do_not_depend_on_which_game_ended_first() -> None:
-    games = [Game(n % 3, "a", "b", seat, n % 2 / 2) for n in range(9) for seat in "xo"]
+    games = [Game(n % 3, "a", "b", player, n % 2 / 2) for n in range(9) for player in "xo"]
     games += [Game(0, "a", "c", "x", 1.0)]
     assert standings("abc", games, 0).to_json() == standings("abc", games[::-1], 0).to_json()
 
@@ -126,23 +126,23 @@ def saved_run(path: Path, config: RunConfig, names: dict[str, bytes]) -> Path:
 def test_runs_and_their_snapshots_enter_with_their_own_weights(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "duel-1", {"p": b"now", "p@0": b"zero", "p@10": b"ten"})
     words = [str(run), f"{run}@all", f"first={run}@0", "random", "calm=random~0.5"]
-    entrants = {e.name: e for e in read_contestants(Duel(), words)}
-    assert list(entrants) == ["duel-1", "duel-1@0", "duel-1@10", "first", "random", "calm"]
-    files = {name: dict(e.files).get("weights") for name, e in entrants.items()}
+    player_specs = {e.name: e for e in parse_entries(Duel(), words)}
+    assert list(player_specs) == ["duel-1", "duel-1@0", "duel-1@10", "first", "random", "calm"]
+    files = {name: dict(e.files).get("weights") for name, e in player_specs.items()}
     assert files["duel-1"] == b"now"
     assert files["duel-1@10"] == b"ten"
     assert files["first"] == files["duel-1@0"] == b"zero"
     assert files["random"] is None
-    assert entrants["duel-1@0"].run is not None
-    assert entrants["calm"].entrant.name == "random~0.5"
+    assert player_specs["duel-1@0"].run is not None
+    assert player_specs["calm"].player_spec.name == "random~0.5"
 
 
 def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "r", {"p": b"1", "q": b"2"}, ("p", "q"))
-    found = read_contestants(Duel(), [f"{run}#p", f"{run}#q"])
+    found = parse_entries(Duel(), [f"{run}#p", f"{run}#q"])
     assert [(e.name, e.files["weights"]) for e in found] == [("r#p", b"1"), ("r#q", b"2")]
     with pytest.raises(ConfigError, match="#POLICY"):
-        read_contestants(Duel(), [str(run), "random"])
+        parse_entries(Duel(), [str(run), "random"])
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
 )
 def test_who_cannot_enter_is_told_why(words: list[str], problem: str) -> None:
     with pytest.raises(PettingError, match=problem):
-        read_contestants(Duel(), words)
+        parse_entries(Duel(), words)
 
 
 def test_a_snapshot_that_is_not_there_is_named(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "r", {"p": b"1", "p@10": b"2"})
     with pytest.raises(ConfigError, match="did you mean 'p@10'"):
-        read_contestants(Duel(), ["random", f"{run}@11"])
+        parse_entries(Duel(), ["random", f"{run}@11"])
 
 
 def test_a_game_for_one_is_refused() -> None:
@@ -183,8 +183,8 @@ def test_players_behind_a_server_play(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(KeyedClient, "post", nine)
     env = Relay()
-    entrants = read_contestants(env, ["http://localhost:1/v1#big", "random"])
-    found = hold(Tournament(env, entrants, 10, temperature=0.25), say=print)
+    player_specs = parse_entries(env, ["http://localhost:1/v1#big", "random"])
+    found = hold(Tournament(env, player_specs, 10, temperature=0.25), notify=print)
     assert found.players == ["big", "random"]
     assert found.payoff.between("big", "random").losses == 0
 
@@ -200,9 +200,9 @@ def test_a_key_goes_to_its_own_server_and_a_model_is_asked_for(
     with serving(first_free_cell) as one, serving(first_free_cell, ("b", "c")) as two:
         words = [one.url, f"{two.url}#b"]
         with pytest.raises(ConfigError, match="say whose it is"):
-            read_contestants(env, words, ["PETTINGLLMS_TEST_KEY"])
-        entrants = read_contestants(env, words, [f"{one.url}=PETTINGLLMS_TEST_KEY"])
-        found = hold(Tournament(env, entrants, 1), say=print)
+            parse_entries(env, words, ["PETTINGLLMS_TEST_KEY"])
+        player_specs = parse_entries(env, words, [f"{one.url}=PETTINGLLMS_TEST_KEY"])
+        found = hold(Tournament(env, player_specs, 1), notify=print)
     assert sorted(found.players) == ["b", "tiny/model"]
     assert not found.unfinished
     assert {"Bearer sk-secret"} == set(one.auth)
@@ -228,13 +228,13 @@ def test_a_run_that_only_reads_is_refused_where_images_are_shown(
     )
     run = saved_run(tmp_path / "run", config, {"p": b"1"})
     env = make_env("tic_tac_toe-v1", observation="image")
-    tournament = Tournament(env, read_contestants(env, [str(run), "random"]), 1)
+    tournament = Tournament(env, parse_entries(env, [str(run), "random"]), 1)
     with pytest.raises(ConfigError, match="shows images, and .* only reads"):
-        hold(tournament, say=print)
+        hold(tournament, notify=print)
     (model / "config.json").write_text('{"model_type": "qwen3_vl"}')
     monkeypatch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
     with faked(FakeRun(Watched()), lambda *_: "5"):
-        assert not hold(tournament, say=print).unfinished
+        assert not hold(tournament, notify=print).unfinished
 
 
 def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
@@ -254,7 +254,7 @@ def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
                 "critic": {"kind": "api", "url": "http://127.0.0.1:1/v1", "model": "m"},
             },
             "roles": {"player_x": "p", "player_o": "rival"},
-            "company": {"phases": [{"members": {"rival": 1.0}}]},
+            "co_players": {"phases": [{"members": {"rival": 1.0}}]},
             "judge": {"by": "c", "judges": {"c": {"kind": "llm", "policy": "critic"}}},
             "train": {"num_steps": 1},
         }
@@ -263,8 +263,8 @@ def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
     monkeypatch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
     env = make_env("tic_tac_toe-v1", terse=True)
     with faked(FakeRun(Watched()), legal_cell):
-        entrants = read_contestants(env, [str(tmp_path / "run"), "random"])
-        found = hold(Tournament(env, entrants, 2), say=print)
+        player_specs = parse_entries(env, [str(tmp_path / "run"), "random"])
+        found = hold(Tournament(env, player_specs, 2), notify=print)
     assert found.num_games == 4
     assert not found.unfinished
 
@@ -275,7 +275,7 @@ def test_the_command_prints_a_table_and_writes_results_and_a_picture(tmp_path: P
 
     from pettingllms.cli.main import app
 
-    words = ["minimax", "--player", "random", "--player", "half=careless"]
+    words = ["minimax", "--player", "random", "--player", "half=noisy"]
     arguments = ["tournament", "tic_tac_toe-v1", *words, "--rounds", "8", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output

@@ -11,7 +11,7 @@ from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.hanabi import players
 from pettingllms.envs.games.hanabi.prompts import moves_text, rules_text, table_text, terse_text
-from pettingllms.envs.games.hanabi.replies import name, read_move, say
+from pettingllms.envs.games.hanabi.replies import name, notify, read_move
 from pettingllms.envs.games.hanabi.rules import (
     Table,
     Variant,
@@ -25,7 +25,7 @@ from pettingllms.envs.games.hanabi.rules import (
 )
 from pettingllms.envs.games.hanabi.terminal import draw_table
 from pettingllms.envs.games.hanabi.views import hidden_from, redealt
-from pettingllms.envs.solo import AllSeats
+from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
@@ -88,7 +88,7 @@ class Hanabi(Environment[Table, HanabiConfig]):
     def __init__(self, config: HanabiConfig | None = None) -> None:
         super().__init__(config)
         self.variant = self.config.variant
-        self._roles = tuple(name(seat) for seat in range(self.variant.num_players))
+        self._roles = tuple(name(position) for position in range(self.variant.num_players))
         # A team that loses its last life loses all points, so a cut must not keep them.
         self.limit_reward = -float(self.variant.max_score)
 
@@ -109,19 +109,19 @@ class Hanabi(Environment[Table, HanabiConfig]):
 
     def legal(self, state: Table, role: str) -> list[str]:
         """Every reply of an acting role that is a legal move."""
-        return [self.reply_of(say(move)) for move in legal_moves(self.variant, state)]
+        return [self.reply_of(notify(move)) for move in legal_moves(self.variant, state)]
 
     def acting(self, state: Table) -> tuple[str, ...]:
         return () if state.over(self.variant) else (name(state.mover),)
 
     def observe(self, state: Table, role: str) -> Sequence[Message]:
-        seat = self.roles.index(role)
-        view = hidden_from(state, seat)
+        position = self.roles.index(role)
+        view = hidden_from(state, position)
         if self.config.terse:
-            return [user(terse_text(self.variant, view, seat))]
+            return [user(terse_text(self.variant, view, position))]
         return [
-            system(rules_text(self.variant, seat)),
-            user(table_text(self.variant, view, seat)),
+            system(rules_text(self.variant, position)),
+            user(table_text(self.variant, view, position)),
         ]
 
     def step(self, state: Table, replies: Mapping[str, str]) -> StepResult[Table]:
@@ -145,8 +145,8 @@ class Hanabi(Environment[Table, HanabiConfig]):
     def success(self, state: Table, role: str) -> bool:
         return state.score == self.variant.max_score
 
-    def solo(self) -> AllSeats:
-        return AllSeats(self)
+    def solo(self) -> SoloAllRoles:
+        return SoloAllRoles(self)
 
     def redeal(self, state: Table, role: str, rng: random.Random) -> Table:
         return redealt(state, self.roles.index(role), rng)
@@ -158,11 +158,11 @@ class Hanabi(Environment[Table, HanabiConfig]):
         """
         moves = legal_moves(self.variant, state)
         discards = [move for move in moves if move.kind == "discard"]
-        return self.reply_of(say(next(iter(discards), moves[-1])))
+        return self.reply_of(notify(next(iter(discards), moves[-1])))
 
     def draw(self, state: Table, role: str) -> str:
-        seat = self.roles.index(role)
-        return draw_table(self.variant, hidden_from(state, seat), seat)
+        position = self.roles.index(role)
+        return draw_table(self.variant, hidden_from(state, position), position)
 
     def reply_of(self, typed: str) -> str:
         return as_reply(typed, self.config.terse)

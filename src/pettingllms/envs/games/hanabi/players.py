@@ -10,28 +10,28 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from pettingllms.envs.base import Player
-from pettingllms.envs.games.hanabi.replies import say
+from pettingllms.envs.base import ScriptedPlayer
+from pettingllms.envs.games.hanabi.replies import notify
 from pettingllms.envs.games.hanabi.rules import Card, Held, Move, Table, Variant, legal_moves
 from pettingllms.envs.games.hanabi.views import hidden_from
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Table, role: str, rng: random.Random) -> str:
     """Any legal move."""
-    return str(env.reply_of(say(rng.choice(legal_moves(env.variant, state)))))
+    return str(env.reply_of(notify(rng.choice(legal_moves(env.variant, state)))))
 
 
 def play_cautious(env: Any, state: Table, role: str, rng: random.Random) -> str:
     """Play what surely fits, else hint what would fit, else discard what is worth least."""
-    seat = env.roles.index(role)
-    seen = _Seen(env.variant, hidden_from(state, seat), seat)
-    return str(env.reply_of(say(_cautious_move(seen, rng))))
+    position = env.roles.index(role)
+    seen = _Seen(env.variant, hidden_from(state, position), position)
+    return str(env.reply_of(notify(_cautious_move(seen, rng))))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_cautious, play_random),
+    "noisy": noisy(play_cautious, play_random),
     "cautious": play_cautious,
 }
 
@@ -39,10 +39,10 @@ PLAYERS: Mapping[str, Player] = {
 class _Seen:
     """One seat's view of the table, and what follows from it about cards."""
 
-    def __init__(self, variant: Variant, view: Table, seat: int) -> None:
+    def __init__(self, variant: Variant, view: Table, position: int) -> None:
         self.variant = variant
         self.view = view
-        self.seat = seat
+        self.position = position
         played = [
             Card(color, rank)
             for color, height in enumerate(view.fireworks)
@@ -55,7 +55,9 @@ class _Seen:
 
         The holder sees every other hand. This seat cannot follow it as to its own hand alone.
         """
-        hands = [hand for at, hand in enumerate(self.view.hands) if at not in (self.seat, holder)]
+        hands = [
+            hand for at, hand in enumerate(self.view.hands) if at not in (self.position, holder)
+        ]
         return self._deck - Counter([*public, *(held.card for hand in hands for held in hand)])
 
     @cached_property
@@ -89,7 +91,7 @@ class _Seen:
 
 def _cautious_move(seen: _Seen, rng: random.Random) -> Move:
     legal = legal_moves(seen.variant, seen.view)
-    own = [seen.possible(held, seen.seat) for held in seen.view.hands[seen.seat]]
+    own = [seen.possible(held, seen.position) for held in seen.view.hands[seen.position]]
     for at, cards in enumerate(own):
         if all(map(seen.fits, cards)):
             return Move("play", at)
@@ -125,6 +127,6 @@ def _worth(seen: _Seen, hint: Move) -> tuple[int, int, int]:
 
 def _least_told(seen: _Seen) -> int:
     """The oldest card of which neither color nor rank is known; if there is none, the oldest."""
-    hand = seen.view.hands[seen.seat]
+    hand = seen.view.hands[seen.position]
     untold = (at for at, held in enumerate(hand) if len(held.colors) > 1 and len(held.ranks) > 1)
     return next(untold, 0)

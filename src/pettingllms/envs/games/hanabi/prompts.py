@@ -1,6 +1,6 @@
 """What a seat reads: the rules once, then the table in words. Written from its view alone."""
 
-from pettingllms.envs.games.hanabi.replies import hinted, name, say
+from pettingllms.envs.games.hanabi.replies import hinted, name, notify
 from pettingllms.envs.games.hanabi.rules import (
     COLORS,
     Card,
@@ -15,13 +15,13 @@ from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, as_reply
 COUNTS = {1: "one", 2: "two", 3: "three"}
 
 
-def rules_text(variant: Variant, seat: int) -> str:
+def rules_text(variant: Variant, position: int) -> str:
     """How the game goes and how to answer, for one seat."""
-    others = [name(other) for other in range(variant.num_players) if other != seat]
+    others = [name(other) for other in range(variant.num_players) if other != position]
     ranks = range(1, variant.num_ranks + 1)
     copies = ", ".join(f"{COUNTS[variant.copies(rank)]} {rank}" for rank in ranks)
     return (
-        f"You are {name(seat)} in Hanabi, a cooperative card game with {', '.join(others)}. "
+        f"You are {name(position)} in Hanabi, a cooperative card game with {', '.join(others)}. "
         "Together you build one firework for each color: "
         f"{', '.join(COLORS[: variant.num_colors])}. Each goes up from 1 to {variant.num_ranks} in "
         f"order; each card on it is a point. Cards of each color: {copies}. You see the hands of "
@@ -39,7 +39,7 @@ def rules_text(variant: Variant, seat: int) -> str:
     )
 
 
-def table_text(variant: Variant, view: Table, seat: int) -> str:
+def table_text(variant: Variant, view: Table, position: int) -> str:
     """The table as the seat sees it, and what it may do now."""
     fireworks = ", ".join(card_text(Card(color, top)) for color, top in enumerate(view.fireworks))
     lines = [
@@ -49,19 +49,19 @@ def table_text(variant: Variant, view: Table, seat: int) -> str:
         f"Cards in the deck: {len(view.deck)}." + _turns_text(view),
         f"Discards: {_discards_text(view)}",
         "Your hand, as hints told you:",
-        *(f"{at}: {known(variant, held)}" for at, held in enumerate(view.hands[seat], 1)),
+        *(f"{at}: {known(variant, held)}" for at, held in enumerate(view.hands[position], 1)),
     ]
     for step in range(1, variant.num_players):
-        other = (seat + step) % variant.num_players
+        other = (position + step) % variant.num_players
         lines.append(f"{name(other)} has (and was told):")
         for at, held in enumerate(view.hands[other], 1):
             lines.append(f"{at}: {card_text(held.card)} ({known(variant, held)})")
-    events = [event_text(event, seat) for event in view.events]
-    lines += ["Last moves:", *(events or ["none"]), _question(variant, view, seat)]
+    events = [event_text(event, position) for event in view.events]
+    lines += ["Last moves:", *(events or ["none"]), _question(variant, view, position)]
     return "\n".join(lines)
 
 
-def terse_text(variant: Variant, view: Table, seat: int) -> str:
+def terse_text(variant: Variant, view: Table, position: int) -> str:
     """The same table in symbols: a color is its letter, a hand its cards by what may be there."""
 
     def card(color: int, rank: int) -> str:
@@ -72,17 +72,17 @@ def terse_text(variant: Variant, view: Table, seat: int) -> str:
         return colors + "".join(map(str, held.ranks))
 
     lines = [
-        f"{seat + 1}" + "".join(card(color, top) for color, top in enumerate(view.fireworks)),
+        f"{position + 1}" + "".join(card(color, top) for color, top in enumerate(view.fireworks)),
         f"i{view.information} l{view.lives} d{len(view.deck)}"
         + ("" if view.deck else f" t{view.turns_left}"),
         "-" + "".join(card(c.color, c.rank) for c in sorted(view.discards)),
-        " ".join(told(held) for held in view.hands[seat]),
+        " ".join(told(held) for held in view.hands[position]),
     ]
     for step in range(1, variant.num_players):
-        hand = view.hands[(seat + step) % variant.num_players]
+        hand = view.hands[(position + step) % variant.num_players]
         lines.append(" ".join(f"{card(h.card.color, h.card.rank)}:{told(h)}" for h in hand))
     said = [event.move for event in view.events[-(variant.num_players - 1) :]]
-    lines += ["none" if move is None else say(move) for move in said]
+    lines += ["none" if move is None else notify(move) for move in said]
     return "\n".join(lines)
 
 
@@ -102,28 +102,28 @@ def known(variant: Variant, held: Held) -> str:
     return f"{colors}, rank {ranks}"
 
 
-def event_text(event: Event, seat: int) -> str:
+def event_text(event: Event, position: int) -> str:
     """One move or refused reply, as the seat is told of it."""
-    who = "you" if event.seat == seat else name(event.seat)
+    who = "you" if event.position == position else name(event.position)
     if event.move is None:
         reason = f" ({event.refusal})" if event.refusal else ""
         return f"- {who}: no legal move{reason}, a life lost"
     if event.move.kind in ("color", "rank"):
-        target = "you" if event.move.target == seat else name(event.move.target)
+        target = "you" if event.move.target == position else name(event.move.target)
         cards = " ".join(str(at + 1) for at in event.touched)
         return f"- {who}: hint {target} {hinted(event.move)}, touching {cards}"
     assert event.card is not None  # noqa: S101 - plays and discards show their card
     ending = ""
     if event.move.kind == "play":
         ending = ", a point" if event.fits else ", does not fit, a life lost"
-    return f"- {who}: {say(event.move)}, {card_text(event.card)}{ending}"
+    return f"- {who}: {notify(event.move)}, {card_text(event.card)}{ending}"
 
 
 def moves_text(variant: Variant, view: Table) -> str:
     """The legal moves of the mover, those of one kind together."""
     by_start: dict[str, list[str]] = {}
     for move in legal_moves(variant, view):
-        start, _, end = say(move).rpartition(" ")
+        start, _, end = notify(move).rpartition(" ")
         by_start.setdefault(start, []).append(end)
     return "; ".join(f"{start} {'/'.join(ends)}" for start, ends in by_start.items())
 
@@ -140,9 +140,9 @@ def _discards_text(view: Table) -> str:
     return ", ".join(piles) or "none"
 
 
-def _question(variant: Variant, view: Table, seat: int) -> str:
+def _question(variant: Variant, view: Table, position: int) -> str:
     if view.over(variant):
         return f"The game is over with {view.score} of {variant.max_score} points."
-    if view.mover != seat:
+    if view.mover != position:
         return f"It is the turn of {name(view.mover)}."
     return f"Your turn. Legal moves: {moves_text(variant, view)}"

@@ -7,12 +7,12 @@ POSITIONS = {str(at + 1): at for at in range(9)}
 RANKS = {str(rank): rank for rank in range(1, 10)}
 
 
-def name(seat: int) -> str:
+def name(position: int) -> str:
     """The role that sits there."""
-    return f"player_{seat + 1}"
+    return f"player_{position + 1}"
 
 
-def say(move: Move) -> str:
+def notify(move: Move) -> str:
     """The move as a role writes it."""
     if move.kind in ("play", "discard"):
         return f"{move.kind} {move.value + 1}"
@@ -51,10 +51,10 @@ def _position(verb: str, rest: list[str], num_cards: int) -> int:
 def _hint(variant: Variant, table: Table, rest: list[str]) -> Move:
     if len(rest) != 2:
         raise BadReply("after hint come one player and one color or rank, like hint player_2 red")
-    seats = {name(seat): seat for seat in range(variant.num_players)}
-    target = seats.get(rest[0])
+    positions = {name(position): position for position in range(variant.num_players)}
+    target = positions.get(rest[0])
     if target is None:
-        raise BadReply(f"nobody at the table has that name; the players are {', '.join(seats)}")
+        raise BadReply(f"nobody at the table has that name; the players are {', '.join(positions)}")
     if target == table.mover:
         raise BadReply("a hint cannot go to yourself")
     move = _hint_of(variant, rest[1], target)

@@ -94,7 +94,7 @@ class Move:
 class Event:
     """What a seat did: a move and what it showed, or a reply that was refused."""
 
-    seat: int
+    position: int
     move: Move | None
     card: Card | None = None
     fits: bool = False
@@ -244,11 +244,11 @@ def _next_turn(variant: Variant, table: Table, event: Event) -> Table:
         turns_left=table.turns_left - (not table.deck),
         events=(*table.events, event)[-variant.num_players :],
     )
-    hand = table.hands[event.seat]
+    hand = table.hands[event.position]
     if table.over(variant) or not table.deck or len(hand) == variant.hand_size:
         return table
     drawn = (*hand, _fresh(variant, table.deck[0]))
-    return replace(table, deck=table.deck[1:], hands=put(table.hands, event.seat, drawn))
+    return replace(table, deck=table.deck[1:], hands=put(table.hands, event.position, drawn))
 
 
 def put(values: tuple[ItemT, ...], at: int, value: ItemT) -> tuple[ItemT, ...]:

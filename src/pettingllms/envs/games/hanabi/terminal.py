@@ -8,7 +8,7 @@ STYLES = ("red", "yellow", "green", "white", "bright_blue")
 LETTERS = "RYGWB"
 
 
-def draw_table(variant: Variant, view: Table, seat: int) -> str:
+def draw_table(variant: Variant, view: Table, position: int) -> str:
     """Fireworks, tokens, hands and the last moves."""
     fireworks = " ".join(_card(Card(color, rank)) for color, rank in enumerate(view.fireworks))
     discards = " ".join(_card(card) for card in sorted(view.discards)) or "[dim]none[/]"
@@ -21,25 +21,25 @@ def draw_table(variant: Variant, view: Table, seat: int) -> str:
         "",
     ]
     for step in range(variant.num_players):
-        other = (seat + step) % variant.num_players
-        lines.append(_hand(variant, view, other, own=other == seat))
-    lines += [f"[dim]{event_text(event, seat)}[/]" for event in view.events]
+        other = (position + step) % variant.num_players
+        lines.append(_hand(variant, view, other, own=other == position))
+    lines += [f"[dim]{event_text(event, position)}[/]" for event in view.events]
     if view.over(variant):
         lines.append(f"[bold]over: {view.score} of {variant.max_score} points[/]")
     return "\n".join(lines)
 
 
-def _hand(variant: Variant, view: Table, seat: int, own: bool) -> str:
+def _hand(variant: Variant, view: Table, position: int, own: bool) -> str:
     """Two lines: the cards, and under each what its holder knows of it."""
-    mark = "[bold]>[/]" if seat == view.mover and not view.over(variant) else " "
+    mark = "[bold]>[/]" if position == view.mover and not view.over(variant) else " "
     width = max(variant.num_colors + variant.num_ranks, len("1 R1")) + 2
     cards = "".join(
         f"[dim]{at}[/] {'[dim]??[/]' if own else _card(held.card)}{' ' * (width - 4)}"
-        for at, held in enumerate(view.hands[seat], 1)
+        for at, held in enumerate(view.hands[position], 1)
     )
     padding = " " * (width - variant.num_colors - variant.num_ranks)
-    below = padding.join(_known(variant, held) for held in view.hands[seat])
-    return f"{mark} {'you' if own else name(seat):10}{cards}\n{'':12}{below}"
+    below = padding.join(_known(variant, held) for held in view.hands[position])
+    return f"{mark} {'you' if own else name(position):10}{cards}\n{'':12}{below}"
 
 
 def _card(card: Card) -> str:

@@ -10,8 +10,8 @@ from pettingllms.config import EnvConfig
 from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.iterated_dilemma import players
-from pettingllms.envs.games.iterated_dilemma.players import COOPERATE, DEFECT, SEATS
-from pettingllms.envs.solo import OneSeat
+from pettingllms.envs.games.iterated_dilemma.players import COOPERATE, DEFECT, ROLES
+from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
@@ -67,7 +67,7 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return SEATS
+        return ROLES
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks)
@@ -76,7 +76,7 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
         return Match()
 
     def acting(self, state: Match) -> tuple[str, ...]:
-        return SEATS if len(state.chosen) < self.config.num_rounds else ()
+        return ROLES if len(state.chosen) < self.config.num_rounds else ()
 
     def talking(self, state: Match) -> bool:
         """Whether messages are sent now, and not choices."""
@@ -93,19 +93,19 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
         return mine[chosen], mine[chosen[1], chosen[0]]
 
     def observe(self, state: Match, role: str) -> Sequence[Message]:
-        seat = SEATS.index(role)
+        position = ROLES.index(role)
         if self.config.terse:
-            return [user(self._terse(state, seat))]
+            return [user(self._terse(state, position))]
         return [
             system(self._rules(role)),
-            user("\n".join([*self._history(state, seat), self._question(state, seat)])),
+            user("\n".join([*self._history(state, position), self._question(state, position)])),
         ]
 
     def step(self, state: Match, replies: Mapping[str, str]) -> StepResult[Match]:
         process: dict[str, Reward] = {}
         read = self._read_message if self.talking(state) else self._read_choice
         answers = []
-        for role in SEATS:
+        for role in ROLES:
             try:
                 answers.append(read(replies[role]))
             except BadReply:
@@ -115,19 +115,19 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
         if self.talking(state):
             after = replace(state, said=(*state.said, both))
             return StepResult(after, Rewards(process), metrics)
-        paid = dict(zip(SEATS, map(Scored, self.payoffs(both)), strict=True))
+        paid = dict(zip(ROLES, map(Scored, self.payoffs(both)), strict=True))
         metrics["cooperation"] = both.count(COOPERATE) / 2
         after = replace(state, chosen=(*state.chosen, both))
         return StepResult(after, Rewards(process, agent=paid), metrics)
 
     def success(self, state: Match, role: str) -> bool:
         """Whether the role got at least what it gets when both always cooperate."""
-        seat = SEATS.index(role)
-        won = sum(self.payoffs(both)[seat] for both in state.chosen)
+        position = ROLES.index(role)
+        won = sum(self.payoffs(both)[position] for both in state.chosen)
         return won >= self.config.reward * len(state.chosen)
 
-    def solo(self) -> OneSeat:
-        return OneSeat(self, self.config.opponent)
+    def solo(self) -> SoloOneRole:
+        return SoloOneRole(self, self.config.opponent)
 
     def silence(self, state: Match, role: str) -> str:
         """No message, and no favour: what a refused reply counts as, without its price."""
@@ -144,8 +144,8 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
     def draw(self, state: Match, role: str) -> str:
         from rich.markup import escape
 
-        seat = SEATS.index(role)
-        return escape("\n".join([*self._history(state, seat), self._question(state, seat)]))
+        position = ROLES.index(role)
+        return escape("\n".join([*self._history(state, position), self._question(state, position)]))
 
     def _read_choice(self, reply: str) -> str:
         answer = answer_in(reply, self.config.terse).lower()
@@ -167,46 +167,46 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
             else ""
         )
         return (
-            f"You are {role}. You and {SEATS[1 - SEATS.index(role)]} play {rounds}. In each, both "
+            f"You are {role}. You and {ROLES[1 - ROLES.index(role)]} play {rounds}. In each, both "
             f"choose at the same time: {COOPERATE} or {DEFECT}. If both cooperate, each gets "
             f"{both:g}. If both defect, each gets {neither:g}. If one defects alone, it gets "
             f"{taken:g} and the other {lost:g}. Get as many points as you can.{talk} An answer "
             f"that is neither counts as {DEFECT}. {HOW_TO_ANSWER}"
         )
 
-    def _history(self, state: Match, seat: int) -> list[str]:
-        lines, rival = [], SEATS[1 - seat]
+    def _history(self, state: Match, position: int) -> list[str]:
+        lines, rival = [], ROLES[1 - position]
         for number in range(max(len(state.chosen), len(state.said))):
             line = f"Round {number + 1}:"
             for words, who in zip(
-                _mine_first(state.said, number, seat), ("you", rival), strict=True
+                _mine_first(state.said, number, position), ("you", rival), strict=True
             ):
                 line += f' {who} said "{words}",' if words else ""
             if number < len(state.chosen):
-                mine, other = _mine_first(state.chosen, number, seat)
+                mine, other = _mine_first(state.chosen, number, position)
                 paid = self.payoffs((mine, other))
                 line += f" you {mine}, {rival} {other}; you get {paid[0]:g}, {rival} {paid[1]:g}."
             lines.append(line.rstrip(","))
         return lines
 
-    def _question(self, state: Match, seat: int) -> str:
+    def _question(self, state: Match, position: int) -> str:
         if not self.acting(state):
-            won = sum(self.payoffs(both)[seat] for both in state.chosen)
+            won = sum(self.payoffs(both)[position] for both in state.chosen)
             return f"All rounds are over. You got {won:g} points."
         of = f" of {self.config.num_rounds}" if self.config.shows_end else ""
         asked = "your message" if self.talking(state) else f"{COOPERATE} or {DEFECT}"
         return f"Round {len(state.chosen) + 1}{of}: {asked}?"
 
-    def _terse(self, state: Match, seat: int) -> str:
+    def _terse(self, state: Match, position: int) -> str:
         of = f"/{self.config.num_rounds}" if self.config.shows_end else ""
-        pairs = ["".join(c[0] for c in (b[seat], b[1 - seat])) for b in state.chosen]
+        pairs = ["".join(c[0] for c in (b[position], b[1 - position])) for b in state.chosen]
         lines = [" ".join([f"{len(state.chosen) + 1}{of}", *pairs])]
         if self.config.talk:
-            lines += state.said[-1][:: 1 if seat == 0 else -1] if state.said else ()
+            lines += state.said[-1][:: 1 if position == 0 else -1] if state.said else ()
             lines.append("say" if self.talking(state) else "choose")
         return "\n".join(lines)
 
 
-def _mine_first(pairs: tuple[tuple[str, str], ...], number: int, seat: int) -> tuple[str, str]:
+def _mine_first(pairs: tuple[tuple[str, str], ...], number: int, position: int) -> tuple[str, str]:
     first, second = pairs[number] if number < len(pairs) else ("", "")
-    return (first, second) if seat == 0 else (second, first)
+    return (first, second) if position == 0 else (second, first)

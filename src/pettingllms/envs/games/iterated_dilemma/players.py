@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pettingllms.envs.base import Player
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.base import ScriptedPlayer
+from pettingllms.envs.toolkit.noisy import noisy
 
-SEATS = ("player_1", "player_2")
+ROLES = ("player_1", "player_2")
 COOPERATE, DEFECT = "cooperate", "defect"
 PROMISES = ("Let us both cooperate.", "I repeat what you do.", "I trust nobody.")
 Rule = Callable[[Sequence[str], random.Random], str]
@@ -18,7 +18,7 @@ Rule = Callable[[Sequence[str], random.Random], str]
 def _by_rule(rule: Rule, env: Any, state: Any, role: str, rng: random.Random) -> str:
     if env.talking(state):
         return str(env.reply_of(rng.choice(PROMISES)))
-    rival = 1 - SEATS.index(role)
+    rival = 1 - ROLES.index(role)
     return str(env.reply_of(rule([both[rival] for both in state.chosen], rng)))
 
 
@@ -42,11 +42,11 @@ def _grim(seen: Sequence[str], rng: random.Random) -> str:
     return DEFECT if DEFECT in seen else COOPERATE
 
 
-play_random: Player = partial(_by_rule, _random)
-play_tit_for_tat: Player = partial(_by_rule, _tit_for_tat)
-PLAYERS: Mapping[str, Player] = {
+play_random: ScriptedPlayer = partial(_by_rule, _random)
+play_tit_for_tat: ScriptedPlayer = partial(_by_rule, _tit_for_tat)
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_tit_for_tat, play_random),
+    "noisy": noisy(play_tit_for_tat, play_random),
     "tit_for_tat": play_tit_for_tat,
     "cooperate": partial(_by_rule, _cooperate),
     "defect": partial(_by_rule, _defect),

@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.base import ScriptedPlayer
+from pettingllms.envs.toolkit.noisy import noisy
 
 BLUFF = 1 / 3
 """How often the first seat bets a jack: any number up to a third is perfect play."""
@@ -36,8 +36,8 @@ def play_nash(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(chips if rng.random() < chance_of_chips(card, state.said) else passes)
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_nash, play_random),
+    "noisy": noisy(play_nash, play_random),
     "nash": play_nash,
 }

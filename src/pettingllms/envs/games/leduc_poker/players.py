@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.base import ScriptedPlayer
+from pettingllms.envs.toolkit.noisy import noisy
 
 BLUFF = 0.2
 """How often `sound` raises with nothing."""
@@ -30,8 +30,8 @@ def play_sound(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of("call" if good or fair else "fold"))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_sound, play_random),
+    "noisy": noisy(play_sound, play_random),
     "sound": play_sound,
 }

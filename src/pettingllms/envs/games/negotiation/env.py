@@ -11,7 +11,7 @@ from pettingllms.config import EnvConfig
 from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.negotiation import players
-from pettingllms.envs.games.negotiation.judging import exhibit_of, parts_of
+from pettingllms.envs.games.negotiation.judging import parts_of, submission_of
 from pettingllms.envs.games.negotiation.replies import (
     BUYER,
     ROLES,
@@ -26,11 +26,11 @@ from pettingllms.envs.games.negotiation.replies import (
     story_text,
     terse_text,
 )
-from pettingllms.envs.solo import OneSeat
+from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
 from pettingllms.envs.toolkit.rules import told
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import TEAM, Message, Reward, Rewards, Scored, Submission, Task, system, user
 
 
 class NegotiationConfig(EnvConfig):
@@ -111,7 +111,7 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
             return StepResult(after, Rewards(process), metrics)
         metrics |= {"deal": float(after.price is not None), "turns": float(len(after.said))}
         paid = {role: Scored(self.paid(after, role)) for role in ROLES}
-        shown = {TEAM: exhibit_of(after)}
+        shown = {TEAM: submission_of(after)}
         return StepResult(after, Rewards(process, agent=paid), metrics, shown)
 
     def paid(self, state: Bargain, role: str) -> float:
@@ -119,8 +119,8 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
         waited = self.config.discount ** (len(state.said) - 1)
         return waited * gain(state, role) / self.config.max_price
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
-        parts = parts_of(exhibit)
+    def rule(self, submission: Submission, part: str = "") -> Reward:
+        parts = parts_of(submission)
         return told(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Bargain, role: str) -> bool:
@@ -129,8 +129,8 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
         pie = max(0, state.value - state.cost)
         return 2 * gain(state, role) >= pie
 
-    def solo(self) -> OneSeat:
-        return OneSeat(self, self.config.opponent)
+    def solo(self) -> SoloOneRole:
+        return SoloOneRole(self, self.config.opponent)
 
     def redeal(self, state: Bargain, role: str, rng: random.Random) -> Bargain:
         """The other one's number changed. It is drawn anew until it fits the role's own, which is

@@ -8,7 +8,7 @@ and agree with the words beside them.
 import re
 
 from pettingllms.envs.games.negotiation.replies import ROLES, SELLER, Bargain, Said, gain
-from pettingllms.types import Exhibit
+from pettingllms.types import Submission
 
 CRITERIA = (
     "Look at two things: fairness, whether a deal leaves both about as much, or nothing was lost "
@@ -18,7 +18,7 @@ CRITERIA = (
 NUMBER = re.compile(r"[0-9]+")
 
 
-def exhibit_of(state: Bargain) -> Exhibit:
+def submission_of(state: Bargain) -> Submission:
     """Finished talks, as a judge reads them."""
     question = (
         f"A seller, whom a lamp cost {state.cost}, and a buyer, to whom it is worth {state.value}, "
@@ -31,12 +31,12 @@ def exhibit_of(state: Bargain) -> Exhibit:
     end = "No deal." if state.price is None else f"Deal at {state.price}."
     said_so = [[said.kind, said.price, said.words] for said in state.said]
     facts = {"cost": state.cost, "value": state.value, "price": state.price, "said": said_so}
-    return Exhibit(question, "\n".join([*lines, end]), CRITERIA, facts)
+    return Submission(question, "\n".join([*lines, end]), CRITERIA, facts)
 
 
-def parts_of(exhibit: Exhibit) -> dict[str, float]:
+def parts_of(submission: Submission) -> dict[str, float]:
     """Fairness and coherence, from 0 to 1."""
-    facts = exhibit.facts
+    facts = submission.facts
     said = tuple(Said(kind, price, words) for kind, price, words in facts["said"])
     state = Bargain(facts["cost"], facts["value"], said, price=facts["price"])
     return {"fairness": _fairness(state), "coherence": _coherence(state)}

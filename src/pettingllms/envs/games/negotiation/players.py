@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.games.negotiation.replies import SELLER, price_on_the_table
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -35,10 +35,10 @@ def _concede(bend: float, env: Any, state: Any, role: str, rng: random.Random) -
     return str(env.reply_of(f"offer {price}{words}"))
 
 
-play_conceder: Player = partial(_concede, 1.0)
-PLAYERS: Mapping[str, Player] = {
+play_conceder: ScriptedPlayer = partial(_concede, 1.0)
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_conceder, play_random),
+    "noisy": noisy(play_conceder, play_random),
     "conceder": play_conceder,
     "stubborn": partial(_concede, 4.0),
 }

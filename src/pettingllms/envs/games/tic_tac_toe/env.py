@@ -11,7 +11,7 @@ from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.tic_tac_toe import players
 from pettingllms.envs.games.tic_tac_toe.image import LEGEND, draw_board
-from pettingllms.envs.solo import OneSeat
+from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.toolkit.drawing import SeenConfig, by_observation
 from pettingllms.seeds import derive_seed
@@ -59,7 +59,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return tuple(MARKS)
 
     @property
-    def seeing(self) -> tuple[str, ...]:
+    def image_roles(self) -> tuple[str, ...]:
         return () if self.config.observation == "text" else self.roles
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -104,7 +104,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def observe(self, state: Board, role: str) -> Sequence[Message]:
         between = "" if self.config.terse else " "
         rows = [between.join(_label(state.cells, at) for at in range(r, r + 3)) for r in (0, 3, 6)]
-        images = [draw_board(state.cells, self.config.cell_pixels)] if self.seeing else []
+        images = [draw_board(state.cells, self.config.cell_pixels)] if self.image_roles else []
         if self.config.observation == "image":
             rows = []
         if self.config.terse:
@@ -135,8 +135,8 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def success(self, state: Board, role: str) -> bool:
         return state.winner == role
 
-    def solo(self) -> OneSeat:
-        return OneSeat(self, self.config.opponent)
+    def solo(self) -> SoloOneRole:
+        return SoloOneRole(self, self.config.opponent)
 
     def silence(self, state: Board, role: str) -> str:
         """The first free cell: nobody may pass, and an empty reply loses the game at once."""

@@ -4,7 +4,7 @@ import random
 from functools import cache
 from typing import Any
 
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
@@ -47,6 +47,6 @@ def play_minimax(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 PLAYERS = {
     "random": play_random,
-    "careless": careless(play_minimax, play_random),
+    "noisy": noisy(play_minimax, play_random),
     "minimax": play_minimax,
 }

@@ -80,16 +80,16 @@ class Werewolf(Environment[Village, WerewolfConfig]):
         return Village(tuple(names), self.config.num_wolves, (True,) * len(names))
 
     def acting(self, state: Village) -> tuple[str, ...]:
-        return tuple(self.roles[seat] for seat in state.acting())
+        return tuple(self.roles[position] for position in state.acting())
 
     def observe(self, state: Village, role: str) -> Sequence[Message]:
-        seat = self.roles.index(role)
+        position = self.roles.index(role)
         if self.config.terse:
-            return [user(terse_text(state, seat))]
+            return [user(terse_text(state, position))]
         asked = role in self.acting(state)
         return [
-            system(rules_text(self.config, state, seat)),
-            user(story_text(state, seat, asked)),
+            system(rules_text(self.config, state, position)),
+            user(story_text(state, position, asked)),
         ]
 
     def step(self, state: Village, replies: Mapping[str, str]) -> StepResult[Village]:
@@ -97,16 +97,16 @@ class Werewolf(Environment[Village, WerewolfConfig]):
         said: dict[int, str] = {}
         chosen: dict[int, int] = {}
         for role in self.acting(state):
-            seat = self.roles.index(role)
+            position = self.roles.index(role)
             try:
                 answer = answer_in(replies[role], self.config.terse)
                 if state.phase == "talk":
                     words = checked_words(answer)
-                    said[seat] = "" if words.lower() == PASS else words
+                    said[position] = "" if words.lower() == PASS else words
                 else:
-                    chosen[seat] = _chosen(state, seat, answer)
+                    chosen[position] = _chosen(state, position, answer)
             except BadReply:
-                said[seat], chosen[seat] = "", NOBODY
+                said[position], chosen[position] = "", NOBODY
                 process[role] = Scored(self.config.illegal_reward)
         after = self._after(state, said, chosen)
         metrics = {"illegal": float(len(process))}
@@ -122,11 +122,11 @@ class Werewolf(Environment[Village, WerewolfConfig]):
     def redeal(self, state: Village, role: str, rng: random.Random) -> Village:
         """Other parts for those who live and of whom the role does not know more."""
         me = self.roles.index(role)
-        free = [seat for seat in state.living() if seat not in _known(state, me)]
+        free = [position for position in state.living() if position not in _known(state, me)]
         names = list(state.names)
-        shuffled = rng.sample([names[seat] for seat in free], len(free))
-        for seat, name in zip(free, shuffled, strict=True):
-            names[seat] = name
+        shuffled = rng.sample([names[position] for position in free], len(free))
+        for position, name in zip(free, shuffled, strict=True):
+            names[position] = name
         return replace(state, names=tuple(names))
 
     def silence(self, state: Village, role: str) -> str:
@@ -157,8 +157,8 @@ class Werewolf(Environment[Village, WerewolfConfig]):
         return after_words(state, words, self.config.num_talks)
 
 
-def _chosen(state: Village, seat: int, answer: str) -> int:
-    names = {called(name): name for name in (*state.choices(seat), NOBODY)}
+def _chosen(state: Village, position: int, answer: str) -> int:
+    names = {called(name): name for name in (*state.choices(position), NOBODY)}
     if answer.lower() not in names:
         raise BadReply(f"the answer is none of {', '.join(names)}")
     return names[answer.lower()]
@@ -168,7 +168,7 @@ def _known(state: Village, me: int) -> set[int]:
     """Seats whose part a seat knows for sure: its own, its pack's, and those it has looked at."""
     pack = set(range(state.num_wolves)) if me < state.num_wolves else set()
     found = {
-        state.seat_of(event.who)
+        state.position_of(event.who)
         for event in state.events
         if event.kind == "found" and event.known_to == (me,)
     }

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.games.werewolf.prompts import PASS, called
 from pettingllms.envs.games.werewolf.rules import Village
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 CLAIM = re.compile(r"player_([1-8]) is a wolf")
 
@@ -25,43 +25,43 @@ def play_random(env: Any, state: Village, role: str, rng: random.Random) -> str:
 
 def play_sound(env: Any, state: Village, role: str, rng: random.Random) -> str:
     """The seer says whom it found, villagers follow who is accused most, wolves lie low."""
-    seat = env.roles.index(role)
-    names = state.choices(seat)
+    position = env.roles.index(role)
+    names = state.choices(position)
     if state.phase == "talk":
-        found = [name for name in _found(state, seat, "a wolf") if name in names]
+        found = [name for name in _found(state, position, "a wolf") if name in names]
         return str(env.reply_of(f"I looked: {called(found[0])} is a wolf." if found else PASS))
     if state.phase == "night":
-        return str(env.reply_of(called(_at_night(state, seat, names, rng))))
-    return str(env.reply_of(called(_vote(state, seat, names, rng))))
+        return str(env.reply_of(called(_at_night(state, position, names, rng))))
+    return str(env.reply_of(called(_vote(state, position, names, rng))))
 
 
-def _at_night(state: Village, seat: int, names: list[int], rng: random.Random) -> int:
+def _at_night(state: Village, position: int, names: list[int], rng: random.Random) -> int:
     """A wolf kills who accused a wolf; the seer looks where it has not yet looked."""
-    if state.part(seat) == "seer":
-        seen = {*_found(state, seat, "a wolf"), *_found(state, seat, "no wolf")}
+    if state.part(position) == "seer":
+        seen = {*_found(state, position, "a wolf"), *_found(state, position, "no wolf")}
         return rng.choice([name for name in names if name not in seen] or names)
     pack = {state.names[wolf] for wolf in range(state.num_wolves)}
     accusers = [who for who, accused in _claims(state) if accused in pack and who in names]
     return accusers[-1] if accusers else min(names)
 
 
-def _vote(state: Village, seat: int, names: list[int], rng: random.Random) -> int:
-    found = [name for name in _found(state, seat, "a wolf") if name in names]
+def _vote(state: Village, position: int, names: list[int], rng: random.Random) -> int:
+    found = [name for name in _found(state, position, "a wolf") if name in names]
     if found:
         return found[0]
-    if state.part(seat) == "wolf":
+    if state.part(position) == "wolf":
         pack = {state.names[wolf] for wolf in range(state.num_wolves)}
         return rng.choice([name for name in names if name not in pack])
     accused = Counter(name for _, name in _claims(state) if name in names)
     return accused.most_common(1)[0][0] if accused else rng.choice(names)
 
 
-def _found(state: Village, seat: int, part: str) -> list[int]:
+def _found(state: Village, position: int, part: str) -> list[int]:
     """Names that a seer has looked at and found to be this."""
     return [
         event.who
         for event in state.events
-        if event.kind == "found" and event.words == part and seat in (event.known_to or ())
+        if event.kind == "found" and event.words == part and position in (event.known_to or ())
     ]
 
 
@@ -75,8 +75,8 @@ def _claims(state: Village) -> list[tuple[int, int]]:
     ]
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_sound, play_random),
+    "noisy": noisy(play_sound, play_random),
     "sound": play_sound,
 }

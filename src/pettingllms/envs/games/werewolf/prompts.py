@@ -20,59 +20,59 @@ def called(name: int) -> str:
     return "nobody" if name == NOBODY else f"player_{name}"
 
 
-def rules_text(config: Any, village: Village, seat: int) -> str:
+def rules_text(config: Any, village: Village, position: int) -> str:
     """How the game goes, and what the seat is in it."""
     everyone = ", ".join(called(name) for name in sorted(village.names))
     wolves = "one is a wolf" if village.num_wolves == 1 else f"{village.num_wolves} are wolves"
-    pack = [called(village.names[w]) for w in range(village.num_wolves) if w != seat]
-    mates = f" The other wolf is {pack[0]}." if pack and seat < village.num_wolves else ""
+    pack = [called(village.names[w]) for w in range(village.num_wolves) if w != position]
+    mates = f" The other wolf is {pack[0]}." if pack and position < village.num_wolves else ""
     talk = ""
     if config.num_talks:
         talk = f" in turn each speaks to all ({HOW_TO_TALK}), or says {PASS}; then"
     return (
-        f"You are {called(village.names[seat])} in a game of werewolf with {everyone}. Of them "
+        f"You are {called(village.names[position])} in a game of werewolf with {everyone}. Of them "
         f"{wolves}, one is the seer, the others are villagers. At night the wolves choose one to "
         f"kill, and the seer looks at one. By day{talk} all who live vote at the same time, and "
         "whoever is named most often is hanged; with a tie nobody is. The dead show what they "
         "were. The village wins when no wolf lives; the wolves win when they are half of the "
-        f"living, or after day {config.max_days}.\n{PARTS[village.part(seat)]}{mates}\n"
+        f"living, or after day {config.max_days}.\n{PARTS[village.part(position)]}{mates}\n"
         f"{HOW_TO_ANSWER} Like {as_reply(called(1))}."
     )
 
 
-def story_text(village: Village, seat: int, asked: bool) -> str:
+def story_text(village: Village, position: int, asked: bool) -> str:
     """All that the seat knows of what happened, and what it is asked."""
-    lines = [_told(village, event, seat) for event in village.events if _knows(event, seat)]
+    lines = [_told(village, event, position) for event in village.events if _knows(event, position)]
     if village.winner is not None:
         parts = (f"{called(n)}: {village.part(s)}" for s, n in enumerate(village.names))
         lines += [f"The game is over: {village.winner} won.", ", ".join(parts)]
         return "\n".join(lines)
     living = ", ".join(called(village.names[other]) for other in village.living())
     lines.append(f"Day {village.day}, {village.phase}. Alive: {living}.")
-    lines.append(_question(village, seat) if asked else "You wait.")
+    lines.append(_question(village, position) if asked else "You wait.")
     return "\n".join(lines)
 
 
-def terse_text(village: Village, seat: int) -> str:
+def terse_text(village: Village, position: int) -> str:
     """The same in symbols: part and name, the living, then each event in a few letters."""
     living = "".join(str(village.names[other]) for other in village.living())
     pack = "".join(str(village.names[w]) for w in range(village.num_wolves))
-    mates = f" w{pack}" if seat < village.num_wolves > 1 else ""
-    own = f"{village.part(seat)[0]}{village.names[seat]}{mates}"
+    mates = f" w{pack}" if position < village.num_wolves > 1 else ""
+    own = f"{village.part(position)[0]}{village.names[position]}{mates}"
     lines = [
         f"{event.kind[0]}{event.who}{event.whom or ''} {event.words}".rstrip()
         for event in village.events
-        if _knows(event, seat)
+        if _knows(event, position)
     ]
     return "\n".join([own, *lines, f"{village.phase} {living}"])
 
 
-def _knows(event: Event, seat: int) -> bool:
-    return event.known_to is None or seat in event.known_to
+def _knows(event: Event, position: int) -> bool:
+    return event.known_to is None or position in event.known_to
 
 
-def _told(village: Village, event: Event, seat: int) -> str:
-    own = village.names[seat] == event.who
+def _told(village: Village, event: Event, position: int) -> str:
+    own = village.names[position] == event.who
     who, was = ("you", "were") if own else (called(event.who), "was")
     match event.kind:
         case "kill":
@@ -93,11 +93,11 @@ def _told(village: Village, event: Event, seat: int) -> str:
     return f"{when} {event.day}: {text}."
 
 
-def _question(village: Village, seat: int) -> str:
+def _question(village: Village, position: int) -> str:
     if village.phase == "talk":
         return f"Your message to all, or {PASS}?"
-    names = ", ".join(map(called, (*village.choices(seat), NOBODY)))
+    names = ", ".join(map(called, (*village.choices(position), NOBODY)))
     if village.phase == "vote":
         return f"Whom do you vote to hang: {names}?"
-    doing = "kill" if seat < village.num_wolves else "look at"
+    doing = "kill" if position < village.num_wolves else "look at"
     return f"Whom do you {doing}: {names}?"

@@ -47,26 +47,26 @@ class Village:
 
     def wolves(self) -> list[int]:
         """Seats of wolves that live."""
-        return [seat for seat in range(self.num_wolves) if self.alive[seat]]
+        return [position for position in range(self.num_wolves) if self.alive[position]]
 
     def living(self) -> list[int]:
         """Seats that live, in the order of their names."""
-        seats = [seat for seat, alive in enumerate(self.alive) if alive]
-        return sorted(seats, key=lambda seat: self.names[seat])
+        positions = [position for position, alive in enumerate(self.alive) if alive]
+        return sorted(positions, key=lambda position: self.names[position])
 
-    def seat_of(self, name: int) -> int:
+    def position_of(self, name: int) -> int:
         """Who has the name."""
         return self.names.index(name)
 
-    def part(self, seat: int) -> str:
+    def part(self, position: int) -> str:
         """What a seat really is."""
-        if seat < self.num_wolves:
+        if position < self.num_wolves:
             return "wolf"
-        return "seer" if seat == self.num_wolves else "villager"
+        return "seer" if position == self.num_wolves else "villager"
 
-    def side(self, seat: int) -> str:
+    def side(self, position: int) -> str:
         """Whom a seat wins with."""
-        return WOLVES if seat < self.num_wolves else VILLAGE
+        return WOLVES if position < self.num_wolves else VILLAGE
 
     def acting(self) -> list[int]:
         """Seats that speak now."""
@@ -77,9 +77,13 @@ class Village:
             return [self.living()[self.num_spoken % len(self.living())]]
         return self.living() if self.phase == "vote" else []
 
-    def choices(self, seat: int) -> list[int]:
+    def choices(self, position: int) -> list[int]:
         """Names that a seat may choose at night or in a vote."""
-        barred = set(self.wolves()) if self.phase == "night" and seat < self.num_wolves else {seat}
+        barred = (
+            set(self.wolves())
+            if self.phase == "night" and position < self.num_wolves
+            else {position}
+        )
         return sorted(self.names[other] for other in self.living() if other not in barred)
 
 
@@ -87,14 +91,14 @@ def after_night(village: Village, chosen: Mapping[int, int], num_talks: int) -> 
     """The morning: the wolves' choice is dead, and the seer knows one more."""
     events = list(village.events)
     wolves = tuple(range(village.num_wolves))
-    for seat, name in chosen.items():
-        kind: Literal["kill", "look"] = "kill" if seat in wolves else "look"
-        known_to = wolves if seat in wolves else (seat,)
-        events.append(Event(village.day, kind, village.names[seat], name, known_to=known_to))
+    for position, name in chosen.items():
+        kind: Literal["kill", "look"] = "kill" if position in wolves else "look"
+        known_to = wolves if position in wolves else (position,)
+        events.append(Event(village.day, kind, village.names[position], name, known_to=known_to))
         if kind == "look" and name != NOBODY:
-            part = "a wolf" if village.seat_of(name) in wolves else "no wolf"
-            events.append(Event(village.day, "found", name, words=part, known_to=(seat,)))
-    victim = most_named([name for seat, name in chosen.items() if seat in wolves])
+            part = "a wolf" if village.position_of(name) in wolves else "no wolf"
+            events.append(Event(village.day, "found", name, words=part, known_to=(position,)))
+    victim = most_named([name for position, name in chosen.items() if position in wolves])
     village = replace(village, events=tuple(events))
     village = _without(village, victim, "died")
     phase: Phase = "talk" if num_talks else "vote"
@@ -103,8 +107,8 @@ def after_night(village: Village, chosen: Mapping[int, int], num_talks: int) -> 
 
 def after_words(village: Village, words: str, num_talks: int) -> Village:
     """Somebody has spoken to all."""
-    (seat,) = village.acting()
-    event = Event(village.day, "said", village.names[seat], words=words)
+    (position,) = village.acting()
+    event = Event(village.day, "said", village.names[position], words=words)
     spoken = village.num_spoken + 1
     over = spoken == num_talks * len(village.living())
     phase: Phase = "vote" if over else "talk"
@@ -136,9 +140,9 @@ def _without(village: Village, name: int, how: Literal["died", "hanged"]) -> Vil
     event = Event(village.day, how, name)
     if name == NOBODY:
         return replace(village, events=(*village.events, event))
-    gone = village.seat_of(name)
+    gone = village.position_of(name)
     event = replace(event, words=village.part(gone))
-    alive = tuple(lives and seat != gone for seat, lives in enumerate(village.alive))
+    alive = tuple(lives and position != gone for position, lives in enumerate(village.alive))
     after = replace(village, alive=alive, events=(*village.events, event))
     num_wolves = len(after.wolves())
     if not num_wolves:

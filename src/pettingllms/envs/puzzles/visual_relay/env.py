@@ -16,7 +16,7 @@ from pettingllms.datasets.seeded import SeededTasks, of_half
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.puzzles.visual_relay import players
 from pettingllms.envs.puzzles.visual_relay.image import COLORS, Labels, cell_name, draw_pieces
-from pettingllms.envs.solo import AllSeats
+from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.seeds import derive_seed
@@ -88,7 +88,7 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         return (LOOKER, MOVER)
 
     @property
-    def seeing(self) -> tuple[str, ...]:
+    def image_roles(self) -> tuple[str, ...]:
         return (LOOKER,)
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -137,7 +137,7 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
 
     def solo(self) -> Environment[Any, Any]:
         """One policy in both seats: as the mover it has what it said as the looker, no picture."""
-        return AllSeats(self)
+        return SoloAllRoles(self)
 
     def redeal(self, state: Scene, role: str, rng: random.Random) -> Scene:
         """Pieces that lie elsewhere, which the mover cannot tell until it has taken one."""

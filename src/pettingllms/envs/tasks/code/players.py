@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from pettingllms.datasets.code_problems import Case
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.tasks.code.prompts import TESTER, Work
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 NOTHING = "def {name}(*args):\n    return 0"
 ZERO = "print(0)"
@@ -56,9 +56,9 @@ def _tests(env: Any, state: Work, cases: Any) -> str:
     return str(env.reply_of("\n".join(case.told(calls) for case in new[: env.config.max_tests])))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_right, play_wrong),
+    "noisy": noisy(play_right, play_wrong),
     "right": play_right,
     "wrong": play_wrong,
 }

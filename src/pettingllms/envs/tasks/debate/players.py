@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.answering import other_answer
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -29,15 +29,17 @@ def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
 def play_follower(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """What most others said in the round before; at first, right or wrong by the toss of a coin."""
     at = env.roles.index(role)
-    heard = [said.answer for seat, said in enumerate(state.said) if seat != at and said.answer]
+    heard = [
+        said.answer for position, said in enumerate(state.said) if position != at and said.answer
+    ]
     if not heard:
         return (play_solver if rng.random() < 0.5 else play_wrong)(env, state, role, rng)
     return str(env.reply_of(Counter(heard).most_common(1)[0][0]))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_solver, play_wrong, 0.5),
+    "noisy": noisy(play_solver, play_wrong, 0.5),
     "wrong": play_wrong,
     "follower": play_follower,
     "solver": play_solver,

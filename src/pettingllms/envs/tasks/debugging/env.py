@@ -15,7 +15,7 @@ from pydantic import Field
 from pettingllms.config import EnvConfig
 from pettingllms.datasets.code_problems import CodeProblem
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.solo import OneSeat
+from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.tasks.code.grade import Grade, grade
 from pettingllms.envs.tasks.code.problems import problems_of
 from pettingllms.envs.tasks.code.replies import text_in
@@ -24,7 +24,7 @@ from pettingllms.envs.tasks.debugging import players
 from pettingllms.envs.tasks.debugging.planting import changed_line
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, as_reply
 from pettingllms.envs.toolkit.rules import told
-from pettingllms.types import Exhibit, Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import Message, Reward, Rewards, Scored, Submission, Task, system, user
 
 PLANTER, MENDER = "planter", "mender"
 ROLES = (PLANTER, MENDER)
@@ -110,7 +110,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         return ROLES
 
     def solo(self) -> Environment[Any, Any]:
-        return OneSeat(self, "right")
+        return SoloOneRole(self, "right")
 
     def tasks(self, split: Split) -> Sequence[Task]:
         found = problems_of(split)
@@ -152,10 +152,10 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         planter = float(after.line is not None and not after.works)
         mender = FOUND * after.found + (1 - FOUND) * after.works
         paid = {PLANTER: Scored(planter), MENDER: Scored(mender)}
-        shown = {who: self.exhibit(after, who) for who in ROLES}
+        shown = {who: self.submission(after, who) for who in ROLES}
         return StepResult(after, Rewards({role: process}, paid), metrics, shown)
 
-    def exhibit(self, state: Hunt, role: str) -> Exhibit:
+    def submission(self, state: Hunt, role: str) -> Submission:
         """What a role made of the program, as a judge reads it."""
         given = state.original if role == PLANTER else state.planted
         work = "A bug was to be planted in" if role == PLANTER else "A bug was to be mended in"
@@ -165,11 +165,11 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
             facts = {"planted": state.line is not None, "subtle": state.subtle}
         else:
             facts = {"found": state.found, "mended": state.works}
-        return Exhibit(question, answer, CRITERIA[role], facts)
+        return Submission(question, answer, CRITERIA[role], facts)
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
+    def rule(self, submission: Submission, part: str = "") -> Reward:
         """What the tests said: a bug that the visible ones do not notice is worth more."""
-        parts = {name: float(value) for name, value in exhibit.facts.items()}
+        parts = {name: float(value) for name, value in submission.facts.items()}
         return told(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Hunt, role: str) -> bool:

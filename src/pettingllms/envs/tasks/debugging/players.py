@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.tasks.debugging.planting import mutants
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_right(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -31,9 +31,9 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of(rng.choice([state.original, state.planted, *state.problem.bad])))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_right, play_wrong),
+    "noisy": noisy(play_right, play_wrong),
     "right": play_right,
     "wrong": play_wrong,
 }

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.solo import AllSeats
+from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.tasks.knowledge import players
 from pettingllms.envs.tasks.knowledge.topics import (
     Fact,
@@ -38,7 +38,7 @@ from pettingllms.envs.toolkit.tool_texts import (
     shown,
 )
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Exhibit, Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import TEAM, Message, Reward, Rewards, Scored, Submission, Task, system, user
 
 FINDER, WRITER = "finder", "writer"
 ROLES = (FINDER, WRITER)
@@ -110,7 +110,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return ROLES
 
     def solo(self) -> Environment[Any, Any]:
-        return AllSeats(self)
+        return SoloAllRoles(self)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         require_bm25s()
@@ -155,18 +155,18 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         after = replace(state, turn=WRITER, advice=words, trouble="")
         return StepResult(after, Rewards({role: Scored(0.0)}), {"illegal": 0.0})
 
-    def exhibit(self, state: Study) -> Exhibit:
+    def submission(self, state: Study) -> Submission:
         """The report, as a judge reads it."""
         text = "\n".join(f"{line.words} [{line.title}]" for line in state.report)
         facts = {
             "asked": [[f.subject, f.relation, f.value] for f in state.topic.facts],
             "articles": dict(state.articles),
         }
-        return Exhibit(state.topic.text, text, CRITERIA, facts)
+        return Submission(state.topic.text, text, CRITERIA, facts)
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
-        asked = [Fact(*fact) for fact in exhibit.facts["asked"]]
-        parts = parts_of(asked, exhibit.facts["articles"], _lines_of(exhibit.answer))
+    def rule(self, submission: Submission, part: str = "") -> Reward:
+        asked = [Fact(*fact) for fact in submission.facts["asked"]]
+        parts = parts_of(asked, submission.facts["articles"], _lines_of(submission.answer))
         return told(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Study, role: str) -> bool:
@@ -225,7 +225,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         paid = Rewards({WRITER: process}, team=Scored(math.prod(parts.values())))
         metrics = {"illegal": illegal, "coverage": parts["coverage"]}
         metrics |= {"cited": parts["citations"], "relevant": parts["relevance"]}
-        return StepResult(state, paid, metrics, {TEAM: self.exhibit(state)})
+        return StepResult(state, paid, metrics, {TEAM: self.submission(state)})
 
 
 def _lines_of(answer: str) -> tuple[Line, ...]:

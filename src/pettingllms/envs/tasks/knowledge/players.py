@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.base import ScriptedPlayer
+from pettingllms.envs.toolkit.noisy import noisy
 from pettingllms.envs.toolkit.tool_texts import search_for
 
 
@@ -40,9 +40,9 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of("That is all."))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_librarian, play_random),
+    "noisy": noisy(play_librarian, play_random),
     "librarian": play_librarian,
     "inventor": play_inventor,
 }

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pettingllms.datasets import Problem
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.solo import AllSeats, with_options
+from pettingllms.envs.solo import SoloAllRoles, with_options
 from pettingllms.envs.tasks.math import players, programs
 from pettingllms.envs.toolkit.answering import (
     HOW_TO_BOX,
@@ -140,9 +140,9 @@ class Math(Environment[Work, MathConfig]):
         found = state.of(REASONER).answer
         return None if found is None else spelt(found)
 
-    def solo(self) -> AllSeats:
+    def solo(self) -> SoloAllRoles:
         """One role that writes the program, sees what it printed, and then answers."""
-        return AllSeats(with_options(self, order="in_turn"))
+        return SoloAllRoles(with_options(self, order="in_turn"))
 
     def redeal(self, state: Work, role: str, rng: random.Random) -> Work:
         """Another truth: nobody is shown it, or whether an answer is right."""

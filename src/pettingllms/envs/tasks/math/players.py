@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.answering import in_box, other_answer
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -38,9 +38,9 @@ def _program(env: Any, source: str) -> str:
     return source if env.config.terse else f"```python\n{source}\n```"
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_solver, play_wrong, 0.3),
+    "noisy": noisy(play_solver, play_wrong, 0.3),
     "wrong": play_wrong,
     "solver": play_solver,
 }

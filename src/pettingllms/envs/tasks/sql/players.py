@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.tasks.sql.database import expected_result
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 from pettingllms.envs.toolkit.tool_calls import ToolCall
 from pettingllms.envs.toolkit.tool_texts import call_of
 
@@ -44,9 +44,9 @@ def play_blind(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of("No note." if role == "explorer" else "SELECT 'nobody knows'"))
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_analyst, play_random),
+    "noisy": noisy(play_analyst, play_random),
     "analyst": play_analyst,
     "blind": play_blind,
 }

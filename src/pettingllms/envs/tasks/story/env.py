@@ -14,7 +14,7 @@ from pydantic import Field
 from pettingllms.config import EnvConfig
 from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.solo import AllSeats
+from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.tasks.story import players
 from pettingllms.envs.tasks.story.premises import Premise, make_premise, parts_of, worth
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
@@ -23,11 +23,11 @@ from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
     TEAM,
-    Exhibit,
     Message,
     Reward,
     Rewards,
     Scored,
+    Submission,
     Task,
     system,
     user,
@@ -97,7 +97,7 @@ class Story(Environment[Draft, StoryConfig]):
     def solo(self) -> Environment[Any, Any]:
         if self.config.rivals:
             return super().solo()
-        return AllSeats(self)
+        return SoloAllRoles(self)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks, halved_seed)
@@ -140,24 +140,24 @@ class Story(Environment[Draft, StoryConfig]):
         if self.acting(after):
             return StepResult(after, Rewards(process), metrics)
         writers = ROLES if self.config.rivals else (TEAM,)
-        shown = {role: self.exhibit(after, role) for role in writers}
+        shown = {role: self.submission(after, role) for role in writers}
         return StepResult(after, Rewards(process), metrics, shown)
 
-    def exhibit(self, state: Draft, role: str) -> Exhibit:
+    def submission(self, state: Draft, role: str) -> Submission:
         """A finished story, as a judge reads it."""
         told_so = [text for text in state.told_by(role) if text]
         premise = state.premise
         facts = {"needed": list(premise.needed), "setting": list(premise.setting)}
-        return Exhibit(_asked(premise), "\n".join(told_so), CRITERIA, facts)
+        return Submission(_asked(premise), "\n".join(told_so), CRITERIA, facts)
 
-    def rule(self, exhibit: Exhibit, part: str = "") -> Reward:
-        hero, place, thing = exhibit.facts["needed"]
-        premise = Premise(hero, place, thing, tuple(exhibit.facts["setting"]))
-        parts = parts_of(premise, exhibit.answer.split("\n"), self._num_sentences)
+    def rule(self, submission: Submission, part: str = "") -> Reward:
+        hero, place, thing = submission.facts["needed"]
+        premise = Premise(hero, place, thing, tuple(submission.facts["setting"]))
+        parts = parts_of(premise, submission.answer.split("\n"), self._num_sentences)
         return told(parts, part, worth(parts))
 
     def success(self, state: Draft, role: str) -> bool:
-        verdict = self.rule(self.exhibit(state, role))
+        verdict = self.rule(self.submission(state, role))
         return isinstance(verdict, Scored) and verdict.value >= GOOD
 
     def reply_of(self, typed: str) -> str:

@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.tasks.story.premises import FAMILIES, HEROES, PLACES, THINGS
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 DEEDS = (
     "The {hero} walked to the {place} one {hour}",
@@ -58,9 +58,9 @@ def _said(env: Any, deed: str, state: Any) -> str:
     )
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_author, play_random),
+    "noisy": noisy(play_author, play_random),
     "author": play_author,
     "hollow": play_hollow,
     "contrary": play_contrary,

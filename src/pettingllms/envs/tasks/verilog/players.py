@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms.envs.base import Player
+from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.tasks.verilog.modules import MODULES, Module, size_of
-from pettingllms.envs.toolkit.noisy import careless
+from pettingllms.envs.toolkit.noisy import noisy
 
 NUM_CHECKS = 40
 
@@ -64,9 +64,9 @@ def comparing_bench(module: Module, width: int) -> str:
     return golden + "\n".join(lines) + "\n"
 
 
-PLAYERS: Mapping[str, Player] = {
+PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
-    "careless": careless(play_engineer, play_random),
+    "noisy": noisy(play_engineer, play_random),
     "engineer": play_engineer,
     "novice": play_novice,
 }

@@ -65,7 +65,7 @@ def main() -> None:
 
 def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, str]:
     """What a case came to, in a process of its own, before its time or everybody's was over."""
-    (said, say), (read, write), (known, know) = os.pipe(), os.pipe(), os.pipe()
+    (said, notify), (read, write), (known, know) = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         given = receive() if at >= 0 else None
@@ -75,10 +75,10 @@ def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, s
         most = math.ceil(job["case_seconds"])
         resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
         os.dup2(write, 2)
-        os.dup2(say, ANSWER if job["calls"] else 1)
+        os.dup2(notify, ANSWER if job["calls"] else 1)
         os.closerange(ANSWER + 1 if job["calls"] else ANSWER, 256)
         os._exit(play(job, program, given))
-    for descriptor in (say, write, know):
+    for descriptor in (notify, write, know):
         os.close(descriptor)
     if not has_input(known, end):
         os._exit(1)  # what is left of the stream may begin anywhere

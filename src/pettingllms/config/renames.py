@@ -1,0 +1,90 @@
+"""Names of version 0.1 and their successors.
+
+A user's configuration with an old name is rejected, and the message has the new name. Run folders
+and results of version 0.1 stay readable: `migrate` renames what they hold.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+KEYS = {
+    "company": "co_players",
+    "company.seats": "co_players.roles",
+    "judge.max_gap": "judge.max_held_out_gap",
+    "judge.seconds": "judge.timeout",
+    "rollout.rotate": "rollout.rotate_roles",
+    "rollout.env_seconds": "rollout.env_timeout",
+    "rollout.sampler_seconds": "rollout.sampler_timeout",
+    "loss.kl": "loss.kl_coef",
+    "loss.entropy": "loss.entropy_coef",
+    "loss.value": "loss.value_coef",
+    "loss.max_weight": "loss.max_importance_weight",
+    "inference.max_gap": "inference.max_mismatch",
+    "inference.start_seconds": "inference.start_timeout",
+    "inference.max_model_tokens": "inference.max_model_len",
+    "inference.gpu_memory": "inference.gpu_memory_utilization",
+    "train.start": "train.init_from",
+    "eval.distance": "eval.exploitability",
+    "policies.*.sees": "policies.*.supports_images",
+}
+"""Configuration keys, dotted; `*` stands for any name."""
+VALUES = {
+    ("guard.action", "say"): "warn",
+    ("cluster.placement", "apart"): "separate",
+}
+"""Values of a key."""
+PLAYERS = {"careless": "noisy"}
+"""Scripted players, wherever a configuration names one."""
+METRICS = {"gap": "mismatch", "max_gap": "max_mismatch", "canary_gap": "canary_difference"}
+"""Last parts of metrics."""
+SECTIONS = {"company": "co_players"}
+"""First parts of metrics."""
+
+
+def new_name(key: str) -> str | None:
+    """The name that a dotted key has now; None if it was not renamed."""
+    for old, new in KEYS.items():
+        if fnmatchcase(key, old):
+            return key.rpartition(".")[0] + "." + new.rpartition(".")[2] if "*" in old else new
+    return None
+
+
+def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain data of a configuration, with the names of this version."""
+    return {
+        SECTIONS.get(name, name): _migrated(value, name) if isinstance(value, Mapping) else value
+        for name, value in data.items()
+    }
+
+
+def migrate_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One step's metrics with the names of this version."""
+    return {_metric(name): value for name, value in row.items()}
+
+
+def _migrated(section: Mapping[str, Any], path: str) -> dict[str, Any]:
+    found = {}
+    for key, value in section.items():
+        where = f"{path}.{key}"
+        name = (new_name(where) or where).rpartition(".")[2]
+        found[name] = (
+            _migrated(value, where) if isinstance(value, Mapping) else _value(where, value)
+        )
+    return found
+
+
+def _value(where: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_migrated(v, where) if isinstance(v, Mapping) else _value(where, v) for v in value]
+    if not isinstance(value, str):
+        return value
+    player, tilde, share = value.partition("~")
+    return VALUES.get((where, value), PLAYERS.get(player, player) + tilde + share)
+
+
+def _metric(name: str) -> str:
+    *parts, last = name.split("/")
+    if parts:
+        parts[0] = SECTIONS.get(parts[0], parts[0])
+    return "/".join([*parts, METRICS.get(last, last)])
