@@ -17,7 +17,7 @@ from credit_games import Game, Rules, State
 
 from pettingllms.algos import make_algorithm
 from pettingllms.config import RewardConfig, RolloutConfig
-from pettingllms.rollout import Seat
+from pettingllms.rollout import Player
 from pettingllms.rollout.context import Table
 from pettingllms.rollout.env_calls import Guard
 from pettingllms.rollout.scripted import ByteRenderer, text_ids
@@ -78,7 +78,7 @@ class TabularSampler:
 
 
 @dataclass
-class ScriptedPlayer:
+class GamePlayer:
     """Plays a game by the real rollouts, in every way that chance can go."""
 
     game: Game
@@ -100,7 +100,7 @@ class ScriptedPlayer:
         task = self.game.tasks("train")[start]
         episode = Episode(f"{task.id}/{number}", self.game.id, task, seed=start)
         sampler = TabularSampler(self.game, choices)
-        players = {role: Seat(role, sampler, ByteRenderer()) for role in self.game.roles}
+        players = {role: Player(role, sampler, ByteRenderer()) for role in self.game.roles}
         table = Table(self.game, players, config, RewardConfig(), guard)
         await ROLLOUTS[config.type](table, episode, number)
         assert episode.failure is None, episode.failure
@@ -246,7 +246,7 @@ def estimated_gradient(rules: Rules, setup: Setup) -> Gradient:
     made = make_algorithm(setup.algo, **setup.options)
     algorithm = type(made)(made.config, setup.mix)
     kind = algorithm.rollout_type()
-    player = ScriptedPlayer(game, {"type": kind, **setup.rollout})
+    player = GamePlayer(game, {"type": kind, **setup.rollout})
     num_starts = len(rules.starts)
     size = 1 if kind == "tree" else setup.size
     played = [

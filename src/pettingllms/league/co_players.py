@@ -43,7 +43,7 @@ class CoPlayers:
     config: CoPlayersConfig
     roles: Assignment
     """Whom [roles] names."""
-    positions: tuple[str, ...]
+    filled_roles: tuple[str, ...]
     """Roles that co_players plays."""
     seed: int
     phase: int = 0
@@ -60,7 +60,7 @@ class CoPlayers:
     @property
     def learners(self) -> list[str]:
         """Roles that are not co_players's."""
-        return [role for role in self.roles if role not in self.positions]
+        return [role for role in self.roles if role not in self.filled_roles]
 
     def mixture(self, step: int) -> dict[str, float]:
         """How likely each member is in a step."""
@@ -78,12 +78,12 @@ class CoPlayers:
 
     def assignments(self, step: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
         """Who plays each task of a step, by the task's id."""
-        return self._drawn(self.mixture(step), tasks, ("co_players", step))
+        return self._drawn(self.mixture(step), tasks, ("company", step))
 
     def assignments_of(self, phase: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
         """The same with the co_players of one phase, as it is once it has drifted."""
         members = _shares(self.config.phases[phase].members)
-        return self._drawn(members, tasks, ("co_players of", phase))
+        return self._drawn(members, tasks, ("company of", phase))
 
     def due(self, step: int) -> list[str]:
         """Policies of which a snapshot is taken after a step."""
@@ -149,7 +149,7 @@ class CoPlayers:
             rng = random.Random(derive_seed(self.seed, *seed, task.id))
             (member,) = rng.choices(names, weights)
             found[task.id] = {
-                r: member if r in self.positions else p for r, p in self.roles.items()
+                r: member if r in self.filled_roles else p for r, p in self.roles.items()
             }
         return found
 
@@ -203,6 +203,6 @@ def mean_reward(
 
 def make_co_players(config: RunConfig, data: Mapping[str, Any]) -> CoPlayers:
     """The co_players of a run, where a checkpoint left it, if it did."""
-    positions = config.co_players.filled_roles(config.roles, config.policies)
-    co_players = CoPlayers(config.co_players, config.roles, tuple(positions), config.seed)
+    filled_roles = config.co_players.filled_roles(config.roles, config.policies)
+    co_players = CoPlayers(config.co_players, config.roles, tuple(filled_roles), config.seed)
     return co_players.loaded(data) if data else co_players

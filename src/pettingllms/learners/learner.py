@@ -367,7 +367,7 @@ class Learner:
         if not config.decay_entropy:
             return loss
         return loss.model_copy(
-            update={"entropy": loss.entropy_coef * config.cooled(step, num_tokens)}
+            update={"entropy_coef": loss.entropy_coef * config.cooled(step, num_tokens)}
         )
 
     def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from credit_cases import CASES, REPLAY, checked
 from credit_games import Game, checking, coordination, games, sequential
 from credit_gradients import (
     TEAM,
-    ScriptedPlayer,
+    GamePlayer,
     Setup,
     check,
     every_line,
@@ -72,7 +72,7 @@ def accepting(solves: float, num_siblings: int, **options: str) -> tuple[float, 
     rollout = {"type": "tree", "num_samples": num_siblings, "select": "sampled", **options}
     algorithm = make_algorithm("at_grpo", standardize=False)
     reached = given = 0.0
-    for chance, episode in ScriptedPlayer(game, rollout).episodes(0):
+    for chance, episode in GamePlayer(game, rollout).episodes(0):
         algorithm.assign([episode])
         for turn in episode.turns:
             if turn.messages[0].text == "checker|" and turn.text == "A" and turn.branch is not None:

@@ -73,7 +73,7 @@ def test_a_key_goes_to_the_server_that_it_is_for(monkeypatch: pytest.MonkeyPatch
         found.update(options.keys)
         raise ConfigError("stop", [])
 
-    monkeypatch.setattr("pettingllms.cli.gateway._seats", stop)
+    monkeypatch.setattr("pettingllms.cli.gateway._players", stop)
     CliRunner().invoke(app, ["gateway", *TWO_SERVERS, "--key", "https://two.example/v1=K"])
     assert found == {"https://two.example/v1": "K"}
     found.clear()
@@ -83,7 +83,7 @@ def test_a_key_goes_to_the_server_that_it_is_for(monkeypatch: pytest.MonkeyPatch
 
 def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any player is opened, which takes an engine its time."""
-    monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
+    monkeypatch.setattr("pettingllms.cli.gateway._players", None)
     for words, problem in (
         ([], "no --role"),
         (["--role", "planner"], "with both sides; write ROLE=MODEL"),
@@ -109,7 +109,7 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_not_installed_is_named_with_its_extra(
     words: list[str], missing: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
+    monkeypatch.setattr("pettingllms.cli.gateway._players", None)
     monkeypatch.setitem(sys.modules, missing, None)
     result = CliRunner().invoke(app, ["gateway", "--role", "a=m", *words])
     assert isinstance(result.exception, ConfigError), result.exception
@@ -118,7 +118,7 @@ def test_what_is_not_installed_is_named_with_its_extra(
 
 
 def test_a_recording_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pettingllms.cli.gateway._seats", None)
+    monkeypatch.setattr("pettingllms.cli.gateway._players", None)
     (tmp_path / "episodes.jsonl").write_text("an earlier one\n")
     result = CliRunner().invoke(app, ["gateway", "--role", "a=m", "--out", str(tmp_path)])
     assert isinstance(result.exception, ConfigError)

@@ -174,7 +174,7 @@ def test_a_judge_that_is_too_slow_fails_what_is_missing_alone() -> None:
 
     judge = Slow("s", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     episodes = [play(0, "fig"), play(1, "stone")]
-    judged(episodes, judges={"rule": judge}, seconds=0.1)
+    judged(episodes, judges={"rule": judge}, timeout=0.1)
     assert paid(episodes[0]) == Scored(0.1)
     assert "judge.timeout" in paid(episodes[1]).reason
 

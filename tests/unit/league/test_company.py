@@ -42,7 +42,7 @@ def met(co_players: CoPlayers, step: int) -> Counter[str]:
 
 def test_company_has_the_seats_of_those_that_do_not_learn() -> None:
     co_players = company_of({"members": {"script:minimax": 1.0}, "until_step": 2})
-    assert co_players.players == ("player_o",)
+    assert co_players.filled_roles == ("player_o",)
     assert co_players.learners == ["player_x"]
     assert met(co_players, 1) == {"script:minimax": 200}
 
@@ -158,7 +158,7 @@ def test_it_goes_on_where_a_checkpoint_left_it() -> None:
         ([{"members": {"p@3": 1.0}, "until_step": 9}], {}, "may be met in step 1, before it is"),
         ([{"members": {"weak": 0.0}, "until_step": 1}], {}, "weights of members"),
         ([{"members": {"weak": 1.0}, "until_step": 1, "drift": 2}], {}, "nobody before it"),
-        ([{"members": {"weak": 1.0}, "until_step": 1}], {"players": ["x"]}, "has no such role"),
+        ([{"members": {"weak": 1.0}, "until_step": 1}], {"roles": ["x"]}, "has no such role"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(phases: Any, options: Any, problem: str) -> None:

@@ -98,7 +98,7 @@ def test_what_is_liked_becomes_likelier(model: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("loss", [{}, {"kl": 0.1, "entropy": 0.01}, {"type": "gspo"}])
+@pytest.mark.parametrize("loss", [{}, {"kl_coef": 0.1, "entropy_coef": 0.01}, {"type": "gspo"}])
 def test_how_a_batch_is_cut_changes_nothing(model: Path, kind: str, loss: dict) -> None:
     policy = next(iter(KINDS[kind]))
     found = []
@@ -153,7 +153,7 @@ def test_a_learner_that_was_saved_goes_on_bit_for_bit(model: Path, kind: str) ->
 def test_learning_leaves_nothing_to_chance(model: Path, kind: str) -> None:
     """Checkpoints hold no state of PyTorch's random numbers, so training may not draw any."""
     policy = next(iter(KINDS[kind]))
-    made = learner(model, KINDS[kind], {"kl": 0.1, "entropy": 0.01}, num_minibatches=2)
+    made = learner(model, KINDS[kind], {"kl_coef": 0.1, "entropy_coef": 0.01}, num_minibatches=2)
     before = torch.get_rng_state()
     made.train(policy, batch(made, policy), 1)
     assert torch.equal(torch.get_rng_state(), before)
@@ -211,7 +211,7 @@ def test_old_log_probs_are_those_before_the_first_update(model: Path) -> None:
 
 def test_the_reference_is_the_policy_before_training(model: Path) -> None:
     for policy, policies in (("a", LORA), ("f", FULL)):
-        made = learner(model, policies, {"kl": 0.1})
+        made = learner(model, policies, {"kl_coef": 0.1})
         items = batch(made, policy)
         assert made.train(policy, items, 1)["ref_kl"] == pytest.approx(0, abs=1e-6)
         assert made.train(policy, items, 2)["ref_kl"] > 1e-6
@@ -241,7 +241,7 @@ def test_a_rate_and_a_bonus_fall_by_sampled_tokens(model: Path) -> None:
     """With a token budget the step says nothing about how much of the run is over."""
 
     def pull(num_tokens: int) -> tuple[float, float]:
-        made = learner(model, FULL, {"entropy": 0.5}, decay_tokens=1000)
+        made = learner(model, FULL, {"entropy_coef": 0.5}, decay_tokens=1000)
         items = [replace(item, advantage=0.0) for item in batch(made, "f")]
         found = made.train("f", items, 50, num_tokens=num_tokens)
         return found["grad_norm"], made._optimizers["f"].param_groups[0]["lr"]
@@ -268,7 +268,7 @@ def test_without_momentum_a_step_goes_where_its_own_batch_points(model: Path) ->
 
 def test_a_bonus_for_entropy_falls_with_the_rate(model: Path) -> None:
     def pull(step: int, **options: bool) -> float:
-        made = learner(model, FULL, {"entropy": 0.5}, decay_steps=10, **options)
+        made = learner(model, FULL, {"entropy_coef": 0.5}, decay_steps=10, **options)
         items = [replace(item, advantage=0.0) for item in batch(made, "f")]
         return made.train("f", items, step)["grad_norm"]
 

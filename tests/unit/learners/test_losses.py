@@ -19,7 +19,7 @@ near = pytest.approx
 WIDE = {"clip_low": 0.2, "clip_high": 0.28}
 PLAIN = LossConfig()
 SCALES = ["token", "sequence", "constant"]
-ALL_ON = {"kl": 0.3, "entropy": 0.2}
+ALL_ON = {"kl_coef": 0.3, "entropy_coef": 0.2}
 MAX_REPLY_TOKENS = 10
 
 lengths = st.lists(st.integers(1, 5), min_size=1, max_size=5)
@@ -170,7 +170,7 @@ def test_the_importance_weight_is_capped() -> None:
     assert run(one(1.0, 1.0, weight=0.25))[0] == near(-0.25)
     assert run(one(1.0, 1.0, weight=1.5))[0] == near(-1.5)
     assert run(one(1.0, 1.0, weight=7.0))[0] == near(-2.0)
-    assert run(one(1.0, 1.0, weight=7.0), LossConfig(max_weight=5.0))[0] == near(-5.0)
+    assert run(one(1.0, 1.0, weight=7.0), LossConfig(max_importance_weight=5.0))[0] == near(-5.0)
     _, grad, metrics = run(one(-3.0, 1.1, weight=7.0))
     assert grad.item() == near(2 * 3 * 1.1)
     assert (metrics["weight"], metrics["weight_capped"]) == (near(2), 1)
@@ -228,7 +228,7 @@ def test_normalisations(name: str) -> None:
 def test_entropy_is_paid_for() -> None:
     entropy_BT = torch.tensor([[1.0, 9.0, 9.0], [2.0, 3.0, 4.0]], dtype=torch.float64)
     inputs = replace(reply_pair(), entropy_BT=entropy_BT.requires_grad_())
-    loss, metrics = policy_loss(inputs, Scale(4, 2, 10), LossConfig(entropy=0.5))
+    loss, metrics = policy_loss(inputs, Scale(4, 2, 10), LossConfig(entropy_coef=0.5))
     assert loss.item() == near(-1 / 4 - 0.5 * (1 + 2 + 3 + 4) / 4)
     assert metrics["entropy"].item() == 10
     loss.backward()
@@ -238,7 +238,7 @@ def test_entropy_is_paid_for() -> None:
 def test_divergence_from_the_reference_is_paid() -> None:
     """At half the reference's probability r = 2: k3 = 2 - 1 - log 2, with the slope 1 - r."""
     inputs = replace(one(0.0, 1.0), ref_logp_BT=torch.full((1, 1), -2 + math.log(2)))
-    loss, grad, metrics = run(inputs, LossConfig(kl=0.5))
+    loss, grad, metrics = run(inputs, LossConfig(kl_coef=0.5))
     assert metrics["ref_kl"] == near(1 - math.log(2))
     assert loss == near(0.5 * (1 - math.log(2)))
     assert grad.item() == near(0.5 * (1 - 2))
@@ -250,7 +250,7 @@ def test_the_importance_weight_is_for_the_advantage_alone() -> None:
         ref_logp_BT=torch.full((1, 1), -2 + math.log(2)),
         entropy_BT=torch.ones(1, 1),
     )
-    assert run(inputs, LossConfig(kl=1, entropy=1))[0] == near((1 - math.log(2)) - 1)
+    assert run(inputs, LossConfig(kl_coef=1, entropy_coef=1))[0] == near((1 - math.log(2)) - 1)
 
 
 def test_metrics_are_sums_over_the_replies_tokens() -> None:
@@ -305,9 +305,9 @@ def reference(inputs: LossInputs, scale: Scale, config: LossConfig) -> float:
                 objective = max(objective, config.dual_clip * advantage)
             r = math.exp(ref[at] - logp[at])
             terms.append(
-                -min(weights[at], config.max_weight) * objective
-                + config.kl * (r - math.log(r) - 1)
-                - config.entropy * inputs.entropy_BT[b, tokens[at]].item()
+                -min(weights[at], config.max_importance_weight) * objective
+                + config.kl_coef * (r - math.log(r) - 1)
+                - config.entropy_coef * inputs.entropy_BT[b, tokens[at]].item()
             )
         total += sum(terms) / (len(terms) if config.normalize == "sequence" else 1)
     return (
@@ -481,7 +481,7 @@ def test_a_row_of_padding_adds_nothing_but_can_be_differentiated(name, normalize
 # What is refused
 
 
-@pytest.mark.parametrize("options", [{"kl": 0.1}, {"entropy": 0.1}])
+@pytest.mark.parametrize("options", [{"kl_coef": 0.1}, {"entropy_coef": 0.1}])
 def test_a_weight_without_its_input_is_a_bug(options: dict[str, float]) -> None:
     with pytest.raises(AssertionError):
         run(one(1, 1), LossConfig(**options))

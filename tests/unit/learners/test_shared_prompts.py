@@ -57,7 +57,7 @@ def moved(
         model,
         {"p": POLICIES[kind]},
         LearnerConfig(max_batch_tokens=max_tokens),
-        LossConfig(kl=0.1, entropy=0.1),
+        LossConfig(kl_coef=0.1, entropy_coef=0.1),
         8,
         3,
     )

@@ -47,7 +47,7 @@ def test_a_sound_run_is_not_accused() -> None:
         ("roles__planner__probing_calls", 2, "'planner' made 40 system calls that the sandbox"),
         ("roles__planner__cut_share", 0.4, "cut at rollout.max_reply_tokens"),
         ("policies__planner__zero_share", 0.95, "95% of the advantages of 'planner' are 0"),
-        ("policies__planner__gap", 0.9, "differ by 0.9 a token"),
+        ("policies__planner__mismatch", 0.9, "differ by 0.9 a token"),
         ("policies__planner__skipped_updates", 1, "skipped 20 updates"),
         ("policies__planner__distinct_replies", 1.0, "1.00 different replies"),
         ("policies__planner__clip_share", 0.6, "60% of the tokens of 'planner' were clipped"),

@@ -189,7 +189,7 @@ def test_policies_are_taught_side_by_side_and_begin_with_what_is_named(
     first, _ = taught(run, tmp_path / "first", monkeypatch, Taught())
     assert first.begun == {}
     assert sorted(first.steps) == [(p, n) for p in ("checker", "planner") for n in (1, 2)]
-    train = run.train.model_copy(update={"start": str(tmp_path / "first")})
+    train = run.train.model_copy(update={"init_from": str(tmp_path / "first")})
     second, _ = taught(
         run.model_copy(update={"train": train}), tmp_path / "second", monkeypatch, Taught()
     )
@@ -208,7 +208,7 @@ def test_what_sft_wrote_is_not_resumed_as_a_run_of_train(
 ) -> None:
     run = config(model, num_steps=1)
     taught(run, tmp_path / "run", monkeypatch, Taught())
-    with pytest.raises(ConfigError, match=r"train\.start="):
+    with pytest.raises(ConfigError, match=r"train\.init_from="):
         resume_run(tmp_path / "run")
     with pytest.raises(ConfigError) as refused:
         RunFolder(tmp_path / "run").create(run, supervised=True)

@@ -51,7 +51,7 @@ def test_every_pair_meets_equally_often_in_every_seat(monkeypatch: pytest.Monkey
     games: list[Game] = []
     monkeypatch.setattr(playing, "standings", lambda _, some, __: games.extend(some))
     held(["minimax", "noisy", "random"], 4)
-    counts = Counter((game.player, game.opponent, game.player) for game in games)
+    counts = Counter((game.player, game.opponent, game.position) for game in games)
     assert len(counts) == 3 * 2
     assert set(counts.values()) == {4}
 
