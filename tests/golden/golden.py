@@ -41,7 +41,7 @@ METRICS = {
     "policy/*/kl": "policies/*/kl",
     "policy/*/sampler_entropy": "policies/*/sampler_entropy",
     "policy/*/clip_share": "policies/*/clip_share",
-    "policy/*/sampler_gap": "policies/*/gap",
+    "policy/*/sampler_gap": "policies/*/mismatch",
     "policy/*/version": "policies/*/version",
     "policy/*/trained_turns": "policies/*/trained_turns",
     "policy/*/trained_tokens": "policies/*/trained_tokens",
@@ -71,11 +71,11 @@ METRICS = {
     "league/rating_sigma": "league/rating_sigma",
     "league/score_of_snapshots": "league/score_snapshots",
     "league/score_of_minimax": "league/score_minimax",
-    "coplayers/phase": "company/phase",
-    "coplayers/reward": "company/reward",
-    "coplayers/switched": "company/switched",
-    "coplayers/before": "company/before",
-    "coplayers/after": "company/after",
+    "coplayers/phase": "co_players/phase",
+    "coplayers/reward": "co_players/reward",
+    "coplayers/switched": "co_players/switched",
+    "coplayers/before": "co_players/before",
+    "coplayers/after": "co_players/after",
 }
 # Stable name: current name, for what a star matches and for policies in checkpoints.
 NAMES = {"team critic": "critic:team"}
@@ -88,12 +88,12 @@ TURN = {
     "advantage": "advantage",
     "values": "values",
     "returns": "returns",
-    "critic_prompts": "central_ids",
+    "critic_prompts": "centralized_ids",
 }
 # Stable key: current attribute of the rewards of a step.
 REWARDS = {"turn": "process", "role": "agent", "team": "team"}
 OPTIMIZER_FILE = "optimizer.safetensors"
-RAY_USERS = ("pettingllms.train.ray_running", "pettingllms.sft.ray_running")
+RAY_USERS = ("pettingllms.training.train.ray_running", "pettingllms.training.sft.ray_running")
 """Where training starts Ray, which these runs share."""
 
 
@@ -115,28 +115,26 @@ def run_all(folder: Path) -> dict[str, Any]:
 
 
 def _warm_start(path: Path, texts: Sequence[str], toml: str) -> dict[str, Any]:
-    from pettingllms.export import export
-    from pettingllms.sft import sft
-    from pettingllms.watching import Watcher
-
     from pettingllms.config import load_config
     from pettingllms.models import make_tiny
+    from pettingllms.runs.callbacks import Callback
     from pettingllms.runs.folder import RunFolder
+    from pettingllms.training.export import export
+    from pettingllms.training.sft import sft
 
     tiny = make_tiny(path / "tiny", texts=texts, hidden_size=64, vocab_size=300)
     (path / "config.toml").write_text(toml.replace("MODEL", str(tiny)), encoding="utf-8")
     config, run = load_config(path / "config.toml"), RunFolder(path / "run")
     run.create(config, supervised=True)
-    sft(config, run, Watcher())
+    sft(config, run, Callback())
     export(config, run.newest(print)[1], None, path / "exported")
     return summarize(run.path)
 
 
 def _train(path: Path, toml: str, model: Path) -> dict[str, Any]:
-    from pettingllms.train import train
-
     from pettingllms.config import load_config
     from pettingllms.runs.folder import RunFolder
+    from pettingllms.training.train import train
 
     start = time.monotonic()
     path.mkdir()

@@ -14,7 +14,7 @@ num_samples = 3
 max_reply_tokens = 6
 [inference]
 engine = "torch"
-max_model_tokens = 96
+max_model_len = 96
 max_num_seqs = {num_seqs}
 [cluster]
 device = "cpu"
@@ -83,17 +83,17 @@ player = "random"
 [roles]
 player_x = "p"
 player_o = "weak"
-[company]
+[co_players]
 window = 1
-[[company.phases]]
+[[co_players.phases]]
 members = { weak = 1.0 }
 until_step = 1
-[[company.phases]]
+[[co_players.phases]]
 members = { "script:minimax" = 1.0, "p@0" = 1.0 }
 """
 SFT = """
 [sft]
-player = "careless"
+player = "noisy"
 num_episodes = 60
 num_steps = 30
 num_turns = 64

@@ -277,7 +277,7 @@ def _check_submissions(env: Env, result: StepResult[Any]) -> set[str]:
         if role not in (TEAM, *env.roles) or not isinstance(submission, Submission):
             raise Broken(
                 "bad-submission",
-                f"for {role!r} a judge is shown {submission!r:.60}; give an Exhibit",
+                f"for {role!r} a judge is shown {submission!r:.60}; give a Submission",
             )
         if json.loads(json.dumps(dict(submission.facts))) != submission.facts:
             raise Broken("bad-submission", f"facts for {role!r} change when written as JSON")
