@@ -127,4 +127,5 @@ if __name__ == "__main__":
         turns = [turn for episode in pl.read_episodes(last) for turn in episode.turns]
     for turn in turns[:1] + turns[-1:]:
         shown, said = turn.messages[-1].content, turn.text
-        print(f"{turn.policy} was shown {shown!r}, said {said!r}, advantage {turn.advantage:+.2f}")
+        advantage = turn.credit.advantage
+        print(f"{turn.policy} was shown {shown!r}, said {said!r}, advantage {advantage:+.2f}")

@@ -56,6 +56,6 @@ if __name__ == "__main__":
     print(f"plays of {plays[0].task.id}, and the planner's advantage by rank")
     for play in plays:
         paid = role_reward(play, "planner", grpo.reward)
-        print(f"  {play.id}: paid {paid.value:5.2f}, {play.turns[0].advantage:+.2f}")
+        print(f"  {play.id}: paid {paid.value:5.2f}, {play.turns[0].credit.advantage:+.2f}")
     grpo.assign(plays)  # episodes are data: any algorithm can credit them again
-    print("by grpo:", ", ".join(f"{play.turns[0].advantage:+.2f}" for play in plays))
+    print("by grpo:", ", ".join(f"{play.turns[0].credit.advantage:+.2f}" for play in plays))

@@ -59,6 +59,6 @@ if __name__ == "__main__":
         last = episode.steps[episode.last]
         (submission,) = last.submissions.values()
         judged, held_out = last.metrics["judged"], rule(submission).value
-        advantage = episode.turns[0].advantage
+        advantage = episode.turns[0].credit.advantage
         print(f"{episode.id:10} {judged:5.2f}  {held_out:5.2f}      {advantage:+.2f}")
     print(f"\nThe last one:\n{submission.answer}")

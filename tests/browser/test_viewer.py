@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("playwright")
 from driving import SHOTS, WAIT, grave_faults, opened, served
 from hostile import HOSTILE, MARK
-from plays import LOST, siblings
+from plays import LOST, overwrite, siblings
 from playwright.sync_api import Browser, Page, expect
 from viewed import rolled, with_tokens, write_run
 
@@ -169,8 +169,8 @@ def test_hostile_text_is_shown_as_text(browser: Browser, tmp_path: Path, exporte
         episode = siblings(f"t{number}", "planner", [1.0, 0.0, LOST])
         episode.success = {"planner": True}
         for turn in episode.turns:
-            turn.text, turn.policy = text, "planner"
-        episode.turns[0].messages = episode.turns[1].messages
+            overwrite(turn, text=text, policy="planner")
+        overwrite(episode.turns[0], messages=episode.turns[1].messages)
         episodes.append(episode)
     episodes[0].id = HOSTILE[1]
     write_run(tmp_path / "run", episodes, 1)

@@ -62,7 +62,7 @@ def mix_problems(patch: pytest.MonkeyPatch) -> None:
 def mix_states(patch: pytest.MonkeyPatch) -> None:
     def siblings(self, episode):
         for turn in episode.turns:
-            if turn.branch is not None and turn.step is not None:
+            if turn.links.branch is not None and turn.links.step is not None:
                 reward = turn_reward(episode, turn, self.reward)
                 assert isinstance(reward, Scored)
                 yield (turn.role,), algos_base.Member([turn], reward.value)
@@ -96,7 +96,7 @@ def reward_only_the_first_fork(patch: pytest.MonkeyPatch) -> None:
     real = tree.make_fork
 
     async def once(table, episode, at, joint_action, *choice):
-        first = (joint_action[0] - (episode.turns[joint_action[0]].branch or 0),)
+        first = (joint_action[0] - (episode.turns[joint_action[0]].links.branch or 0),)
         return await real(table, episode, at, first, "0")
 
     patch.setattr(tree, "make_fork", once)
@@ -164,7 +164,7 @@ def check_forks_do_not_touch() -> None:
     for episode in grown + roll(env, by_chance, type="replay", **kept):
         for turn in episode.turns:
             state = env.reset(episode.task, episode.seed)
-            for at in list(episode.path(turn.last))[::-1]:
+            for at in list(episode.path(turn.links.last))[::-1]:
                 step = episode.steps[at]
                 turns = [episode.turns[index] for index in step.turns]
                 result = env.step(state, {t.role: t.text for t in turns})
@@ -190,13 +190,13 @@ def check_failures_are_not_trained_on() -> None:
         if name == "remove_role":
             options["replay"] = "silent"
         episodes = roll(Relay(), sometimes, num_tasks=8, num_samples=6, **options)
-        failed = [turn for e in episodes for turn in e.turns if turn.failure is not None]
+        failed = [turn for e in episodes for turn in e.turns if turn.credit.failure is not None]
         assert failed, "the sampler must fail now and then"
         groups = make_algorithm(name).assign(episodes)
         grouped = {id(t) for g in groups for member in g.members for t in member.turns}
         assert grouped, name
         assert not grouped & {id(turn) for turn in failed}, name
-        assert all(turn.advantage is None for turn in failed), name
+        assert all(turn.credit.advantage is None for turn in failed), name
 
 
 def pay_failures_zero(patch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_no_turn_of_a_play_that_broke_is_trained_on(where) -> None:
     episodes = roll(Faulty(where, hang=False), num_tasks=3, num_samples=3)
     make_algorithm("grpo").assign(episodes)
     for episode in episodes:
-        trained = [turn.advantage is not None for turn in episode.turns]
+        trained = [turn.credit.advantage is not None for turn in episode.turns]
         assert not any(trained) if episode.task.id == "train-1" else all(trained)
 
 
@@ -99,9 +99,9 @@ def test_a_fork_that_breaks_is_one_sibling_less() -> None:
     broken = [turn for turn in episode.turns if turn.text == "9"]
     assert broken
     for turn in broken:
-        assert turn.advantage is None
-        assert turn.failure is not None
-        assert "ZeroDivisionError" in turn.failure.reason
+        assert turn.credit.advantage is None
+        assert turn.credit.failure is not None
+        assert "ZeroDivisionError" in turn.credit.failure.reason
 
 
 class Blocking(Relay):
@@ -159,7 +159,7 @@ def test_a_failing_sampler_fails_its_own_turns_alone(mood, reason, type_) -> Non
         assert episode.failure is not None
         assert episode.failure.owner == "sampler"
         assert reason in episode.failure.reason
-        assert all(turn.failure == episode.failure for turn in episode.turns)
+        assert all(turn.credit.failure == episode.failure for turn in episode.turns)
 
 
 def test_a_bug_of_ours_is_not_swallowed(monkeypatch) -> None:

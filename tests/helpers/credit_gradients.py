@@ -216,8 +216,8 @@ class Critic:
             replies = {turn.role: turn.text for turn in turns}
             for turn in turns:
                 value = self.value(state, turn.role)
-                turn.values = np.array([value, value], np.float32)
-                turn.mixed = self.mixed(state, replies, turn.role)
+                turn.credit.values = np.array([value, value], np.float32)
+                turn.credit.counterfactual_value = self.mixed(state, replies, turn.role)
             state = self.game.step(state, replies).state
 
 
@@ -261,8 +261,10 @@ def estimated_gradient(rules: Rules, setup: Setup) -> Gradient:
         algorithm.load_state({f"{game.id}/{role}": b for role, b in setup.state.items()})
         algorithm.assign(batch)
         for turn in (turn for episode in batch for turn in episode.turns):
-            if turn.advantage is not None:
-                add_score(found, game, turn.messages[0].text, turn.text, chance * turn.advantage)
+            if turn.credit.advantage is not None:
+                add_score(
+                    found, game, turn.messages[0].text, turn.text, chance * turn.credit.advantage
+                )
     return found
 
 

@@ -2,17 +2,37 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from pettingllms.types import Episode, Failed, Reward, Rewards, Scored, Step, Task, Turn, user
+from pettingllms.types import (
+    Credit,
+    Episode,
+    Failed,
+    Reward,
+    Rewards,
+    Scored,
+    Step,
+    Task,
+    TreeLinks,
+    Turn,
+    user,
+)
 
 IDS = np.array([1, 2], dtype=np.int32)
 LOST = Failed("lost", "sampler")
 
 
-def turn(role: str, policy: str | None = None, **fields: Any) -> Turn:
+LINKS = tuple(field.name for field in fields(TreeLinks))
+CREDIT = tuple(field.name for field in fields(Credit))
+
+
+def turn(role: str, policy: str | None = None, **given: Any) -> Turn:
+    """A turn of two tokens; fields of its credit and of its links are given flat."""
+    credit = {name: given.pop(name) for name in CREDIT if name in given}
+    links = {name: given.pop(name) for name in LINKS if name in given}
     return Turn(
         role=role,
         policy=policy or f"policy_{role}",
@@ -22,8 +42,16 @@ def turn(role: str, policy: str | None = None, **fields: Any) -> Turn:
         logprobs=None,
         text="!",
         policy_version=0,
-        **fields,
+        credit=Credit(**credit),
+        links=TreeLinks(**links),
+        **given,
     )
+
+
+def overwrite(turn: Turn, **values: Any) -> None:
+    """Set fields of a turn that are frozen outside tests."""
+    for name, value in values.items():
+        object.__setattr__(turn, name, value)
 
 
 def rewards(
@@ -96,18 +124,18 @@ def removals(
             episode.steps.append(Step(parent, (said,), rewards(process=fined)))
             if speaker == role:
                 silent = turn(role, step=step)
-                silent.policy_version = None
+                overwrite(silent, policy_version=None)
                 episode.turns.append(silent)
             parent = step
         last = episode.steps[-1]
         last.rewards = Rewards(process=last.rewards.process, team=Scored(paid))
-        episode.turns[-1].last = parent
+        episode.turns[-1].links.last = parent
         episode.without[role] = len(episode.steps) - 1
     return episode
 
 
 def advantages(episode: Episode) -> list[float | None]:
-    return [turn.advantage for turn in episode.turns]
+    return [turn.credit.advantage for turn in episode.turns]
 
 
 def play(env: Any, player: str, task: int) -> tuple[Any, list[tuple[str, Rewards]]]:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from plays import overwrite
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RunConfig, load_config, to_toml
@@ -64,8 +65,8 @@ def with_tokens(episode: Episode) -> Episode:
     """The same with a log-prob on both sides for every letter that was said."""
     for number, turn in enumerate(episode.turns):
         count = len(turn.text)
-        turn.response_ids = np.arange(count + 1, dtype=np.int32)
-        turn.ends = np.array([*range(1, count + 1), count], dtype=np.int32)
-        turn.logprobs = np.full(count + 1, -0.5, dtype=np.float32)
-        turn.learner_logprobs = turn.logprobs + np.float32(0.001 * (number + 1))
+        overwrite(turn, response_ids=np.arange(count + 1, dtype=np.int32))
+        overwrite(turn, ends=np.array([*range(1, count + 1), count], dtype=np.int32))
+        overwrite(turn, logprobs=np.full(count + 1, -0.5, dtype=np.float32))
+        turn.credit.learner_logprobs = turn.logprobs + np.float32(0.001 * (number + 1))
     return episode

@@ -128,7 +128,7 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
         for episode in episodes:
             for turn in episode.turns:
                 if turn.policy != only:
-                    turn.advantage = None
+                    turn.credit.advantage = None
         learnt = await team.learn(episodes, 2)
         await team.publish(list(learnt))
         alone = await fingerprints(team)

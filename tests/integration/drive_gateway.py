@@ -130,16 +130,16 @@ def compare(turns: list[Any], seen: list[Any]) -> dict[str, Any]:
     recorded = [(tuple(t.prompt_ids.tolist()), tuple(t.response_ids.tolist())) for t in turns]
     broken = 0
     for turn in turns:
-        if turn.extends is not None:
-            before = turns[turn.extends]
+        if turn.links.extends is not None:
+            before = turns[turn.links.extends]
             ids = np.concatenate([before.prompt_ids, before.response_ids])
             broken += turn.prompt_ids[: len(ids)].tolist() != ids.tolist()
     return {
         "num_turns": len(turns),
         "same": sorted(left) == sorted(recorded),
-        "num_extending": sum(turn.extends is not None for turn in turns),
+        "num_extending": sum(turn.links.extends is not None for turn in turns),
         "broken": broken,
-        "failed": sum(turn.failure is not None for turn in turns),
+        "failed": sum(turn.credit.failure is not None for turn in turns),
     }
 
 

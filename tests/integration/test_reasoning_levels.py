@@ -46,8 +46,8 @@ def learning(run_folder: Path, step: int) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for episode in read_episodes(run_folder / "episodes" / f"step-{step:06d}.jsonl"):
         for turn in episode.turns:
-            if turn.advantage is not None and turn.num_tokens:
-                found[turn.policy] = found.get(turn.policy, False) or bool(turn.advantage)
+            if turn.credit.advantage is not None and turn.num_tokens:
+                found[turn.policy] = found.get(turn.policy, False) or bool(turn.credit.advantage)
     return found
 
 

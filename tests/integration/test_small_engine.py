@@ -147,7 +147,7 @@ def test_a_value_head_learns_what_a_judge_gives(root: Path) -> None:
             for turn in episode.turns:
                 verdict = role_reward(episode, turn.role, config.reward)
                 assert isinstance(verdict, Scored)
-                assert turn.returns is not None
-                assert turn.returns[0] == pytest.approx(verdict.value, abs=1e-5)
+                assert turn.credit.returns is not None
+                assert turn.credit.returns[0] == pytest.approx(verdict.value, abs=1e-5)
                 targets.append(verdict.value)
     assert len(set(targets)) > 1, "a judge that says the same of all is no test"

@@ -292,7 +292,7 @@ def test_a_long_chat_still_goes_on_from_what_was_recorded() -> None:
         return gate.close()
 
     first, second = served(work).turns
-    assert (first.extends, second.extends) == (None, 0)
+    assert (first.links.extends, second.links.extends) == (None, 0)
     known = [*first.prompt_ids.tolist(), *first.response_ids.tolist()]
     assert second.prompt_ids.tolist()[: len(known)] == known
 

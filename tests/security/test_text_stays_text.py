@@ -250,7 +250,7 @@ def test_a_chat_that_continues_from_recorded_ids_adds_text_alone(
                 found.append(await post(gate, "/v1/chat/completions", {"messages": chat}))
                 said = renderer.decode(gate.turns[-1].response_ids)
                 chat += [{"role": "assistant", "content": said}, {"role": "user", "content": word}]
-            assert [turn.extends for turn in gate.turns] == [None, 0, 1]
+            assert [turn.links.extends for turn in gate.turns] == [None, 0, 1]
             return found
 
         return served(work, answer=answer, renderer=renderer)

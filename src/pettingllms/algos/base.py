@@ -82,9 +82,9 @@ class Algorithm(ABC):
         for group in groups:
             for member, advantage in zip(group.members, self._numbers(group), strict=True):
                 for turn in member.turns:
-                    if turn.advantage is not None:
+                    if turn.credit.advantage is not None:
                         raise self._wrong("groups", f"a turn of '{turn.role}' twice; give it once")
-                    turn.advantage = advantage
+                    turn.credit.advantage = advantage
         self.update(groups)
         return groups
 
@@ -111,7 +111,7 @@ class Algorithm(ABC):
         """Forget what an algorithm wrote."""
         for episode in episodes:
             for turn in episode.turns:
-                turn.advantage = turn.advantages = turn.returns = None
+                turn.credit.advantage = turn.credit.advantages = turn.credit.returns = None
 
     def joint_actions(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
         """The turns that a critic gives values to, those together that it mixes."""
@@ -138,7 +138,7 @@ class Algorithm(ABC):
         """Whether a turn can be trained on at all: its policy learns, and wrote it freely."""
         trained = self.policies is None or turn.policy in self.policies
         written = turn.policy_version is not None and not turn.guided
-        return trained and turn.failure is None and written
+        return trained and turn.credit.failure is None and written
 
     def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
         """Each role's part in each play: its turns, with what it was paid for the whole.

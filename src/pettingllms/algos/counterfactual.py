@@ -48,7 +48,7 @@ class Counterfactual(Siblings):
     def _siblings(self, episode: Episode) -> Iterator[tuple[tuple[object, ...], Member]]:
         main_branch = set(episode.main_branch())
         for key, member in super()._siblings(episode):
-            given = all(turn.step in main_branch for turn in member.turns)
+            given = all(turn.links.step in main_branch for turn in member.turns)
             yield (
                 key,
                 member if given or self.config.train_alternatives else replace(member, turns=[]),

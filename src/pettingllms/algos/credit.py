@@ -22,8 +22,8 @@ Levels = tuple[Reward | None, Reward | None, Reward | None]
 
 def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
     """The levels of what a turn answers for, mixed."""
-    if turn.failure is not None:
-        return turn.failure
+    if turn.credit.failure is not None:
+        return turn.credit.failure
     return _mixed(turn_levels(episode, turn), mix)
 
 
@@ -31,7 +31,7 @@ def shaped_reward(
     episode: Episode, turn: Turn, process: Reward | None, mix: RewardConfig
 ) -> Reward:
     """As `turn_reward`, with a number that the whole play decides in the place of the reply's."""
-    failure = episode.failure or turn.failure
+    failure = episode.failure or turn.credit.failure
     if failure is not None:
         return failure
     _, agent, team = turn_levels(episode, turn)
@@ -42,8 +42,8 @@ def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
     """Replies of one role to one state, by the step before them and the role."""
     found: dict[tuple[int | None, str], list[Turn]] = {}
     for turn in episode.turns:
-        if turn.branch is not None and turn.step is not None:
-            found.setdefault((episode.steps[turn.step].parent, turn.role), []).append(turn)
+        if turn.links.branch is not None and turn.links.step is not None:
+            found.setdefault((episode.steps[turn.links.step].parent, turn.role), []).append(turn)
     return found
 
 
@@ -55,9 +55,9 @@ def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
     did, "not yet" is not 0, and agent or team count only if all siblings have them. If only some
     did, nothing can be compared: their outcome is known, and that of the others is not.
     """
-    good = [turn for turn in turns if turn.failure is None]
+    good = [turn for turn in turns if turn.credit.failure is None]
     if differ_in_end(episode, good):
-        return [turn.failure or UNLIKE_ENDS for turn in turns]
+        return [turn.credit.failure or UNLIKE_ENDS for turn in turns]
     levels = {id(turn): turn_levels(episode, turn) for turn in good}
     is_over = _were_played_on(good) or all(_is_final(episode, turn) for turn in good)
     each = zip(*levels.values(), strict=True)
@@ -65,23 +65,23 @@ def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
         any(paid) if known else all(paid)
         for known, paid in zip((True, is_over, is_over), each, strict=False)
     ]
-    return [turn.failure or _mixed(_only(counts, levels[id(turn)]), mix) for turn in turns]
+    return [turn.credit.failure or _mixed(_only(counts, levels[id(turn)]), mix) for turn in turns]
 
 
 def differ_in_end(episode: Episode, siblings: Sequence[Turn]) -> bool:
     """Whether some siblings ended the episode and others did not, and were not played on."""
-    good = [turn for turn in siblings if turn.failure is None]
+    good = [turn for turn in siblings if turn.credit.failure is None]
     ended = {_is_final(episode, turn) for turn in good}
     return len(ended) > 1 and not _were_played_on(good)
 
 
 def _were_played_on(siblings: Sequence[Turn]) -> bool:
     """Whether siblings were played to the end: then each of them has reached it."""
-    return any(turn.last != turn.step for turn in siblings)
+    return any(turn.links.last != turn.links.step for turn in siblings)
 
 
 def _is_final(episode: Episode, turn: Turn) -> bool:
-    return turn.step is not None and episode.steps[turn.step].final
+    return turn.links.step is not None and episode.steps[turn.links.step].final
 
 
 def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:

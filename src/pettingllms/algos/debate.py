@@ -56,5 +56,9 @@ def _scored_turns(episode: Episode) -> Iterator[tuple[int, Turn, Reward | None]]
     for at in episode.main_branch():
         step = episode.steps[at]
         for turn in (episode.turns[index] for index in step.turns):
-            yield spoken[turn.role], turn, turn.failure or step.rewards.process.get(turn.role)
+            yield (
+                spoken[turn.role],
+                turn,
+                turn.credit.failure or step.rewards.process.get(turn.role),
+            )
             spoken[turn.role] += 1

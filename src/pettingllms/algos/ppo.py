@@ -59,7 +59,7 @@ class Ppo(Valued):
         """One role's part in an episode that a limit cut, up to where the critic's value stands for
         the rest."""
         rewards, last = rewards_between(episode, turns, self.reward), turns[-1]
-        was_cut = last.step == episode.last and last.finish == "length"
+        was_cut = last.links.step == episode.last and last.finish == "length"
         if self.config.level == "token" and was_cut:
             yield from self._chain(turns, rewards, values_of(last)[-1])
         else:

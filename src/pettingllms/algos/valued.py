@@ -63,10 +63,10 @@ class Valued(Algorithm):
             scaled = iter(self._scaled([number for e in own for number in e.advantages]))
             for estimate in own:
                 part = [next(scaled) for _ in estimate.advantages]
-                estimate.turn.advantage = mean(part)
-                estimate.turn.returns = estimate.returns
+                estimate.turn.credit.advantage = mean(part)
+                estimate.turn.credit.returns = estimate.returns
                 if estimate.by_token:
-                    estimate.turn.advantages = np.array(part, dtype=np.float32)
+                    estimate.turn.credit.advantages = np.array(part, dtype=np.float32)
         return self._groups(estimates)
 
     def _groups(self, estimates: Sequence[Estimate]) -> list[Group]:
@@ -81,9 +81,9 @@ class Valued(Algorithm):
 
 def values_of(turn: Turn) -> list[float]:
     """What was expected at the prompt's end and after each token."""
-    if turn.values is None:
+    if turn.credit.values is None:
         return [0.0] * (turn.num_tokens + 1)
-    values: list[float] = turn.values.tolist()
+    values: list[float] = turn.credit.values.tolist()
     return values
 
 

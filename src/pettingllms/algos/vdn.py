@@ -48,7 +48,9 @@ class Vdn(Valued):
             for joint_action, paid in self._joint_actions(episode):
                 for turn in joint_action:
                     targets = targets_at(turn, {0: paid, -1: paid})
-                    yield Estimate(turn, [paid - (turn.mixed or 0.0)], targets)
+                    yield Estimate(
+                        turn, [paid - (turn.credit.counterfactual_value or 0.0)], targets
+                    )
 
     def _joint_actions(self, episode: Episode) -> Iterator[tuple[list[Turn], float]]:
         """For each step the replies that learn, and the team's return from it on."""

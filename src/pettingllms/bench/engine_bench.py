@@ -226,7 +226,9 @@ async def _bench_rollout(
         start = time.perf_counter()
         episodes[:] = await rollouts.play(engines, number)
         seconds = time.perf_counter() - start
-        failures = [turn.failure for each in episodes for turn in each.turns if turn.failure]
+        failures = [
+            turn.credit.failure for each in episodes for turn in each.turns if turn.credit.failure
+        ]
         if failures:
             raise SamplerError(f"{len(failures)} replies failed: {failures[0].reason}")
         return sum(turn.num_tokens for each in episodes for turn in each.turns) / seconds
@@ -299,7 +301,7 @@ def _items(episodes: Sequence[Episode]) -> list[Item]:
     """As many replies as one step takes, good and bad ones by turns."""
     for at, episode in enumerate(episodes):
         for turn in episode.turns:
-            turn.advantage = 1.0 if at % 2 else -1.0
+            turn.credit.advantage = 1.0 if at % 2 else -1.0
     items: list[Item] = []
     num_tokens = 0
     for item in map(item_of, turns_of(episodes, POLICY, skip_zero=False, has_head=False)):

@@ -192,9 +192,9 @@ class _Play:
         )
         with console.status(f"{role} is thinking", spinner="dots"):
             (turn,) = self._runner.run(ask(self._players[role], question))
-        if turn.failure is not None:
+        if turn.credit.failure is not None:
             who = self._game.players[role].name
-            raise SamplerError(f"{role} ({who}) could not reply: {turn.failure.reason}")
+            raise SamplerError(f"{role} ({who}) could not reply: {turn.credit.failure.reason}")
         return turn.text
 
     def _typed(self, state: Any, role: str) -> str:

@@ -81,7 +81,7 @@ def score_episodes(
     groups = algorithm.assign(episodes)
     sizes = [len(group.members) for group in groups]
     turns = [turn for episode in episodes for turn in episode.turns]
-    trained = sum(turn.advantage is not None for turn in turns)
+    trained = sum(turn.credit.advantage is not None for turn in turns)
     table = Table(title=f"{algo} on {escape(path.name)}", show_header=False)
     table.add_row("episodes", str(len(episodes)))
     table.add_row("groups", str(len(groups)))

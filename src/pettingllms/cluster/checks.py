@@ -78,7 +78,7 @@ def check_versions(episodes: Sequence[Episode], versions: Mapping[str, int]) -> 
     """Refuse to learn from what other weights wrote than those that would learn."""
     for episode in episodes:
         for turn in episode.turns:
-            if turn.advantage is not None and turn.policy_version != versions[turn.policy]:
+            if turn.credit.advantage is not None and turn.policy_version != versions[turn.policy]:
                 raise StaleWeightsError(
                     f"episode {episode.id} was written by version {turn.policy_version} of "
                     f"'{turn.policy}', which is at {versions[turn.policy]}: its weights were not "

@@ -48,7 +48,7 @@ class Critics:
         for (_, own), found in zip(shares, every, strict=True):
             turns = [turn for joint_action in own for turn in joint_action]
             for turn, (values, mixed) in zip(turns, found, strict=True):
-                turn.values, turn.mixed = values, mixed
+                turn.credit.values, turn.credit.counterfactual_value = values, mixed
 
     async def learn(
         self, joint_actions: JointActions, step: int, num_tokens: int = 0
@@ -57,7 +57,7 @@ class Critics:
         credited = [
             joint_action
             for joint_action in joint_actions
-            if all(turn.returns is not None for turn in joint_action)
+            if all(turn.credit.returns is not None for turn in joint_action)
         ]
         shares = self._shares(credited)
         asked = (self._ask("train", *share, step, num_tokens) for share in shares)

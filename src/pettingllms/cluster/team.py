@@ -249,7 +249,7 @@ class Team:
                 items = Units(one.items[0] for one in joint_actions_of([[t] for t in turns], False))
                 found = await self._learners[group.name].call("values", policy, items)
                 for turn, values in zip(turns, found, strict=True):
-                    turn.values = values
+                    turn.credit.values = values
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
 
     async def learn_all(
@@ -299,7 +299,7 @@ class Team:
                 if keep:
                     found = await learners.call("take_logprobs")
                     for turn, logprobs in zip(turns, found, strict=True):
-                        turn.learner_logprobs = logprobs
+                        turn.credit.learner_logprobs = logprobs
         return measured
 
     async def teach(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -139,8 +139,11 @@ class Session:
             raise CallError(401, "the episode ended before this reply came")
         self.num_recorded += 1
         replies = [self._recorded(asked, turn) for turn in turns]
+        turns = [reply.turn for reply in replies]
         self._look_for_limits(asked, turns)
-        failure = next((turn.failure for turn in turns if turn.failure is not None), None)
+        failure = next(
+            (turn.credit.failure for turn in turns if turn.credit.failure is not None), None
+        )
         if failure is not None:
             raise CallError(400 if failure.owner == "limit" else 503, failure.reason)
         answered = Answered(asked.role, replies, asked.set_aside)
@@ -152,8 +155,8 @@ class Session:
         """End the episode if a limit cut one of these replies, the latest of the record."""
         if self.limit:
             return  # a call beside this one ended it
-        failure = turns[0].failure
-        is_first = all(turn.failure is not None for turn in self.episode.turns)
+        failure = turns[0].credit.failure
+        is_first = all(turn.credit.failure is not None for turn in self.episode.turns)
         self.too_long = (
             failure.reason if isinstance(failure, PromptTooLong) and not is_first else ""
         )
@@ -162,7 +165,9 @@ class Session:
         if reason := next((turn.limit for turn in turns if turn.limit), ""):
             if self.limits.exclude_cuts:
                 for turn in turns:
-                    turn.failure = Failed(turn.limit, "limit") if turn.limit else turn.failure
+                    turn.credit.failure = (
+                        Failed(turn.limit, "limit") if turn.limit else turn.credit.failure
+                    )
                 return
             self.cut_roles = (asked.role,)
             self._cut(reason)
@@ -176,7 +181,7 @@ class Session:
         episode.steps.append(Step(episode.last, self._cut_turns, rewards, limit=self.limit))
         episode.last = index
         for number in self._cut_turns:
-            episode.turns[number].step = index
+            episode.turns[number].links.step = index
 
     def deliver(self, answered: Answered) -> None:
         """The program has the replies, so they count."""
@@ -202,15 +207,15 @@ class Session:
         for number, turn in enumerate(episode.turns):
             if number in self._cut_turns:
                 continue
-            if turn.failure is None and number not in self._delivered:
-                turn.failure = LEFT
-            if turn.failure is not None:
+            if turn.credit.failure is None and number not in self._delivered:
+                turn.credit.failure = LEFT
+            if turn.credit.failure is not None:
                 continue
-            turn.step = len(episode.steps)
+            turn.links.step = len(episode.steps)
             step = Step(episode.last, (number,), merged(self._paid.pop(number, [])))
-            step.metrics = {"new_segment": float(turn.extends is None)}
+            step.metrics = {"new_segment": float(turn.links.extends is None)}
             episode.steps.append(step)
-            episode.last = turn.step
+            episode.last = turn.links.step
         if self.num_served != self.num_recorded:
             episode.failure = Failed(
                 f"{self.num_served} calls were served and {self.num_recorded} recorded: the "
@@ -289,17 +294,17 @@ class Session:
 
     def _recorded(self, asked: Asked, turn: Turn) -> Reply:
         number = len(self.episode.turns)
+        turn, stopped_by = cut_at_stop(turn, asked.call.stop, self.templates[asked.role])
         self.episode.turns.append(turn)
-        extends = turn.extends = asked.prompt.extends
+        extends = turn.links.extends = asked.prompt.extends
         if extends is not None:
             self._delivered.add(extends)  # the program sent it back, so it has it
-        stopped_by = cut_at_stop(turn, asked.call.stop, self.templates[asked.role])
         text, calls = calls_of(whole_letters(turn.text), asked.call)
         finish = "tool_calls" if calls else turn.finish
         name = f"chatcmpl-{secrets.token_hex(12)}"
         reply = Reply(name, turn, text, calls, finish, stopped_by)
         self._numbers[own_part(reply.id)] = number
-        if turn.failure is None and not stopped_by:
+        if turn.credit.failure is None and not stopped_by:
             self._prompts.add(asked.role, asked.prompt, reply, number)
         return reply
 
@@ -329,24 +334,25 @@ def own_part(reply: str) -> str:
     return re.split(r"[-_]", reply)[-1]
 
 
-def cut_at_stop(turn: Turn, stop: Sequence[str], template: Template) -> str | None:
-    """Cut a turn where a stop text begins, if one is in it; that text. The ids stay those of the
-    engine, up to the one that completes it."""
+def cut_at_stop(turn: Turn, stop: Sequence[str], template: Template) -> tuple[Turn, str | None]:
+    """Cut a turn at the first stop text in it: the turn, and that text, or None if there is none.
+    The ids stay those of the engine, up to the one that completes the stop text."""
     found = [(at, text) for text in stop if (at := turn.text.find(text)) >= 0]
     if not found:
-        return None
+        return turn, None
     at, text = min(found)
     ids = turn.response_ids
-    length = bisect.bisect_left(
+    length = 1 + bisect.bisect_left(
         range(len(ids)), True, key=lambda last: text in template.decode(ids[: last + 1])
     )
-    turn.response_ids = ids[: length + 1]
-    if turn.logprobs is not None:
-        turn.logprobs = turn.logprobs[: length + 1]
-    if turn.ends is not None:
-        turn.ends = np.minimum(turn.ends[: length + 1], at).astype(np.int32)
-    turn.text, turn.finish = turn.text[:at], "stop"
-    return text
+    return replace(
+        turn,
+        response_ids=ids[:length],
+        logprobs=None if turn.logprobs is None else turn.logprobs[:length],
+        ends=None if turn.ends is None else np.minimum(turn.ends[:length], at).astype(np.int32),
+        text=turn.text[:at],
+        finish="stop",
+    ), text
 
 
 def merged(paid: Sequence[Rewards]) -> Rewards:

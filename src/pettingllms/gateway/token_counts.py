@@ -40,10 +40,10 @@ def count_roles(turns: Sequence[Turn], prices: Mapping[str, Price]) -> list[Role
             RoleCount(
                 role,
                 len(own),
-                sum(turn.failure is not None for turn in own),
+                sum(turn.credit.failure is not None for turn in own),
                 prompt,
                 reply,
-                sum(turn.extends is None for turn in own),
+                sum(turn.links.extends is None for turn in own),
                 (prompt * price.prompt + reply * price.reply) / 1e6,
             )
         )

@@ -22,7 +22,7 @@ from transformers.cache_utils import DynamicLayer
 from pettingllms.errors import SamplerError
 from pettingllms.inference.image_prompts import Prompt, read_seen
 from pettingllms.types import Given, Ids, LogProbs, SampleRequest
-from pettingllms.types.episodes import Finish
+from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import ImageProcessor
 
 

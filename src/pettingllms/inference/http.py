@@ -15,7 +15,7 @@ from pettingllms.errors import NoAnswerError, SamplerError
 from pettingllms.rollout.scripted import text_ids
 from pettingllms.runtime.http_client import KeyedClient
 from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
-from pettingllms.types.episodes import Finish
+from pettingllms.types.turns import Finish
 from pettingllms.vision.images import readable
 
 

@@ -82,10 +82,10 @@ def turns_of(
     turns: list[Turn] = []
     for episode in episodes:
         for turn in episode.turns:
-            if turn.policy != policy or turn.advantage is None or not turn.num_tokens:
+            if turn.policy != policy or turn.credit.advantage is None or not turn.num_tokens:
                 continue
-            valued = has_head and turn.returns is not None
-            flat = not turn.advantage and turn.advantages is None
+            valued = has_head and turn.credit.returns is not None
+            flat = not turn.credit.advantage and turn.credit.advantages is None
             if skip_zero and flat and not valued:
                 continue
             if turn.logprobs is None:
@@ -100,15 +100,15 @@ def turns_of(
 
 def item_of(turn: Turn) -> Item:
     """A turn that has an advantage and log-probs, as a learner reads it."""
-    assert turn.advantage is not None  # noqa: S101 - `turns_of` leaves out those without
+    assert turn.credit.advantage is not None  # noqa: S101 - `turns_of` leaves out those without
     assert turn.logprobs is not None  # noqa: S101 - the same
     return Item(
         turn.prompt_ids,
         turn.response_ids,
         turn.logprobs,
-        float(turn.advantage),
-        turn.advantages,
-        turn.values,
+        float(turn.credit.advantage),
+        turn.credit.advantages,
+        turn.credit.values,
         _targets(turn),
         images=images_of(turn.messages),
     )
@@ -147,19 +147,19 @@ def _read(turn: Turn, centralized: bool) -> Item:
         turn.response_ids,
         nothing,
         0.0,
-        values=turn.values,
+        values=turn.credit.values,
         targets=_targets(turn),
         images=turn.centralized_images if centralized else images_of(turn.messages),
     )
 
 
 def _targets(turn: Turn) -> Values | None:
-    if turn.returns is not None and turn.values is None:
+    if turn.credit.returns is not None and turn.credit.values is None:
         raise LearnerError(
             f"a reply of role '{turn.role}' has targets for a critic that was never asked about "
             "it; let the critic give values before credit is assigned"
         )
-    return turn.returns
+    return turn.credit.returns
 
 
 def split(items: Sequence[ItemT], num_parts: int, seed: int) -> list[list[ItemT]]:

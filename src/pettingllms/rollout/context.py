@@ -99,7 +99,7 @@ class Table:
         turns = await ask(self.players[question.role], question)
         for turn in turns:
             if turn.limit and self.config.on_limit == "exclude":
-                turn.failure = Failed(turn.limit, "limit")
+                turn.credit.failure = Failed(turn.limit, "limit")
         return turns
 
     async def silence(self, at: Position, role: str) -> Turn:
@@ -132,7 +132,7 @@ class Table:
             return at
         state, step = self._cut_step(at, episode, reason, turns, self.env.roles)
         for index in turns:
-            episode.turns[index].step = step
+            episode.turns[index].links.step = step
         episode.last = step
         return at.after(state, step, "cut")
 
@@ -182,7 +182,7 @@ class Table:
     def too_long(self, turns: Iterable[Turn], num_steps: int) -> str:
         """Why a prompt was too long, if it is the replies before it that made it so. A first prompt
         that is too long is nobody's doing, and remains a failure."""
-        found = (turn.failure for turn in turns)
+        found = (turn.credit.failure for turn in turns)
         reason = next((f.reason for f in found if isinstance(f, PromptTooLong)), "")
         return reason if num_steps and self.config.on_limit != "exclude" else ""
 

@@ -51,7 +51,9 @@ async def play_on(
         num_tokens += table.num_sampled(turn for (turn,) in replies)
         if reason := table.too_long((turn for (turn,) in replies), num_steps):
             return table.cut(at, episode, reason)
-        episode.failure = next((turn.failure for (turn,) in replies if turn.failure), None)
+        episode.failure = next(
+            (turn.credit.failure for (turn,) in replies if turn.credit.failure), None
+        )
         is_short = left < table.config.max_reply_tokens and _any_cut(replies, left)
         if is_short and is_extra:
             episode.failure = episode.failure or out_of_tokens(max_tokens)
@@ -64,7 +66,7 @@ async def play_on(
             return table.cut(at, episode, reason, turns)
         state, step = await table.step(at, episode, turns)
         for (turn,) in replies:
-            turn.step = step
+            turn.links.step = step
         at = at.after(state, step, "next")
         episode.last = step
         num_steps += 1
@@ -86,5 +88,5 @@ def judge_turns(episode: Episode) -> None:
     if episode.failure is None and episode.last is not None:
         episode.steps[episode.last].final = True
     for turn in episode.turns:
-        turn.last = episode.last
-        turn.failure = turn.failure or episode.failure
+        turn.links.last = episode.last
+        turn.credit.failure = turn.credit.failure or episode.failure

@@ -1,13 +1,14 @@
 """Who answers for a role: a policy, with the sampler and the renderer that speak for it."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pettingllms.errors import ClusterError, ImageError, SamplerError, describe
 from pettingllms.runtime.in_flight import ServiceClock, served_within
 from pettingllms.types import (
+    Credit,
     Failed,
     Ids,
     LogProbs,
@@ -108,12 +109,11 @@ async def ask(player: Player, question: Question) -> list[Turn]:
         )
         results = await _sample(player.sampler, request, question)
         turns = [_turn(player, question, prompt_ids, result) for result in results]
-        if question.centralized is not None:
-            centralized_ids = frozen(player.renderer.render(question.centralized))
-            for turn in turns:
-                turn.centralized_ids = centralized_ids
-                turn.centralized_images = images_of(question.centralized)
-        return turns  # noqa: TRY300 - rendering may fail as well
+        if question.centralized is None:
+            return turns
+        ids = frozen(player.renderer.render(question.centralized))
+        images = images_of(question.centralized)
+        return [replace(t, centralized_ids=ids, centralized_images=images) for t in turns]
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -180,7 +180,7 @@ def _failed_turn(player: Player, question: Question, prompt_ids: Ids, failure: F
         logprobs=None,
         text="",
         policy_version=None,
-        failure=failure,
+        credit=Credit(failure=failure),
     )
 
 

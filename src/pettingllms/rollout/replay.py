@@ -83,15 +83,15 @@ async def _exchange(table: Table, episode: Episode, place: Place) -> None:
     each = (table.config.max_extra_tokens - episode.num_extra_tokens) // number
     others = await table.ask_again(at, episode.task, turn, number, each)
     episode.num_extra_tokens += table.num_sampled(others)
-    turn.branch = 0
+    turn.links.branch = 0
     forks: dict[int, Fork] = {}
     for branch, other in enumerate(others, start=1):
-        other.branch = branch
+        other.links.branch = branch
         is_short = each < table.config.max_reply_tokens and other.num_tokens >= each
         if is_short and other.finish == "length":
-            other.failure = other.failure or no_tokens_left(table)
+            other.credit.failure = other.credit.failure or no_tokens_left(table)
         episode.turns.append(other)
-        if other.failure is None:
+        if other.credit.failure is None:
             index = len(episode.turns) - 1
             forks[index] = await make_fork(
                 table, episode, at, place.joint_action_with(index), str(branch)

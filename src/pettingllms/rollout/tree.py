@@ -72,8 +72,8 @@ async def play_tree(table: Table, episode: Episode, path: int | str) -> None:
     except CallFailed as failed:
         episode.failure = failed.failure
         for turn in episode.turns:
-            if turn.step is None or _out_of_tokens(failed.failure):
-                turn.failure = turn.failure or failed.failure
+            if turn.links.step is None or _out_of_tokens(failed.failure):
+                turn.credit.failure = turn.credit.failure or failed.failure
     if table.config.select == "sampled":
         await _play_decisions_on(table, episode, decisions, path)
 
@@ -108,7 +108,7 @@ async def _decide(
         index: (*reference[:player], index, *reference[player + 1 :])
         for player, indices in enumerate(siblings)
         for index in indices
-        if episode.turns[index].failure is None
+        if episode.turns[index].credit.failure is None
     }
     forks = {
         joint_action: await make_fork(
@@ -116,7 +116,7 @@ async def _decide(
         )
         for joint_action in dict.fromkeys(joint_actions.values())
     }
-    compared = any(episode.turns[index].branch is not None for index in joint_actions)
+    compared = any(episode.turns[index].links.branch is not None for index in joint_actions)
     return Decision(num_steps, siblings, joint_actions, forks, compared)
 
 
@@ -205,20 +205,20 @@ async def _sample_siblings(
         ranges.append(range(start, len(episode.turns)))
         if len(turns) > 1:
             for branch, turn in enumerate(turns):
-                turn.branch = branch
+                turn.links.branch = branch
     asked = [episode.turns[index] for indices in ranges for index in indices]
     return table.too_long(asked, num_steps) or ranges
 
 
 def _branches(episode: Episode, joint_action: JointAction) -> list[str]:
-    return [str(episode.turns[index].branch) for index in joint_action]
+    return [str(episode.turns[index].links.branch) for index in joint_action]
 
 
 def _first_good(episode: Episode, indices: range) -> int:
-    good = [index for index in indices if episode.turns[index].failure is None]
+    good = [index for index in indices if episode.turns[index].credit.failure is None]
     if good:  # one that no limit cut, if there is one
         return min(good, key=lambda index: bool(episode.turns[index].limit))
-    failure = episode.turns[indices[0]].failure
+    failure = episode.turns[indices[0]].credit.failure
     assert failure is not None  # noqa: S101 - the loop found no turn without one
     raise CallFailed(failure)
 
@@ -239,9 +239,9 @@ async def make_fork(
 
 def settle(turn: Turn, fork: Fork) -> None:
     """Write on a reply how its fork went."""
-    turn.failure = turn.failure or fork.failure
-    turn.step = None if fork.at is None else fork.at.step
-    turn.last = fork.last
+    turn.credit.failure = turn.credit.failure or fork.failure
+    turn.links.step = None if fork.at is None else fork.at.step
+    turn.links.last = fork.last
 
 
 def num_affordable(table: Table, episode: Episode, number: int) -> int:
@@ -314,8 +314,8 @@ def graft(
         return root if step is None else step + first_step
 
     for turn in play.turns:
-        turn.step = None if turn.step is None else turn.step + first_step
-        turn.last = moved(turn.last)
+        turn.links.step = None if turn.links.step is None else turn.links.step + first_step
+        turn.links.last = moved(turn.links.last)
     for step in play.steps:
         step.parent = moved(step.parent)
         step.turns = tuple(first_turn + turn for turn in step.turns) if keep else ()
@@ -331,16 +331,23 @@ def graft(
 
 def void_if_cut(siblings: list[Turn]) -> None:
     """Compare none if one was cut by a limit: those that were not are the plays that ended soon."""
-    cut = next((t.failure for t in siblings if t.failure and t.failure.owner == "limit"), None)
+    cut = next(
+        (
+            t.credit.failure
+            for t in siblings
+            if t.credit.failure and t.credit.failure.owner == "limit"
+        ),
+        None,
+    )
     for turn in siblings:
-        turn.failure = turn.failure or cut
+        turn.credit.failure = turn.credit.failure or cut
 
 
 def _select(table: Table, episode: Episode, indices: range, rng: random.Random) -> int:
     """The sibling that goes on: any that reached a state, or the one that was worth most."""
-    reached = [index for index in indices if episode.turns[index].step is not None]
+    reached = [index for index in indices if episode.turns[index].links.step is not None]
     if not reached:
-        failure = episode.turns[indices[0]].failure
+        failure = episode.turns[indices[0]].credit.failure
         raise CallFailed(failure or Failed("no sibling reached a state", "environment"))
     if table.config.select == "sampled":
         return rng.choice(reached)

@@ -36,7 +36,7 @@ def reply_shares(turns: Sequence[Turn]) -> tuple[dict[str, float], int]:
     """The share of each reply, every different prompt counting alike; and how many those are."""
     replies: dict[Hashable, Counter[str]] = defaultdict(Counter)
     for turn in turns:
-        replies[turn.shown()][turn.text.strip()] += 1
+        replies[turn.prompt_key()][turn.text.strip()] += 1
     shares: dict[str, float] = defaultdict(float)
     for of_prompt in replies.values():
         for text, count in of_prompt.items():

@@ -108,8 +108,8 @@ def _role_refusals(role: str, summary: Summary) -> dict[str, float]:
 
 
 def _policy(turns: Sequence[Turn]) -> dict[str, float]:
-    learnt = [turn for turn in turns if turn.advantage is not None]
-    advantages = [turn.advantage for turn in learnt if turn.advantage is not None]
+    learnt = [turn for turn in turns if turn.credit.advantage is not None]
+    advantages = [turn.credit.advantage for turn in learnt if turn.credit.advantage is not None]
     found = {
         "trained_turns": float(len(learnt)),
         "trained_tokens": float(sum(turn.num_tokens for turn in learnt)),

@@ -63,9 +63,11 @@ def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
     for episode in episodes:
         _add_episode(summary, episode, config)
         for turn in episode.turns:
-            summary.num_trained_turns += turn.advantage is not None
+            summary.num_trained_turns += turn.credit.advantage is not None
             reward = turn_reward(episode, turn, config.reward)
-            if isinstance(reward, Failed) and (turn.failure is not None or not episode.limit):
+            if isinstance(reward, Failed) and (
+                turn.credit.failure is not None or not episode.limit
+            ):
                 summary.num_failed_turns += 1
                 summary.failed_turns[turn.role] += 1
                 summary.failures[f"{reward.owner}: {reward.reason}"] += 1
@@ -135,7 +137,7 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     summary.num_tokens += episode.num_tokens + sum(episode.dropped_tokens.values())
     if episode.failure is not None:
         summary.num_failed_episodes += 1
-        if all(turn.failure is None for turn in episode.turns):
+        if all(turn.credit.failure is None for turn in episode.turns):
             summary.failures[f"{episode.failure.owner}: {episode.failure.reason}"] += 1
     if episode.limit:
         summary.num_cut_episodes += 1

@@ -157,7 +157,7 @@ def _by_prompt(
         for where, turn, reward in _rewards(episode, number, mix):
             policy = pupil_of(episode, turn)
             if isinstance(reward, Scored) and len(turn.response_ids) and policy is not None:
-                key = Prompt(problem(episode), where, turn.role, policy, turn.shown())
+                key = Prompt(problem(episode), where, turn.role, policy, turn.prompt_key())
                 found.setdefault(key, []).append((turn, reward.value))
     return found
 
@@ -173,15 +173,15 @@ def _rewards(
     """
     decisions: dict[tuple[Hashable, ...], list[Turn]] = {}
     for turn in episode.turns:
-        if turn.branch is not None and turn.step is not None:
-            decision = (number, episode.steps[turn.step].parent, turn.role)
+        if turn.links.branch is not None and turn.links.step is not None:
+            decision = (number, episode.steps[turn.links.step].parent, turn.role)
             decisions.setdefault(decision, []).append(turn)
     for where, turns in decisions.items():
         for turn, reward in zip(turns, sibling_rewards(episode, turns, mix), strict=True):
             yield where, turn, reward
     spoken: Counter[str] = Counter()
     for turn in episode.main_turns():
-        if turn.branch is None:
+        if turn.links.branch is None:
             where = (spoken[turn.role],)
             yield where, turn, episode.failure or turn_reward(episode, turn, mix)
         spoken[turn.role] += 1

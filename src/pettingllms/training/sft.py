@@ -150,7 +150,12 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
     for episode in episodes:
         for turn in episode.main_turns():
             policy = pupil(config, episode, turn)
-            if policy not in renderers or turn.failure is not None or turn.limit or not turn.text:
+            if (
+                policy not in renderers
+                or turn.credit.failure is not None
+                or turn.limit
+                or not turn.text
+            ):
                 continue
             if config.sft.only_success and not episode.success.get(turn.role):
                 continue

@@ -214,7 +214,7 @@ class Run:
         wrong = alarm(summary, self._config)
         if wrong is not None:
             self._callback.notify(f"ALARM {wrong}")
-        elif all(not turn.advantage for episode in episodes for turn in episode.turns):
+        elif all(not turn.credit.advantage for episode in episodes for turn in episode.turns):
             self._callback.notify("all rewards that were compared are alike: nothing to learn from")
 
     async def learn(self, episodes: list[Episode]) -> list[str]:

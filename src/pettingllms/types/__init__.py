@@ -1,17 +1,6 @@
 """Plain data that every layer shares: no engine, no I/O but the episode files."""
 
-from pettingllms.types.episodes import (
-    Episode,
-    Group,
-    Ids,
-    LogProbs,
-    Member,
-    Step,
-    Task,
-    Turn,
-    Usage,
-    Values,
-)
+from pettingllms.types.episodes import Episode, Group, Member, Step, Task
 from pettingllms.types.image_files import image_file, images_beside
 from pettingllms.types.messages import Message, assistant, images_of, system, user
 from pettingllms.types.parts import Image, Part, Table
@@ -32,10 +21,12 @@ from pettingllms.types.sampling import (
     SampleRequest,
 )
 from pettingllms.types.submissions import TEAM, Submission
+from pettingllms.types.turns import Credit, Ids, LogProbs, TreeLinks, Turn, Usage, Values
 
 __all__ = [
     "NO_REWARDS",
     "TEAM",
+    "Credit",
     "Episode",
     "Failed",
     "Given",
@@ -58,6 +49,7 @@ __all__ = [
     "Submission",
     "Table",
     "Task",
+    "TreeLinks",
     "Turn",
     "Usage",
     "Values",

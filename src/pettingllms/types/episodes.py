@@ -6,25 +6,13 @@ out what a sibling was worth. A replay rollout gives a trunk as linear rollouts 
 its turns other replies to the same prompt, each with a continuation.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from pettingllms.types.messages import Message, images_of
-from pettingllms.types.parts import Image
 from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
 from pettingllms.types.submissions import Submission
-
-Ids = npt.NDArray[np.int32]
-"""Token ids."""
-LogProbs = npt.NDArray[np.float32]
-"""Log-probabilities, one for each id."""
-Values = npt.NDArray[np.float32]
-"""Numbers of a turn, one for each id or one more."""
-Finish = Literal["stop", "length"]
+from pettingllms.types.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,88 +22,6 @@ class Task:
     id: str
     data: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens as whoever wrote a reply counts them."""
-
-    prompt: int
-    reply: int
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """One reply of one role, with the ids that were sampled. Text is a view; ids are the truth."""
-
-    role: str
-    policy: str
-    messages: tuple[Message, ...]
-    """What the role was shown."""
-    prompt_ids: Ids
-    """What the policy saw."""
-    response_ids: Ids
-    """What the policy wrote. Never tokenised again."""
-    logprobs: LogProbs | None
-    """Log-probability of each response id as the sampler gave it; None where it gives none."""
-    text: str
-    """What the environment read."""
-    policy_version: int | None
-    """Version of the policy that wrote this; None if nothing was written."""
-    finish: Finish = "stop"
-    step: int | None = None
-    """Index of the step that this reply entered; None if it never reached the environment."""
-    last: int | None = None
-    """Index of the last step of the play that judged this reply."""
-    branch: int | None = None
-    """Which of the siblings of its decision this is; None if it was sampled alone."""
-    failure: Failed | None = None
-    """Why this turn cannot be trained on, if so."""
-    advantage: float | None = None
-    """Written by an algorithm; None means that no learner trains on this turn."""
-    advantages: Values | None = None
-    """Written by an algorithm that gives one for each token; `advantage` is then their mean."""
-    values: Values | None = None
-    """What a critic expects where the prompt ends, then after each response id."""
-    mixed: float | None = None
-    """What a mixing critic expects of the team once all replies of this step but this are known."""
-    returns: Values | None = None
-    """What the critic should have said, written by an algorithm: as long as `values`, and not a
-    number where it is not trained."""
-    centralized_ids: Ids | None = None
-    """What a critic of the whole team sees in place of the prompt, if there is one."""
-    centralized_images: tuple[Image, ...] = ()
-    """Images in what it sees."""
-    learner_logprobs: LogProbs | None = None
-    """Log-probability of each response id as the learner gave it before it learnt from this turn;
-    None if it did not, or if nobody asked."""
-    ends: Ids | None = None
-    """Where the part of `text` ends that each response id stands for; None if that is not known."""
-    usage: Usage | None = None
-    """Tokens as a server counts them, where ids are the bytes of a text; None if it did not say."""
-    extends: int | None = None
-    """Index of the turn whose prompt and response ids this prompt begins with, where a program of
-    somebody else's went on with a conversation; None: the prompt was rendered whole."""
-    guided: bool = False
-    """Whether a schema narrowed what could be sampled: nobody trains on it."""
-    limit: str = ""
-    """The limit that cut this reply short of what was asked for: the end of the model. A reply that
-    reached rollout.max_reply_tokens is not cut in this sense: the environment reads it."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that were sampled for this turn."""
-        return len(self.response_ids) if self.usage is None else self.usage.reply
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Tokens that the policy was shown for this turn."""
-        return len(self.prompt_ids) if self.usage is None else self.usage.prompt
-
-    def shown(self) -> Hashable:
-        """The same for turns that saw the same ids and, in their places, the same images."""
-        images = tuple(image.digest for image in images_of(self.messages))
-        return self.prompt_ids.tobytes(), images
 
 
 @dataclass(slots=True, eq=False)
@@ -190,9 +96,9 @@ class Episode:
 
     def judged_by(self, turn: Turn) -> list[Step]:
         """The steps whose rewards this turn answers for: its own, then those played after it."""
-        if turn.step is None:
+        if turn.links.step is None:
             return []
-        return [self.steps[at] for at in self.path(turn.last, turn.step)][::-1]
+        return [self.steps[at] for at in self.path(turn.links.last, turn.links.step)][::-1]
 
     def sampled_success(self, role: str) -> float | None:
         """How often ordinary samples of the policies reached the role's aim; 0 if the episode

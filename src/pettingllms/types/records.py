@@ -14,12 +14,13 @@ from typing import Any, cast
 import numpy as np
 
 from pettingllms.errors import RecordError
-from pettingllms.types.episodes import Episode, Step, Task, Turn, Usage
+from pettingllms.types.episodes import Episode, Step, Task
 from pettingllms.types.image_files import Look, images_beside, no_images, store_images
 from pettingllms.types.messages import Message
 from pettingllms.types.parts import Image, Part, Table
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
 from pettingllms.types.submissions import Submission
+from pettingllms.types.turns import Credit, TreeLinks, Turn, Usage
 
 FORMAT = 2
 READABLE = (1, 2)
@@ -144,6 +145,7 @@ def read_episodes(path: Path) -> Iterator[Episode]:
 
 
 def _turn_to_json(turn: Turn) -> dict[str, Any]:
+    credit, links = turn.credit, turn.links
     return {
         "role": turn.role,
         "policy": turn.policy,
@@ -151,16 +153,16 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "messages": [_message_to_json(message) for message in turn.messages],
         "text": turn.text,
         "finish": turn.finish,
-        "step": turn.step,
-        "last": turn.last,
-        "branch": turn.branch,
-        "failure": reward_to_json(turn.failure),
-        "advantage": turn.advantage,
+        "step": links.step,
+        "last": links.last,
+        "branch": links.branch,
+        "failure": reward_to_json(credit.failure),
+        "advantage": credit.advantage,
         "prompt_ids": turn.prompt_ids.tolist(),
         "response_ids": turn.response_ids.tolist(),
         "logprobs": None if turn.logprobs is None else turn.logprobs.tolist(),
         **({} if turn.usage is None else {"usage": [turn.usage.prompt, turn.usage.reply]}),
-        **({} if turn.extends is None else {"extends": turn.extends}),
+        **({} if links.extends is None else {"extends": links.extends}),
         **({"guided": True} if turn.guided else {}),
         **({"limit": turn.limit} if turn.limit else {}),
         **(
@@ -168,7 +170,8 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
             if turn.centralized_images
             else {}
         ),
-        **_values_to_json(turn),
+        **_values_to_json(credit),
+        **{name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None},
     }
 
 
@@ -200,27 +203,30 @@ def _part_from_json(data: Mapping[str, Any], look: Look) -> Part:
     raise RecordError(f"a message has a part that this version cannot read: {sorted(data)}")
 
 
-def _values_to_json(turn: Turn) -> dict[str, Any]:
-    """What only some turns have; a number that is not finite is null."""
+def _values_to_json(credit: Credit) -> dict[str, Any]:
+    """The fields that only some turns have. Non-finite numbers are written as null."""
     found: dict[str, Any] = {}
     for name in VALUES:
-        values = getattr(turn, name)
+        values = getattr(credit, name)
         if values is not None:
             found[name] = [value if math.isfinite(value) else None for value in values.tolist()]
-    if turn.mixed is not None:
-        found["mixed"] = turn.mixed
-    return found | {name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None}
+    if credit.counterfactual_value is not None:
+        found["mixed"] = credit.counterfactual_value
+    return found
 
 
-def _values_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _credit_from_json(data: Mapping[str, Any]) -> Credit:
+    values = {
         name: np.array([math.nan if value is None else value for value in data[name]], np.float32)
         for name in VALUES
         if name in data
     }
-    if "mixed" in data:
-        found["mixed"] = data["mixed"]
-    return found | {name: np.array(data[name], dtype=np.int32) for name in IDS if name in data}
+    return Credit(
+        failure=_failure_from_json(data["failure"]),
+        advantage=data["advantage"],
+        counterfactual_value=data.get("mixed"),
+        **values,
+    )
 
 
 def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
@@ -235,17 +241,13 @@ def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
         text=data["text"],
         policy_version=data["policy_version"],
         finish=data["finish"],
-        step=data["step"],
-        last=data["last"],
-        branch=data["branch"],
-        failure=_failure_from_json(data["failure"]),
-        advantage=data["advantage"],
         usage=Usage(*data["usage"]) if "usage" in data else None,
-        extends=data.get("extends"),
         guided=data.get("guided", False),
         limit=data.get("limit", ""),
         centralized_images=tuple(look(digest) for digest in data.get("centralized_images", ())),
-        **_values_from_json(data),
+        credit=_credit_from_json(data),
+        links=TreeLinks(data["step"], data["last"], data["branch"], data.get("extends")),
+        **{name: np.array(data[name], dtype=np.int32) for name in IDS if name in data},
     )
 
 

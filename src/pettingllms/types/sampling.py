@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from pettingllms.types.episodes import Finish, Ids, LogProbs, Usage
 from pettingllms.types.messages import Message
 from pettingllms.types.parts import Image
 from pettingllms.types.rewards import Failed
+from pettingllms.types.turns import Finish, Ids, LogProbs, Usage
 
 
 # Requests and samples travel between processes by the thousand. Those with slots are read back by

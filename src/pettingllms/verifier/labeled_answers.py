@@ -64,7 +64,7 @@ def _answers(episode: Episode, config: VerifierConfig) -> Iterator[tuple[int, Tu
     for turn in episode.main_turns():
         number = spoken[turn.role]
         spoken[turn.role] += 1
-        if turn.failure is not None or (config.roles and turn.role not in config.roles):
+        if turn.credit.failure is not None or (config.roles and turn.role not in config.roles):
             continue
         last[turn.role] = number, turn
         if config.turns == "all":

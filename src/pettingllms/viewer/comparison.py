@@ -43,7 +43,7 @@ def _shown(group: Group, places: dict[int, Place]) -> dict[str, Any]:
         "members": [
             {
                 "reward": member.reward,
-                "advantage": next((turn.advantage for turn in member.turns), None),
+                "advantage": next((turn.credit.advantage for turn in member.turns), None),
                 "turns": [places[id(turn)] for turn in member.turns],
                 "text": next((turn.text[:80] for turn in member.turns), ""),
             }

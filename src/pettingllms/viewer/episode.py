@@ -74,11 +74,11 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
     rows: list[list[int]] = [[] for _ in parents]
     at = 0
     for number, turn in enumerate(episode.turns):
-        parent = None if turn.step is None else episode.steps[turn.step].parent
-        beside = parent not in depth or (turn.branch is None and turn.step not in depth)
-        if turn.step is not None and beside:
+        parent = None if turn.links.step is None else episode.steps[turn.links.step].parent
+        beside = parent not in depth or (turn.links.branch is None and turn.links.step not in depth)
+        if turn.links.step is not None and beside:
             continue
-        at = depth[parent] if turn.step is not None else _place(episode, number, depth, at)
+        at = depth[parent] if turn.links.step is not None else _place(episode, number, depth, at)
         rows[at].append(number)
     paid = [episode.steps[at] for at in main_branch]
     return [
@@ -113,11 +113,11 @@ def _place(episode: Episode, number: int, depth: Mapping[int | None, int], befor
     """The decision of a turn that never reached the environment: that of its siblings."""
     turn = episode.turns[number]
     for other in episode.turns[number + 1 :]:
-        if other.role != turn.role or not other.branch:
+        if other.role != turn.role or not other.links.branch:
             break
-        if other.step is not None and episode.steps[other.step].parent in depth:
-            return depth[episode.steps[other.step].parent]
-    if turn.branch:
+        if other.links.step is not None and episode.steps[other.links.step].parent in depth:
+            return depth[episode.steps[other.links.step].parent]
+    if turn.links.branch:
         return before
     return len(depth) - 1
 
@@ -133,19 +133,19 @@ def _message(message: Message) -> dict[str, Any]:
 
 def _turn(turn: Turn) -> dict[str, Any]:
     mismatch = None
-    if turn.learner_logprobs is not None and turn.logprobs is not None:
-        mismatch = _numbers(turn.learner_logprobs - turn.logprobs)
+    if turn.credit.learner_logprobs is not None and turn.logprobs is not None:
+        mismatch = _numbers(turn.credit.learner_logprobs - turn.logprobs)
     return {
         "role": turn.role,
         "policy": turn.policy,
         "version": turn.policy_version,
         "text": turn.text,
         "finish": turn.finish,
-        "branch": turn.branch,
-        "failure": reward_to_json(turn.failure),
-        "advantage": turn.advantage,
-        "advantages": None if turn.advantages is None else _numbers(turn.advantages),
-        "values": None if turn.values is None else _numbers(turn.values),
+        "branch": turn.links.branch,
+        "failure": reward_to_json(turn.credit.failure),
+        "advantage": turn.credit.advantage,
+        "advantages": None if turn.credit.advantages is None else _numbers(turn.credit.advantages),
+        "values": None if turn.credit.values is None else _numbers(turn.credit.values),
         "logprobs": None if turn.logprobs is None else _numbers(turn.logprobs),
         "mismatch": mismatch,
         "ends": None if turn.ends is None else turn.ends.tolist(),

@@ -196,7 +196,7 @@ def test_what_a_play_that_is_over_was_not_paid_is_zero() -> None:
     for at, own in enumerate(episode.turns):
         episode.steps[at].rewards = rewards(agent={"a": -1.0} if at == 0 else None)
         episode.steps.append(Step(at, (), rewards(team=3.0)))
-        own.last = 2 + at
+        own.links.last = 2 + at
     make_algorithm("at_grpo").assign([episode])
     called, silent = advantages(episode)
     assert called < 0 < silent
@@ -219,7 +219,7 @@ def test_siblings_of_two_roles_that_act_together_are_two_groups() -> None:
     episode = siblings("t", "a", [1.0, 2.0])
     other = siblings("t", "b", [10.0, 30.0])
     for turn in other.turns:
-        turn.step = turn.last = turn.step + len(episode.steps)
+        turn.links.step = turn.links.last = turn.links.step + len(episode.steps)
     episode.turns += other.turns
     episode.steps += other.steps
     groups = make_algorithm("at_grpo").assign([episode])
@@ -289,7 +289,7 @@ def test_remove_role() -> None:
 def test_nobody_is_credited_with_a_fine_for_silence() -> None:
     fined = removals("t", 0, ("a", "b"), 4.0, {"a": 5.0}, fine=-10.0)
     make_algorithm("remove_role").assign([fined])
-    assert fined.turns[0].advantage == -1.0
+    assert fined.turns[0].credit.advantage == -1.0
 
 
 def test_a_replay_that_ended_unpaid_is_worth_nothing_whatever_replies_weigh() -> None:
@@ -307,7 +307,7 @@ def test_a_role_is_paid_for_its_own_replies_and_without_them_it_is_not() -> None
     episode = removals("t", 0, ("a", "b"), 4.0, {"a": 3.0})
     episode.steps[0].rewards = rewards(process={"a": 0.5}, agent={"a": 0.25})
     make_algorithm("remove_role").assign([episode])
-    assert episode.turns[0].advantage == 0.5 + 0.25 + 4 - 3
+    assert episode.turns[0].credit.advantage == 0.5 + 0.25 + 4 - 3
 
 
 def test_a_turn_that_nobody_wrote_is_trained_on_by_nobody() -> None:
@@ -317,4 +317,4 @@ def test_a_turn_that_nobody_wrote_is_trained_on_by_nobody() -> None:
         make_algorithm(name).assign(episodes)
         silent = [t for e in episodes for t in e.turns if t.policy_version is None]
         assert len(silent) == 4
-        assert all(turn.advantage is None for turn in silent), name
+        assert all(turn.credit.advantage is None for turn in silent), name

@@ -24,8 +24,8 @@ def errors(num_replays: int) -> list[float]:
     found = []
     for episode in episodes:
         for at, turn in enumerate(episode.main_turns()):
-            assert turn.advantage is not None
-            found.append(turn.advantage - contribution(episode, at, by_table))
+            assert turn.credit.advantage is not None
+            found.append(turn.credit.advantage - contribution(episode, at, by_table))
     return found
 
 
@@ -55,9 +55,9 @@ def test_what_teammates_added_by_luck_is_in_no_reply() -> None:
     assert len(groups) == 5 * len(episodes)
     turns = [turn for episode in episodes for turn in episode.turns]
     assert len({e.steps[e.last].rewards.team.value for e in episodes if e.last}) == 3
-    assert all(turn.advantage == 0.0 for turn in turns if turn.role != "b")
-    assert any(turn.advantage > 1 for turn in turns if turn.role == "b")
-    assert any(turn.advantage < -1 for turn in turns if turn.role == "b")
+    assert all(turn.credit.advantage == 0.0 for turn in turns if turn.role != "b")
+    assert any(turn.credit.advantage > 1 for turn in turns if turn.role == "b")
+    assert any(turn.credit.advantage < -1 for turn in turns if turn.role == "b")
 
 
 @pytest.mark.parametrize("name", ["counterfactual", "remove_role"])
@@ -71,8 +71,8 @@ def test_a_role_whose_reply_never_matters_gets_exactly_nothing(name: str) -> Non
     make_algorithm(name).assign(episodes)
     for episode in episodes:
         main_branch = episode.main_turns()
-        assert [t.advantage for t in main_branch if t.role == "idler"] == [0.0]
-        assert any(t.advantage for t in main_branch if t.role != "idler")
+        assert [t.credit.advantage for t in main_branch if t.role == "idler"] == [0.0]
+        assert any(t.credit.advantage for t in main_branch if t.role != "idler")
 
 
 def test_removing_a_role_is_worth_the_difference_and_all_its_turns_share_it() -> None:
@@ -82,8 +82,8 @@ def test_removing_a_role_is_worth_the_difference_and_all_its_turns_share_it() ->
         team = episode.steps[episode.last].rewards.team.value
         for turn in episode.main_turns():
             without = episode.steps[episode.without[turn.role]].rewards.team.value
-            assert turn.advantage == pytest.approx(team - without)
-        assert episode.turns[0].advantage == episode.turns[4].advantage
+            assert turn.credit.advantage == pytest.approx(team - without)
+        assert episode.turns[0].credit.advantage == episode.turns[4].credit.advantage
 
 
 def test_a_role_that_hurts_gets_less_than_nothing_and_one_that_helps_more() -> None:
@@ -92,26 +92,26 @@ def test_a_role_that_hurts_gets_less_than_nothing_and_one_that_helps_more() -> N
 
     episodes = replay(Choir(spoilt_by_c), "silent")
     make_algorithm("remove_role").assign(episodes)
-    credit = {(t.role, t.advantage) for e in episodes for t in e.main_turns()}
+    credit = {(t.role, t.credit.advantage) for e in episodes for t in e.main_turns()}
     assert credit == {("a", 0.0), ("b", 3.0), ("c", -2.0), ("idler", 0.0)}
 
 
 def test_alternatives_are_trained_on_or_only_compared_with() -> None:
     episodes = replay(Choir(), num_replays=3)
     make_algorithm("counterfactual").assign(episodes)
-    both = [turn.advantage for e in episodes for turn in e.turns]
-    given = [turn.advantage for e in episodes for turn in e.main_turns()]
+    both = [turn.credit.advantage for e in episodes for turn in e.turns]
+    given = [turn.credit.advantage for e in episodes for turn in e.main_turns()]
     assert None not in both
     make_algorithm("counterfactual", train_alternatives=False).assign(episodes)
-    assert [turn.advantage for e in episodes for turn in e.main_turns()] == given
-    trained = [turn for e in episodes for turn in e.turns if turn.advantage is not None]
+    assert [turn.credit.advantage for e in episodes for turn in e.main_turns()] == given
+    trained = [turn for e in episodes for turn in e.turns if turn.credit.advantage is not None]
     assert len(trained) == len(given) < len(both)
 
 
 def test_turns_beyond_the_cap_are_not_trained_on() -> None:
     episodes = replay(Choir(), max_extra_tokens=31)
     make_algorithm("counterfactual").assign(episodes)
-    trained = [[t.advantage is not None for t in e.main_turns()] for e in episodes]
+    trained = [[t.credit.advantage is not None for t in e.main_turns()] for e in episodes]
     assert all(0 < sum(one) < 5 for one in trained)
     assert all(any(column) for column in zip(*trained, strict=True)), "late turns too"
 
@@ -131,7 +131,11 @@ def test_a_failed_replay_is_trained_on_by_nobody_and_stands_in_no_baseline() -> 
 
     (episode,) = replay(Fragile(), answer=notify, num_tasks=1, num_samples=1)
     make_algorithm("counterfactual").assign([episode])
-    assert [turn.failure is not None for turn in episode.turns[4:]] == [False, True, False] * 4
+    assert [turn.credit.failure is not None for turn in episode.turns[4:]] == [
+        False,
+        True,
+        False,
+    ] * 4
     for turn in episode.turns:
         # later turns say 1 again; the digit counts for the reply and, in the sum, for the team
         given, two, five = (2.0 * digit for digit in (1, 2, 5))
@@ -141,11 +145,11 @@ def test_a_failed_replay_is_trained_on_by_nobody_and_stands_in_no_baseline() -> 
             "5": five - (given + two) / 2,
             "9": None,
         }[turn.text]
-        assert turn.advantage == (None if expected is None else pytest.approx(expected))
+        assert turn.credit.advantage == (None if expected is None else pytest.approx(expected))
     (episode,) = replay(Fragile(), "silent", lambda r, n: "1", num_tasks=1, num_samples=1)
     assert all(isinstance(end, Failed) for end in episode.without.values())
     assert make_algorithm("remove_role").assign([episode]) == []
-    assert all(turn.advantage is None for turn in episode.turns)
+    assert all(turn.credit.advantage is None for turn in episode.turns)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_replays_survive_a_file_and_are_scored_alike(name: str, kind: str, tmp_p
     if name == "remove_role":
         ends = [end for e in again for end in e.without.values()]
         assert {type(end) for end in ends} == {int, Failed}
-    expected = [turn.advantage for e in episodes for turn in e.turns]
+    expected = [turn.credit.advantage for e in episodes for turn in e.turns]
     make_algorithm(name).assign(again)
-    assert [turn.advantage for e in again for turn in e.turns] == expected
+    assert [turn.credit.advantage for e in again for turn in e.turns] == expected
     assert any(expected)

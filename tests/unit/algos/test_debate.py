@@ -111,7 +111,7 @@ def test_a_failed_score_votes_in_no_majority() -> None:
 def test_a_failed_turn_is_nobodys() -> None:
     plays = [debate(n, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 0.0}) for n in range(2)]
     for play in plays:
-        play.turns[3].failure = LOST
+        play.turns[3].credit.failure = LOST
     found = by_key(make_algorithm("debate", **{**OWN_SCORE_ALONE, "gamma": 1.0}).groups(plays))
     assert found == {("a", 0): [1, 1], ("b", 0): [1, 1], ("a", 1): [1, 1]}
 

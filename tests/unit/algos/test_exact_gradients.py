@@ -75,9 +75,13 @@ def accepting(solves: float, num_siblings: int, **options: str) -> tuple[float, 
     for chance, episode in GamePlayer(game, rollout).episodes(0):
         algorithm.assign([episode])
         for turn in episode.turns:
-            if turn.messages[0].text == "checker|" and turn.text == "A" and turn.branch is not None:
+            if (
+                turn.messages[0].text == "checker|"
+                and turn.text == "A"
+                and turn.links.branch is not None
+            ):
                 reached += chance
-                given += chance * (turn.advantage or 0.0)
+                given += chance * (turn.credit.advantage or 0.0)
     lines = list(every_line(game, game.reset(game.tasks("train")[0], 0)))
     first = [(line.chance, line.steps[0], return_of(line, "checker", TEAM)) for line in lines]
     # a reply answers for its own process reward, and for the team reward at the end

@@ -15,7 +15,7 @@ from pettingllms.errors import ConfigError
 def assign(algorithm: Algorithm) -> list[float | None]:
     episodes = roll(Relay(), num_tasks=1, num_samples=4)
     algorithm.assign(episodes)
-    return [turn.advantage for episode in episodes for turn in episode.turns]
+    return [turn.credit.advantage for episode in episodes for turn in episode.turns]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def batch(name: str, table: list[list[tuple[float, float]]]) -> list[Episode]:
 def credit(algorithm: Algorithm, episodes: list[Episode]) -> dict[tuple[str, int], float | None]:
     algorithm.assign(episodes)
     return {
-        (episode.id, at): turn.advantage
+        (episode.id, at): turn.credit.advantage
         for episode in episodes
         for at, turn in enumerate(episode.turns)
     }
@@ -88,7 +88,7 @@ def test_the_order_of_episodes_does_not_matter(name: str, table, chance: int) ->
 def test_where_a_turn_stands_in_the_list_does_not_matter(name: str, table, chance: int) -> None:
     episodes = batch(name, table)
     make_algorithm(name).assign(episodes)
-    expected = {id(turn): turn.advantage for e in episodes for turn in e.turns}
+    expected = {id(turn): turn.credit.advantage for e in episodes for turn in e.turns}
     for episode in episodes:
         order = list(range(len(episode.turns)))
         random.Random(chance).shuffle(order)
@@ -96,7 +96,7 @@ def test_where_a_turn_stands_in_the_list_does_not_matter(name: str, table, chanc
         for step in episode.steps:
             step.turns = tuple(order.index(old) for old in step.turns)
     make_algorithm(name).assign(episodes)
-    assert {id(turn): turn.advantage for e in episodes for turn in e.turns} == expected
+    assert {id(turn): turn.credit.advantage for e in episodes for turn in e.turns} == expected
 
 
 @pytest.mark.parametrize("name", COMPARE_WITHIN_A_TASK)

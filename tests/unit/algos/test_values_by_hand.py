@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 import pytest
-from plays import IDS, LOST, advantages, linear, rewards
+from plays import IDS, LOST, advantages, linear, overwrite, rewards
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.gae import gae
@@ -35,12 +35,12 @@ def game(number: int = 0, values: list[list[float]] | None = None) -> Episode:
         ("a", rewards(agent={"a": 3.0}, team=4.0)),
     )
     for one, row in zip(episode.turns, values or VALUES, strict=True):
-        one.values = np.array(row, dtype=np.float32)
+        one.credit.values = np.array(row, dtype=np.float32)
     return episode
 
 
 def returns(episode: Episode) -> list[list[float] | None]:
-    return [None if t.returns is None else t.returns.tolist() for t in episode.turns]
+    return [None if t.credit.returns is None else t.credit.returns.tolist() for t in episode.turns]
 
 
 def same(expected: list[list[float]]) -> object:
@@ -54,7 +54,7 @@ def test_ppo_over_turns(name: str) -> None:
     make_algorithm(name, **HALVES).assign([play])
     assert advantages(play) == near([5.25, 5.5, 3])
     assert returns(play) == same([[5.75, NAN, NAN], [6.5, NAN, NAN], [7, NAN, NAN]])
-    assert [t.advantages for t in play.turns] == [None] * 3
+    assert [t.credit.advantages for t in play.turns] == [None] * 3
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -70,7 +70,7 @@ def test_ppo_over_tokens(name: str) -> None:
     """
     play = game()
     make_algorithm(name, level="token", **HALVES).assign([play])
-    found = [t.advantages.tolist() for t in play.turns if t.advantages is not None]
+    found = [t.credit.advantages.tolist() for t in play.turns if t.credit.advantages is not None]
     assert found == same([[0.90625, 3.625], [1.125, 4.5], [-1.5, 4]])
     assert advantages(play) == near([2.265625, 2.8125, 1.25]), "means, for logs"
     assert returns(play) == same([[1.40625, 4.625, NAN], [2.125, 6.5, NAN], [2.5, 7, NAN]])
@@ -84,8 +84,8 @@ def test_lambda_1_gives_returns_less_values_and_lambda_0_one_step() -> None:
     assert advantages(one) == near([3 + 4 - 0.5, 6.5 - 1, 7 - 4])
     tokens = game()
     make_algorithm("ppo", level="token", gae_lambda=1.0, standardize=False).assign([tokens])
-    assert tokens.turns[0].advantages.tolist() == near([10 - 0.5, 10 - 1])
-    assert tokens.turns[2].advantages.tolist() == near([7 - 4, 7 - 3])
+    assert tokens.turns[0].credit.advantages.tolist() == near([10 - 0.5, 10 - 1])
+    assert tokens.turns[2].credit.advantages.tolist() == near([7 - 4, 7 - 3])
 
 
 def test_gae_of_perfect_values_is_zero_whatever_lambda() -> None:
@@ -104,9 +104,9 @@ def test_chains_cross_neither_roles_nor_plays(level: str) -> None:
     beside = game(1, [[-9, -9, -9]] * 3)
     make_algorithm("ppo", **options).assign([beside, other])
     for at in (0, 2):
-        assert other.turns[at].advantage == alone.turns[at].advantage
+        assert other.turns[at].credit.advantage == alone.turns[at].credit.advantage
         assert returns(other)[at] == near(returns(alone)[at], nan_ok=True)
-    assert other.turns[1].advantage != alone.turns[1].advantage
+    assert other.turns[1].credit.advantage != alone.turns[1].credit.advantage
 
 
 @pytest.mark.parametrize("name", ["ppo", "mappo", "vdn", "qmix"])
@@ -116,7 +116,7 @@ def test_what_failed_is_in_nothing(name: str) -> None:
     expected = advantages(good)
     failed.failure = LOST
     for one in failed.turns:
-        one.failure = LOST
+        one.credit.failure = LOST
     unpaid.steps[1].rewards = rewards(team=Failed("no judge", "judge"))
     algorithm = make_algorithm(name)
     algorithm.assign([failed, good, unpaid])
@@ -132,7 +132,7 @@ def test_what_failed_is_in_nothing(name: str) -> None:
 
 def test_a_failed_turn_is_left_out_of_its_roles_chain_and_round() -> None:
     play = game()
-    play.turns[2].failure = LOST
+    play.turns[2].credit.failure = LOST
     make_algorithm("ppo", **HALVES).assign([play])
     assert advantages(play) == near([3 + 7 - 0.5, 5.5, None])
     make_algorithm("vdn", standardize=False).assign([play])
@@ -147,26 +147,26 @@ def test_advantages_are_standardised_over_the_policys_batch() -> None:
     assert advantages(play) == near([half, 0, -half], rel=1e-5)
     tokens = game()
     make_algorithm("ppo", level="token", gae_lambda=1.0).assign([tokens])
-    drawn = [number for at in (0, 2) for number in tokens.turns[at].advantages.tolist()]
+    drawn = [number for at in (0, 2) for number in tokens.turns[at].credit.advantages.tolist()]
     raw = np.array([9.5, 9, 3, 4])
     assert drawn == near(((raw - raw.mean()) / raw.std(ddof=1)).tolist(), rel=1e-5)
-    assert tokens.turns[0].advantage == near(float(np.mean(drawn[:2])))
+    assert tokens.turns[0].credit.advantage == near(float(np.mean(drawn[:2])))
 
 
 def test_a_reply_without_tokens_is_a_state_of_its_chain() -> None:
     """a: 3 - 0.5 + 4 = 6.5 with lambda 0, as if its first reply were one action."""
     play = game(0, [[0.5], VALUES[1], VALUES[2]])
-    play.turns[0].response_ids = IDS[:0]
+    overwrite(play.turns[0], response_ids=IDS[:0])
     make_algorithm("ppo", level="token", gae_lambda=0.0, standardize=False).assign([play])
-    assert play.turns[0].advantage == near(6.5)
-    assert play.turns[0].advantages is None
-    assert play.turns[2].advantages.tolist() == near([3 - 4, 7 - 3])
+    assert play.turns[0].credit.advantage == near(6.5)
+    assert play.turns[0].credit.advantages is None
+    assert play.turns[2].credit.advantages.tolist() == near([3 - 4, 7 - 3])
 
 
 def test_without_a_critic_nothing_is_expected() -> None:
     play = game()
     for one in play.turns:
-        one.values = None
+        one.credit.values = None
     make_algorithm("ppo", gae_lambda=1.0, standardize=False).assign([play])
     assert advantages(play) == near([10, 6.5, 7])
 
@@ -175,7 +175,7 @@ def test_the_next_algorithm_starts_clean() -> None:
     play = game()
     make_algorithm("ppo", level="token").assign([play])
     make_algorithm("reinforce_pp").assign([play])
-    assert all(t.advantages is None and t.returns is None for t in play.turns)
+    assert all(t.credit.advantages is None and t.credit.returns is None for t in play.turns)
 
 
 # Rounds, VDN, QMIX
@@ -191,7 +191,7 @@ def test_a_mix(name: str) -> None:
     algorithm.assign([play])
     assert advantages(play) == near([2, 4, 4])
     for one, mixed in zip(play.turns, (3.0, 3.0, 8.5), strict=True):
-        one.mixed = mixed
+        one.credit.counterfactual_value = mixed
     algorithm.assign([play])
     assert advantages(play) == near([-1, 1, -4.5])
     assert returns(play) == same([[2, NAN, 2], [4, NAN, 4], [4, NAN, 4]])
@@ -202,7 +202,7 @@ def test_a_mix(name: str) -> None:
 
 def test_replies_that_enter_one_step_are_mixed() -> None:
     play = game()
-    play.turns[1].step = 0
+    play.turns[1].links.step = 0
     play.steps[0].turns, play.steps[1].turns = (0, 1), ()
     assert make_algorithm("vdn").joint_actions([play]) == [play.turns[:2], play.turns[2:]]
 
@@ -216,7 +216,7 @@ def test_only_team_rewards_count_for_a_decomposition(name: str) -> None:
     weighed.reward = RewardConfig(team=3.0)
     play = game()
     weighed.assign([play])
-    assert play.turns[0].returns[0] == near(18)
+    assert play.turns[0].credit.returns[0] == near(18)
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -228,7 +228,7 @@ def test_a_cut_is_bootstrapped_from_the_last_turn_of_each_role(name: str) -> Non
     play.last = 3
     assert play.is_bootstrapped
     make_algorithm(name, **HALVES).assign([play])
-    assert [turn.advantage for turn in play.turns] == [near(4.5), None, None]
+    assert [turn.credit.advantage for turn in play.turns] == [near(4.5), None, None]
     assert returns(play) == [near([5, NAN, NAN], nan_ok=True), None, None]
 
 
@@ -242,9 +242,9 @@ def test_a_cut_reply_is_bootstrapped_from_its_last_token() -> None:
     """
     play = game()
     play.steps[2].rewards, play.steps[2].limit = NO_REWARDS, "the model ends here"
-    play.turns[2].finish, play.turns[2].limit = "length", "the model ends here"
+    overwrite(play.turns[2], finish="length", limit="the model ends here")
     make_algorithm("ppo", level="token", **HALVES).assign([play])
-    first, between, last = (turn.advantages for turn in play.turns)
+    first, between, last = (turn.credit.advantages for turn in play.turns)
     assert first.tolist() == near([0.8359375, 3.34375])
     assert last.tolist() == near([-2.625, -0.5])
     assert between is None
@@ -255,4 +255,4 @@ def test_a_cut_with_a_reward_is_an_end_like_any_other() -> None:
     play.steps.append(Step(2, (), Rewards(agent={"a": Scored(-10.0)}), limit="cut after 3 steps"))
     play.last = 3
     make_algorithm("ppo", **HALVES).assign([play])
-    assert play.turns[2].advantage == near(7 - 10 - 4)
+    assert play.turns[2].credit.advantage == near(7 - 10 - 4)

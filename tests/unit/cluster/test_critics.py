@@ -65,7 +65,7 @@ def test_each_policys_critic_reads_its_own_turns() -> None:
     asyncio.run(made.value([[turn] for turn in episode.turns]))
     ((_, own),), ((_, others),) = told["critic:policy_a"].calls, told["critic:policy_b"].calls
     assert (roles_of(own), roles_of(others)) == ([("a",), ("a",)], [("b",)])
-    assert [turn.values[0] for turn in episode.turns] == [0, 0, 1]
+    assert [turn.credit.values[0] for turn in episode.turns] == [0, 0, 1]
 
 
 def test_one_critic_of_the_team_reads_joints_and_learns_from_those_with_targets() -> None:
@@ -73,9 +73,9 @@ def test_one_critic_of_the_team_reads_joints_and_learns_from_those_with_targets(
     episode = played()
     joint_actions = [episode.turns[:2], episode.turns[2:]]
     asyncio.run(made.value(joint_actions))
-    assert [turn.mixed for turn in episode.turns] == [0.0, 1.0, 2.0]
+    assert [turn.credit.counterfactual_value for turn in episode.turns] == [0.0, 1.0, 2.0]
     for turn in joint_actions[0]:
-        turn.returns = np.ones(3, np.float32)
+        turn.credit.returns = np.ones(3, np.float32)
     assert asyncio.run(made.learn(joint_actions, 1)) == {"critic:team": {"trained": 1.0}}
     asked, trained = (joint_actions for _, joint_actions in told["critic:team"].calls)
     assert roles_of(asked) == [("a", "b"), ("a",)]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("ray")
 
-from plays import linear, rewards
+from plays import linear, overwrite, rewards
 
 from pettingllms.cluster.each import each
 from pettingllms.cluster.team import Team
@@ -69,8 +69,10 @@ def test_models_and_critics_learn_at_once_where_each_has_gpus(at_once: bool, mos
     team.at_once = team.critics._at_once = at_once
     episode = linear("t", 0, *((role, rewards(team=1.0)) for role in "ab"))
     for turn in episode.turns:
-        turn.advantage = 1.0
-        turn.logprobs = turn.values = turn.returns = np.ones(turn.num_tokens, np.float32)
+        turn.credit.advantage = 1.0
+        ones = np.ones(turn.num_tokens, np.float32)
+        overwrite(turn, logprobs=ones)
+        turn.credit.values = turn.credit.returns = ones
     measured = asyncio.run(team.learn_all([episode], [episode.turns], 1))
     assert room.most == most
     numbers = [[found["number"] for found in kind.values()] for kind in measured]

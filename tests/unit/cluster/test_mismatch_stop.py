@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plays import overwrite
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -50,8 +51,8 @@ async def learnt(config: RunConfig, off: float) -> tuple[str, bool]:
     episodes = await team.play(team.env.tasks("train")[:4], 1)
     make_algorithm_for(config).assign(episodes)
     for at, turn in enumerate(turn for episode in episodes for turn in episode.turns):
-        turn.advantage = float(at % 2) - 0.5
-        turn.logprobs = turn.logprobs + off
+        turn.credit.advantage = float(at % 2) - 0.5
+        overwrite(turn, logprobs=turn.logprobs + off)
     learners: Any = team._learners["full:p"]
     before = (await learners.files("p"))[1]
     said = ""

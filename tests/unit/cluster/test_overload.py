@@ -124,7 +124,9 @@ def test_a_stuck_engine_fails_all_who_wait_after_one_deadline(engine) -> None:
     episodes = play(engines, Duel(), num_tasks=20, num_samples=5, sampler_timeout=0.3)
     assert VirtualLoop.latest == pytest.approx(0.3), "one deadline, and not one for each round"
     assert len(episodes) == 100
-    reasons = {turn.failure.reason for e in episodes for turn in e.turns if turn.failure}
+    reasons = {
+        turn.credit.failure.reason for e in episodes for turn in e.turns if turn.credit.failure
+    }
     assert any("no reply within 0.3 s (rollout.sampler_timeout)" in r for r in reasons)
     assert any("no request was answered" in r for r in reasons)
     assert all(episode.failure is not None for episode in episodes)

@@ -129,7 +129,7 @@ def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: 
     seen = 0
     for episode in episodes_of(run[0]):
         for turn in episode.turns:
-            assert turn.failure is None, turn.failure
+            assert turn.credit.failure is None, turn.credit.failure
             images = images_of(turn.messages)
             assert len(images) == (turn.role == "looker")
             if turn.role == "looker":
@@ -137,8 +137,8 @@ def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: 
                     image_processor.places(turn.prompt_ids, images).sum() == 9
                 )  # two cells and a margin, squared
                 seen += 1
-            assert turn.learner_logprobs is not None
-            np.testing.assert_allclose(turn.learner_logprobs, turn.logprobs, atol=1e-4)
+            assert turn.credit.learner_logprobs is not None
+            np.testing.assert_allclose(turn.credit.learner_logprobs, turn.logprobs, atol=1e-4)
     assert seen
 
 

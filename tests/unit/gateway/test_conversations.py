@@ -54,7 +54,7 @@ def test_a_chat_that_goes_on_begins_with_the_ids_that_were_sampled() -> None:
 
     episode = served(work)
     first, second, third = episode.turns
-    assert [turn.extends for turn in episode.turns] == [None, 0, 1]
+    assert [turn.links.extends for turn in episode.turns] == [None, 0, 1]
     for before, after in ((first, second), (second, third)):
         seen = np.concatenate([before.prompt_ids, before.response_ids])
         assert after.prompt_ids[: len(seen)].tolist() == seen.tolist()
@@ -83,7 +83,7 @@ def test_a_chat_that_was_rewritten_begins_a_new_segment(edit: str) -> None:
         return gate.close()
 
     episode = served(work)
-    assert episode.turns[1].extends is None
+    assert episode.turns[1].links.extends is None
     assert episode.steps[1].metrics["new_segment"] == 1
 
 
@@ -103,7 +103,7 @@ def test_a_called_tool_stays_as_it_was_written() -> None:
         return gate.close(), prompt_of(gate.sampler.requests[1])
 
     episode, prompt = served(work, answer=lambda *_: next(answers))
-    assert episode.turns[1].extends == 0
+    assert episode.turns[1].links.extends == 0
     assert f"I look. {CALL}\n<user>\n<tool_response>\na cat\n" in prompt
 
 
@@ -127,7 +127,7 @@ def test_a_reply_that_was_cut_goes_on_with_its_end_put_in() -> None:
         return "hello there|"
 
     episode, prompts = served(work, answer=answer, renderer=Ended())
-    assert [turn.extends for turn in episode.turns] == [None, 0, 1]
+    assert [turn.links.extends for turn in episode.turns] == [None, 0, 1]
     assert prompts[1] == "<user>one|\n<assistant>hello|\n<user>on|\n<assistant>"
     assert prompts[2] == prompts[1] + "hello there|\n<user>more|\n<assistant>"
 
@@ -233,14 +233,14 @@ def test_two_hundred_random_conversations_are_recorded_as_the_engine_saw_them() 
     assert episode.failure is None
     for turn in episode.turns:
         assert turn.prompt_ids.tobytes() in seen
-        assert turn.failure is None
+        assert turn.credit.failure is None
         assert len(turn.logprobs) == len(turn.response_ids)
-        if turn.extends is not None:
-            before = episode.turns[turn.extends]
+        if turn.links.extends is not None:
+            before = episode.turns[turn.links.extends]
             ids = np.concatenate([before.prompt_ids, before.response_ids])
             assert turn.prompt_ids[: len(ids)].tolist() == ids.tolist()
             added = bytes(turn.prompt_ids[len(ids) :].tolist()).decode()
             assert added.startswith("\n<user>\n")
             assert added.endswith("\n<assistant>\n")
-    num_extending = sum(turn.extends is not None for turn in episode.turns)
+    num_extending = sum(turn.links.extends is not None for turn in episode.turns)
     assert num_extending >= num_kept > 200

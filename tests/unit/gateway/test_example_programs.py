@@ -44,7 +44,7 @@ def test_the_program_runs_as_it_is_and_its_roles_are_recorded(name: str) -> None
     (episode,) = play(env, num_tasks=1, answer=answer, num_samples=1)
     assert episode.failure is None, episode.failure
     assert [turn.role for turn in episode.turns] == roles
-    again = [turn.extends for turn in episode.turns if turn.role == roles[-1]][1:]
+    again = [turn.links.extends for turn in episode.turns if turn.role == roles[-1]][1:]
     if roles[-2] == roles[-1]:
         assert again == [len(roles) - 2], "the second call of the worker goes on from the first"
 

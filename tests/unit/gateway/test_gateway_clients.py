@@ -59,7 +59,7 @@ def test_a_reply_cut_in_the_middle_of_a_letter_ends_before_it_and_is_continued()
 
     first, episode = served(work, answer=lambda request, number: "hello\N{REPLACEMENT CHARACTER}")
     assert first.choices[0].message.content == "hello"
-    assert episode.turns[1].extends == 0
+    assert episode.turns[1].links.extends == 0
 
 
 def test_a_chat_completion_streams_the_same_text() -> None:
@@ -76,7 +76,7 @@ def test_a_chat_completion_streams_the_same_text() -> None:
     assert text == episode.turns[0].text
     assert len(chunks) > 4
     assert chunks[-1].usage.completion_tokens == len(episode.turns[0].response_ids)
-    assert episode.turns[0].failure is None
+    assert episode.turns[0].credit.failure is None
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -167,7 +167,7 @@ def test_responses_give_text_and_calls(stream: bool) -> None:
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Ulm"})
     assert second.output_text == "It is sunny."
     assert second.usage.total_tokens == len(episode.turns[1].prompt_ids) + 12
-    assert episode.turns[1].extends == 0, "items of the first response are its reply"
+    assert episode.turns[1].links.extends == 0, "items of the first response are its reply"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -195,7 +195,7 @@ def test_anthropic_messages_give_text_and_calls(stream: bool) -> None:
     assert (use.name, use.input) == ("weather", {"city": "Ulm"})
     assert (second.content[0].text, second.stop_reason) == ("It is sunny.", "end_turn")
     assert second.usage.output_tokens == 12
-    assert episode.turns[1].extends == 0
+    assert episode.turns[1].links.extends == 0
 
 
 def test_stop_texts_cut_text_and_ids_alike() -> None:

@@ -173,11 +173,11 @@ def test_records_equal_what_the_engine_saw_and_the_learner_agrees(
     assert said == [], "the template preserves prefixes"
     assert recorded(episode) == seen
     assert episode.failure is None
-    extending = [turn for turn in episode.turns if turn.extends is not None]
+    extending = [turn for turn in episode.turns if turn.links.extends is not None]
     assert len(extending) > 12
     assert any(len(images_of(turn.messages)) > 2 for turn in extending)
     for turn in extending:
-        before = episode.turns[turn.extends]
+        before = episode.turns[turn.links.extends]
         ids = np.concatenate([before.prompt_ids, before.response_ids])
         assert turn.prompt_ids[: len(ids)].tolist() == ids.tolist()
         old = images_of(before.messages)
@@ -220,7 +220,7 @@ def test_another_picture_of_the_same_size_is_another_segment(folder: Path) -> No
         await ask(gate, [shown("Count on"), reply, shown("look")])
 
     _, episode, seen, _ = image_roles(folder, work)
-    assert [turn.extends for turn in episode.turns] == [None, 0, None, None, None]
+    assert [turn.links.extends for turn in episode.turns] == [None, 0, None, None, None]
     assert recorded(episode) == seen
     assert seen[1][2] == (RED.digest,)
     assert seen[2][2] == (BLUE.digest,)
@@ -254,8 +254,8 @@ def test_a_reply_that_holds_the_sign_of_an_image_is_not_gone_on_from(
         await ask(gate, [*chat, await ask(gate, chat), shown("look")])
 
     _, episode, _, _ = image_roles(folder, work)
-    assert [turn.extends for turn in episode.turns] == [None, None]
-    assert [turn.failure for turn in episode.turns] == [None, None]
+    assert [turn.links.extends for turn in episode.turns] == [None, None]
+    assert [turn.credit.failure for turn in episode.turns] == [None, None]
 
 
 def test_the_vendors_clients_show_images(folder: Path, renderer: VisionRenderer) -> None:
@@ -291,7 +291,7 @@ def test_the_vendors_clients_show_images(folder: Path, renderer: VisionRenderer)
         await anthropic.messages.create(model="m", messages=said, max_tokens=8)
 
     _, episode, seen, _ = image_roles(folder, work)
-    assert [turn.extends for turn in episode.turns] == [None, 0, None, 2, None, 4]
+    assert [turn.links.extends for turn in episode.turns] == [None, 0, None, 2, None, 4]
     assert recorded(episode) == seen
     first = renderer.render([user("Count on", RED, WIDE)]).tolist()
     for begun, gone_on in zip(seen[::2], seen[1::2], strict=True):

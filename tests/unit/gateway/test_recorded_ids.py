@@ -101,10 +101,10 @@ def test_records_equal_what_the_engine_saw_and_the_model_agrees(
     assert said == [], "the template preserves prefixes"
     assert sorted(recorded) == sorted(seen)
     assert episode.failure is None
-    extending = [turn for turn in episode.turns if turn.extends is not None]
+    extending = [turn for turn in episode.turns if turn.links.extends is not None]
     assert len(extending) > num_chats
     for turn in extending:
-        before = episode.turns[turn.extends]
+        before = episode.turns[turn.links.extends]
         ids = np.concatenate([before.prompt_ids, before.response_ids])
         assert turn.prompt_ids[: len(ids)].tolist() == ids.tolist()
     for turn, score in zip(episode.turns, logprobs, strict=True):

@@ -125,7 +125,7 @@ def test_a_template_that_is_strict_about_the_ids_of_calls_takes_ours() -> None:
     asked = {"role": "assistant", "tool_calls": [{"id": call.id, "function": function}]}
     given = {"role": "tool", "tool_call_id": call.id, "content": "4"}
     answer(opened, chat(USER, asked, given, tools=[TOOL]))
-    assert [turn.extends for turn in opened.episode.turns] == [None, 0]
+    assert [turn.links.extends for turn in opened.episode.turns] == [None, 0]
 
 
 def test_functions_of_the_old_form_are_not_passed_over() -> None:
@@ -220,7 +220,7 @@ def test_a_chat_in_which_another_tool_answered_is_another_chat() -> None:
     said = {"role": "assistant", "content": "hello"}
     opened = session()
     answer(opened, after("run"), after("run", said, USER), after("other", said, USER))
-    assert [turn.extends for turn in opened.episode.turns] == [None, 0, None]
+    assert [turn.links.extends for turn in opened.episode.turns] == [None, 0, None]
 
 
 def test_a_stop_text_cuts_where_the_parts_of_a_text_end() -> None:

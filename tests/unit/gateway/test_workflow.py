@@ -43,18 +43,18 @@ def test_a_play_is_an_episode_that_algorithms_take(kind: type[Workflow[Any]]) ->
     for episode in episodes:
         assert episode.failure is None
         assert [turn.role for turn in episode.turns] == ["a", "b", "b"]
-        assert [turn.extends for turn in episode.turns] == [None, None, 1]
+        assert [turn.links.extends for turn in episode.turns] == [None, None, 1]
         assert [turn.policy for turn in episode.turns] == ["p_a", "p_b", "p_b"]
         assert [step.turns for step in episode.steps] == [(0,), (1,), (2,)]
         assert isinstance(episode.steps[-1].rewards.team, Scored)
         assert episode.success == {"a": True, "b": True}
         back = episode_from_json(episode_to_json(episode))
-        assert [turn.extends for turn in back.turns] == [None, None, 1]
+        assert [turn.links.extends for turn in back.turns] == [None, None, 1]
     one, other = episodes[:2]
     assert one.turns[0].text != other.turns[0].text, "samples of one task differ by chance"
     groups = Grpo().assign(episodes)
     assert len(groups) == 2
-    assert all(turn.advantage is not None for e in episodes for turn in e.turns)
+    assert all(turn.credit.advantage is not None for e in episodes for turn in e.turns)
 
 
 def test_the_same_seed_gives_the_same_plays() -> None:
@@ -119,7 +119,7 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
     assert "no such role: zoe" in reasons["stray"]
     assert "no luck" in reasons["exits"]
     assert "calls were served" in reasons["leaves"]
-    assert all(turn.failure for episode in found.values() for turn in episode.turns)
+    assert all(turn.credit.failure for episode in found.values() for turn in episode.turns)
 
 
 def test_limits_of_the_rollout_cut_a_program() -> None:
@@ -133,7 +133,7 @@ def test_limits_of_the_rollout_cut_a_program() -> None:
     assert "rollout.max_episode_tokens" in episode.limit
     (episode,) = play(Two(), 1, num_samples=1, max_steps=2, on_limit="exclude")
     assert episode.failure == Failed("cut after 2 calls (rollout.max_steps)", "limit")
-    assert all(turn.failure for turn in episode.turns)
+    assert all(turn.credit.failure for turn in episode.turns)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 4])
@@ -147,8 +147,8 @@ def test_a_last_reply_that_the_limit_cut_earns_the_limit_reward(missing: int) ->
         return
     assert episode.limit == f"cut after {limit} tokens (rollout.max_episode_tokens)"
     assert [step.turns for step in episode.steps] == [(0,), (1,), (2,)]
-    assert [turn.step for turn in episode.turns] == [0, 1, 2]
-    assert all(turn.failure is None and turn.last == 2 for turn in episode.turns)
+    assert [turn.links.step for turn in episode.turns] == [0, 1, 2]
+    assert all(turn.credit.failure is None and turn.links.last == 2 for turn in episode.turns)
     assert not any(episode.success.values())
 
 
@@ -165,12 +165,12 @@ def test_a_programs_reply_that_the_models_end_cuts_ends_the_episode(on_limit: st
     assert turn.limit == "the model ends here"
     if on_limit == "exclude":
         assert episode.failure is not None
-        assert turn.failure == Failed("the model ends here", "limit")
+        assert turn.credit.failure == Failed("the model ends here", "limit")
         return
     assert episode.failure is None
     assert episode.limit == "the model ends here"
-    assert turn.failure is None
-    assert turn.step == turn.last == episode.last == 0
+    assert turn.credit.failure is None
+    assert turn.links.step == turn.links.last == episode.last == 0
     rewards = Rewards(team=Scored(-1.0)) if on_limit == "reward" else Rewards()
     assert episode.steps[0].rewards == rewards
 
@@ -185,7 +185,7 @@ def test_a_program_that_cannot_go_on_with_a_long_prompt_is_cut() -> None:
     (episode,) = play(Two(), 1, num_samples=1, sampler=Model)
     assert episode.failure is None
     assert episode.limit == "the prompt is too long"
-    assert [turn.failure is None for turn in episode.turns] == [True, True, False]
+    assert [turn.credit.failure is None for turn in episode.turns] == [True, True, False]
     assert episode.steps[-1].rewards == Rewards(team=Scored(0.0))
 
 

@@ -19,4 +19,4 @@ def test_a_limit_of_tokens_does_not_cut_the_bytes_of_a_script() -> None:
     said = {turn.text for episode in episodes for turn in episode.turns}
     assert said == {"check", "bet", "call", "fold"}
     assert all(turn.finish == "stop" for episode in episodes for turn in episode.turns)
-    assert not any(turn.failure for episode in episodes for turn in episode.turns)
+    assert not any(turn.credit.failure for episode in episodes for turn in episode.turns)

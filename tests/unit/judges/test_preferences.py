@@ -23,6 +23,7 @@ from pettingllms.types import (
     Step,
     Submission,
     Task,
+    TreeLinks,
     Turn,
     episode_from_json,
     episode_to_json,
@@ -34,7 +35,9 @@ NO_IDS = np.empty(0, dtype=np.int32)
 def play(number: int, *answers: str, roles: tuple[str, ...] = ("a",), task: str = "t") -> Episode:
     """One step in which each role lays an answer before the judge."""
     turns = [
-        Turn(role, "p", (), NO_IDS, np.arange(3, dtype=np.int32), None, "", 0, step=0, last=0)
+        Turn(
+            role, "p", (), NO_IDS, np.arange(3, dtype=np.int32), None, "", 0, links=TreeLinks(0, 0)
+        )
         for role in roles
         if role != TEAM
     ]
@@ -154,8 +157,8 @@ def test_a_judge_that_fails_pays_no_number_and_no_baseline_moves() -> None:
     algorithm = make_algorithm("grpo")
     (group,) = algorithm.assign(episodes)
     assert len(group.members) == 2
-    assert episodes[1].turns[0].advantage is None
-    assert episodes[2].turns[0].advantage > 0 > episodes[0].turns[0].advantage
+    assert episodes[1].turns[0].credit.advantage is None
+    assert episodes[2].turns[0].credit.advantage > 0 > episodes[0].turns[0].credit.advantage
 
 
 def test_in_a_group_a_failed_comparison_leaves_the_others() -> None:

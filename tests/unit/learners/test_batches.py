@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plays import linear, rewards
+from plays import linear, overwrite, rewards
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item, item_of, micro_batches, split, together, turns_of
@@ -36,8 +36,8 @@ def names(found: Iterable[Item]) -> Counter[int]:
 def played(number: int, *roles: str) -> Episode:
     episode = linear("t", number, *((role, rewards()) for role in roles))
     for at, turn in enumerate(episode.turns):
-        turn.advantage = 10 * number + at
-        turn.logprobs = np.array([-1, -2], dtype=np.float32)
+        turn.credit.advantage = 10 * number + at
+        overwrite(turn, logprobs=np.array([-1, -2], dtype=np.float32))
     return episode
 
 
@@ -49,7 +49,7 @@ def items_of(
 
 def test_items_are_the_turns_of_a_policy_in_order() -> None:
     episodes = [played(1, "a", "b", "a"), played(0, "b"), played(2, "a")]
-    episodes[0].turns[0].advantage = None
+    episodes[0].turns[0].credit.advantage = None
     (found, last) = items_of(episodes, "policy_a")
     assert (found.advantage, last.advantage) == (12, 20)
     turn = episodes[0].turns[2]
@@ -64,13 +64,13 @@ def test_items_are_the_turns_of_a_policy_in_order() -> None:
 def test_items_carry_what_a_critic_said_and_should_have_said() -> None:
     episode = played(0, "a")
     (turn,) = episode.turns
-    turn.values, turn.returns = np.zeros(3, np.float32), np.ones(3, np.float32)
-    turn.advantages = np.array([1, 2], np.float32)
+    turn.credit.values, turn.credit.returns = np.zeros(3, np.float32), np.ones(3, np.float32)
+    turn.credit.advantages = np.array([1, 2], np.float32)
     (found,) = items_of([episode], "policy_a")
-    assert found.values is turn.values
-    assert found.targets is turn.returns
-    assert found.advantages is turn.advantages
-    turn.values = None
+    assert found.values is turn.credit.values
+    assert found.targets is turn.credit.returns
+    assert found.advantages is turn.credit.advantages
+    turn.credit.values = None
     with pytest.raises(LearnerError, match="role 'a' has targets for a critic that was never ask"):
         items_of([episode], "policy_a")
 
@@ -82,9 +82,9 @@ def test_an_advantage_of_zero_is_an_advantage() -> None:
 def test_an_advantage_of_zero_can_be_skipped_unless_a_head_learns_from_it() -> None:
     episode = played(0, "a", "a", "a")
     for turn, advantage in zip(episode.turns, (0.0, 0.0, -1.0), strict=True):
-        turn.advantage = advantage
+        turn.credit.advantage = advantage
     assert [found.advantage for found in items_of([episode], "policy_a", skip_zero=True)] == [-1.0]
-    episode.turns[1].values = episode.turns[1].returns = np.ones(3, dtype=np.float32)
+    episode.turns[1].credit.values = episode.turns[1].credit.returns = np.ones(3, dtype=np.float32)
     assert len(items_of([episode], "policy_a", skip_zero=True, has_head=True)) == 2
     assert len(items_of([episode], "policy_a", skip_zero=True)) == 1, (
         "its critic reads it elsewhere"
@@ -94,24 +94,24 @@ def test_an_advantage_of_zero_can_be_skipped_unless_a_head_learns_from_it() -> N
 
 def test_tokens_that_cancel_out_are_not_skipped() -> None:
     episode = played(0, "a")
-    episode.turns[0].advantages = np.array([0.7, -0.7, 0.0], dtype=np.float32)
+    episode.turns[0].credit.advantages = np.array([0.7, -0.7, 0.0], dtype=np.float32)
     assert len(items_of([episode], "policy_a", skip_zero=True)) == 1
 
 
 def test_a_reply_without_a_token_is_left_out() -> None:
     episode = played(0, "a", "a")
-    episode.turns[0].response_ids = EMPTY
-    episode.turns[0].logprobs = None
+    overwrite(episode.turns[0], response_ids=EMPTY)
+    overwrite(episode.turns[0], logprobs=None)
     assert [x.advantage for x in items_of([episode], "policy_a")] == [1]
 
 
 def test_a_reply_without_logprobs_is_refused_by_name() -> None:
     episode = played(3, "a", "b")
-    episode.turns[1].logprobs = None
+    overwrite(episode.turns[1], logprobs=None)
     assert len(items_of([episode], "policy_a")) == 1
     with pytest.raises(LearnerError, match=r"role 'b' in episode 't/3'.*policy 'policy_b'"):
         items_of([episode], "policy_b")
-    episode.turns[1].advantage = None
+    episode.turns[1].credit.advantage = None
     assert items_of([episode], "policy_b") == []
 
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from plays import linear, rewards
+from plays import linear, overwrite, rewards
 
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -354,15 +354,15 @@ def test_explained_variance() -> None:
 
 def test_a_critic_of_the_team_reads_what_the_team_saw() -> None:
     (turn,) = linear("t", 0, ("a", rewards(team=1.0))).turns
-    turn.centralized_ids = np.array([7, 8, 9], dtype=np.int32)
+    overwrite(turn, centralized_ids=np.array([7, 8, 9], dtype=np.int32))
     ((own,), (centralized,)) = (joint_actions_of([[turn]], read)[0].items for read in (False, True))
     assert own.prompt_ids is turn.prompt_ids
     assert centralized.prompt_ids is turn.centralized_ids
     assert centralized.response_ids is turn.response_ids
-    turn.centralized_ids = None
+    overwrite(turn, centralized_ids=None)
     with pytest.raises(LearnerError, match="without what the whole team saw"):
         joint_actions_of([[turn]], True)
-    turn.returns = np.zeros(3, dtype=np.float32)
+    turn.credit.returns = np.zeros(3, dtype=np.float32)
     with pytest.raises(LearnerError, match="never asked"):
         joint_actions_of([[turn]], False)
 

@@ -23,7 +23,7 @@ from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import Episode, Rewards, Scored, Step, Task, Turn
+from pettingllms.types import Episode, Rewards, Scored, Step, Task, TreeLinks, Turn
 
 ROLES = ("a", "b")
 NUM_CARDS = 4
@@ -65,7 +65,7 @@ def play(learner: Learner, step: int, num_plays: int, num_tokens: int) -> list[E
             centralized = np.array([*(CARD + cards[number]), SEAT + player], dtype=np.int32)
             episode.turns.append(
                 Turn(role, "p", (), prompts[at].astype(np.int32), replies[at], logprobs[at], "", 0,
-                     step=0, last=0, centralized_ids=centralized)
+                     links=TreeLinks(0, 0), centralized_ids=centralized)
             )  # fmt: skip
         episode.steps.append(Step(None, (0, 1), Rewards(team=Scored(pay(episode, cards[number])))))
         episodes.append(episode)
@@ -94,7 +94,7 @@ def value(
     else:
         found = critic.values(read)
     for turn, (values, mixed) in zip(turns, found, strict=True):
-        turn.values, turn.mixed = values, mixed
+        turn.credit.values, turn.credit.counterfactual_value = values, mixed
 
 
 def train(
@@ -142,7 +142,7 @@ def read_out(number: int, said: int) -> Episode:
     for at, (role, prompt, reply) in enumerate(zip(ROLES, prompts, (said, 20), strict=True)):
         ids, one = np.array(prompt, np.int32), np.array([reply], np.int32)
         logprobs = np.zeros(1, np.float32)
-        episode.turns.append(Turn(role, "p", (), ids, one, logprobs, "", 0, step=at, last=1))
+        episode.turns.append(Turn(role, "p", (), ids, one, logprobs, "", 0, links=TreeLinks(at, 1)))
         paid = Rewards(team=Scored(float(said == 10))) if at else Rewards()
         episode.steps.append(Step(at - 1 if at else None, (at,), paid))
     return episode
@@ -160,7 +160,7 @@ def test_who_speaks_first_is_credited_though_the_second_has_read_it(model: Path,
         critic.train(joint_actions_of(algorithm.joint_actions(plays), centralized=False), step)
     value(algorithm, None, critic, plays)
     algorithm.assign(plays)
-    credit = np.array([[turn.advantage for turn in play.turns] for play in plays])
+    credit = np.array([[turn.credit.advantage for turn in play.turns] for play in plays])
     first = credit[0::2, 0].mean() - credit[1::2, 0].mean()
     assert first > 0.8, "good less bad is worth 1"
     assert np.abs(credit[:, 1]).max() < 0.2, "b changes nothing"

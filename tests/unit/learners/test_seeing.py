@@ -179,7 +179,8 @@ def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
 
 def test_a_turn_brings_its_images_to_the_learner_and_to_a_critic() -> None:
     (episode,) = roll(Relay(), num_tasks=1, num_samples=1)
-    turn = replace(episode.turns[0], messages=(user("x", RED), user("y", BLUE)), advantage=1.0)
+    turn = replace(episode.turns[0], messages=(user("x", RED), user("y", BLUE)))
+    turn.credit.advantage = 1.0
     assert item_of(turn).images == (RED, BLUE)
     (joint_action,) = joint_actions_of([[turn]], centralized=False)
     assert joint_action.items[0].images == (RED, BLUE)

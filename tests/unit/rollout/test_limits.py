@@ -80,7 +80,7 @@ def push(algo: str, episodes: list[Episode]) -> float:
     """What the gradient adds to the log-odds of gambling: the mean of advantage times score."""
     make_algorithm(algo).assign(episodes)
     first = [t for e in episodes for t in e.turns if t.text in ("g", "s")]
-    scores = [(0.5 if t.text == "g" else -0.5) * (t.advantage or 0.0) for t in first]
+    scores = [(0.5 if t.text == "g" else -0.5) * (t.credit.advantage or 0.0) for t in first]
     return float(np.mean(scores))
 
 
@@ -117,7 +117,7 @@ def test_max_steps_rewards_all_roles_and_is_no_success() -> None:
     assert episode.steps[-1].rewards == Rewards(agent={"a": Scored(-3.0), "b": Scored(-3.0)})
     only = RewardConfig(process=0.0)
     assert [role_reward(episode, role, only) for role in "ab"] == [Scored(-3.0)] * 2
-    assert all(turn.failure is None and turn.last == 3 for turn in episode.turns)
+    assert all(turn.credit.failure is None and turn.links.last == 3 for turn in episode.turns)
     back = episode_from_json(episode_to_json(episode))
     assert back.limit == episode.limit
 
@@ -164,10 +164,10 @@ def test_a_reply_that_the_models_end_cuts_is_its_own_roles_outcome() -> None:
     assert "inference.max_model_len = 90" in episode.limit
     a, b = episode.turns
     assert b.limit == episode.limit
-    assert b.failure is None
+    assert b.credit.failure is None
     assert b.finish == "length"
     assert len(b.response_ids) == len(b.logprobs) == 90 - len(b.prompt_ids)
-    assert b.step == b.last == a.last == episode.last
+    assert b.links.step == b.links.last == a.links.last == episode.last
     assert episode.steps[-1].rewards == Rewards(agent={"b": Scored(-1.0)})
     assert episode.success == {"a": False, "b": False}
 
@@ -180,10 +180,12 @@ def test_a_cut_sibling_is_compared_with_the_others_at_its_limit_reward() -> None
     )  # fmt: skip
     assert episode.failure is None
     make_algorithm("at_grpo").assign([episode])
-    first = [turn for turn in episode.turns if turn.role == "b" and turn.branch is not None][:4]
+    first = [turn for turn in episode.turns if turn.role == "b" and turn.links.branch is not None][
+        :4
+    ]
     assert [turn.limit != "" for turn in first] == [True, False, True, False]
-    assert all(turn.failure is None for turn in first)
-    assert [turn.advantage < 0 for turn in first] == [True, False, True, False]
+    assert all(turn.credit.failure is None for turn in first)
+    assert [turn.credit.advantage < 0 for turn in first] == [True, False, True, False]
 
 
 def test_a_tree_whose_every_sibling_is_cut_ends_there() -> None:
@@ -226,10 +228,10 @@ def test_the_tokens_of_an_episode_are_a_limit_of_all_roles() -> None:
     (cut,) = roll(env, talks, num_tasks=1, num_samples=1, max_episode_tokens=6)
     assert cut.limit == "cut after 6 tokens (rollout.max_episode_tokens)"
     assert [turn.text for turn in cut.turns] == ["4444", "44"]
-    assert cut.turns[1].step == cut.last
+    assert cut.turns[1].links.step == cut.last
     assert cut.steps[-1].rewards == Rewards(agent=both)
     (between,) = roll(env, talks, num_tasks=1, num_samples=1, max_episode_tokens=8)
-    assert [turn.step for turn in between.turns] == [0, 1]
+    assert [turn.links.step for turn in between.turns] == [0, 1]
     assert between.steps[-1].turns == ()
     assert between.steps[-1].rewards == Rewards(agent=both)
 
@@ -252,7 +254,7 @@ def test_excluded_cuts_fail_as_before() -> None:
     )
     assert cut.failure is not None
     assert cut.failure.owner == "limit"
-    assert all(turn.failure is not None for turn in cut.turns)
+    assert all(turn.credit.failure is not None for turn in cut.turns)
 
 
 def test_continuations_that_run_out_of_our_budget_are_still_excluded() -> None:
@@ -262,7 +264,7 @@ def test_continuations_that_run_out_of_our_budget_are_still_excluded() -> None:
     )  # fmt: skip
     limits = [step.limit for step in episode.steps]
     assert not any(limits)
-    failures = [turn.failure for turn in episode.turns] + [episode.failure]
+    failures = [turn.credit.failure for turn in episode.turns] + [episode.failure]
     assert any(f is not None and "max_extra_tokens" in f.reason for f in failures)
 
 

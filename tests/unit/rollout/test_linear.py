@@ -24,8 +24,8 @@ def test_an_episode_is_a_chain_of_steps_with_the_sampled_ids() -> None:
     assert [turn.role for turn in episode.turns] == ["a", "b", "a", "b"]
     assert [step.parent for step in episode.steps] == [None, 0, 1, 2]
     assert episode.main_branch() == [0, 1, 2, 3]
-    assert [turn.step for turn in episode.turns] == [0, 1, 2, 3]
-    assert {turn.last for turn in episode.turns} == {3}
+    assert [turn.links.step for turn in episode.turns] == [0, 1, 2, 3]
+    assert {turn.links.last for turn in episode.turns} == {3}
     assert all(bytes(turn.response_ids.tolist()) == b"4" for turn in episode.turns)
     assert all(turn.logprobs is not None and len(turn.logprobs) == 1 for turn in episode.turns)
     assert {turn.policy_version for turn in episode.turns} == {7}
@@ -77,7 +77,7 @@ def test_a_play_over_the_turn_limit_is_cut_and_none_of_its_turns_is_trained_on()
     episode = roll(Relay(), num_tasks=1, num_samples=1, max_steps=3, on_limit="exclude")[0]
     assert episode.failure == Failed("cut after 3 steps (rollout.max_steps)", "limit")
     assert len(episode.turns) == 3
-    assert all(turn.failure == episode.failure for turn in episode.turns)
+    assert all(turn.credit.failure == episode.failure for turn in episode.turns)
     assert episode.success == {}
 
 
@@ -108,7 +108,7 @@ def test_roles_that_act_together_share_the_tokens_that_are_left() -> None:
     )[0]
     assert episode.num_tokens == 20
     assert "max_episode_tokens" in episode.limit
-    assert all(turn.step == episode.last for turn in episode.turns)
+    assert all(turn.links.step == episode.last for turn in episode.turns)
 
 
 def test_several_policies_each_answer_for_their_own_role() -> None:

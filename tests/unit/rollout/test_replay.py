@@ -29,13 +29,13 @@ def added(episode: Episode) -> list[Turn]:
 
 def alternatives(episode: Episode) -> list[Turn]:
     """The other replies that turns of the trunk were exchanged for."""
-    return [turn for turn in added(episode) if turn.branch is not None]
+    return [turn for turn in added(episode) if turn.links.branch is not None]
 
 
 def replayed(episode: Episode, turn: Turn) -> list[tuple[int, ...]]:
     """The turns that entered each step of the line that judged this one, oldest first."""
-    assert turn.last is not None
-    return [episode.steps[at].turns for at in episode.path(turn.last)][::-1]
+    assert turn.links.last is not None
+    return [episode.steps[at].turns for at in episode.path(turn.links.last)][::-1]
 
 
 def test_the_choir_keeps_the_contract() -> None:
@@ -68,7 +68,7 @@ def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
     texts = set()
     for episode in replay(num_replays=6):
         main_branch = episode.main_turns()
-        assert [turn.branch for turn in main_branch] == [0] * 5
+        assert [turn.links.branch for turn in main_branch] == [0] * 5
         assert len(alternatives(episode)) == 6 * 5
         for turn in main_branch:
             others = [
@@ -76,13 +76,15 @@ def test_every_turn_gets_other_replies_to_the_same_prompt() -> None:
                 for other in alternatives(episode)
                 if other.role == turn.role and other.messages == turn.messages
             ]
-            assert [other.branch for other in others] == [1, 2, 3, 4, 5, 6]
+            assert [other.links.branch for other in others] == [1, 2, 3, 4, 5, 6]
             texts |= {other.text for other in others}
             for other in others:
                 assert (other.prompt_ids == turn.prompt_ids).all()
                 assert other.logprobs is not None
-                assert other.step not in episode.main_branch()
-                assert episode.steps[other.step].parent == episode.steps[turn.step].parent
+                assert other.links.step not in episode.main_branch()
+                assert (
+                    episode.steps[other.links.step].parent == episode.steps[turn.links.step].parent
+                )
     assert texts == set(WORDS)
 
 
@@ -110,13 +112,13 @@ def test_earlier_and_simultaneous_replies_stay_and_every_later_turn_is_sampled_a
         assert line[changed] == tuple(index if i == place else i for i in main_branch[changed])
         later = [i for joint_action in line[changed + 1 :] for i in joint_action]
         assert all(i >= 5 for i in later), "no recorded reply may answer a changed one"
-        assert all(episode.turns[i].branch is None for i in later)
+        assert all(episode.turns[i].links.branch is None for i in later)
 
 
 def test_teammates_hear_the_changed_reply() -> None:
     (episode,) = replay(num_tasks=1, num_samples=1, num_replays=20)
     for other in alternatives(episode):
-        heard = [t for t in added(episode) if t.role == "c" and t.branch is None]
+        heard = [t for t in added(episode) if t.role == "c" and t.links.branch is None]
         if other.role == "b":
             assert any(f"'{other.text}'" in turn.messages[0].text for turn in heard)
 
@@ -162,8 +164,8 @@ def test_replays_do_not_touch_each_other(kind: str) -> None:
     for env, answer in ((Choir(), sing), (Relay(), by_chance), (Encore(), by_chance)):
         for episode in replay(env, answer, kind):
             for turn in episode.turns:
-                assert turn.failure is None
-                play_line(env, episode, turn.last)
+                assert turn.credit.failure is None
+                play_line(env, episode, turn.links.last)
 
 
 # --- silence -------------------------------------------------------------------------------------
@@ -262,7 +264,7 @@ def test_the_token_cap_holds_exactly(kind: str) -> None:
         assert given == episode.num_tokens == main_branch + episode.num_extra_tokens
         assert episode.num_extra_tokens <= cap
         assert episode.failure is None
-        assert all(turn.failure is None for turn in episode.main_turns())
+        assert all(turn.credit.failure is None for turn in episode.main_turns())
 
 
 def test_a_cap_that_suffices_changes_nothing() -> None:
@@ -278,7 +280,7 @@ def test_early_and_late_turns_lose_alike_when_extra_tokens_run_out() -> None:
     counts = [0] * 5
     for episode in replays:
         for at, turn in enumerate(episode.main_turns()):
-            counts[at] += turn.branch == 0
+            counts[at] += turn.links.branch == 0
     shares = [count / len(replays) for count in counts]
     assert all(abs(share - 2 / 5) < 0.07 for share in shares), shares
 
@@ -292,10 +294,10 @@ def test_replies_that_the_cap_cut_void_their_decision() -> None:
     )
     assert episode.num_extra_tokens <= 26
     for turn in alternatives(episode):
-        assert turn.failure is not None
-        assert turn.failure.owner == "limit"
-        assert "max_extra_tokens" in turn.failure.reason
-        assert turn.step is None
+        assert turn.credit.failure is not None
+        assert turn.credit.failure.owner == "limit"
+        assert "max_extra_tokens" in turn.credit.failure.reason
+        assert turn.links.step is None
 
 
 def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
@@ -310,7 +312,7 @@ def test_a_role_is_not_removed_once_the_cap_is_reached() -> None:
     (end,) = episode.without.values()
     assert end.owner == "limit"
     assert "max_extra_tokens" in end.reason
-    assert all(turn.failure is None for turn in episode.main_turns())
+    assert all(turn.credit.failure is None for turn in episode.main_turns())
 
 
 def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
@@ -320,9 +322,10 @@ def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
     others = alternatives(episode)
     assert len(others) == 4 * 3
     assert all(
-        turn.failure == Failed("cut after 5 steps (rollout.max_steps)", "limit") for turn in others
+        turn.credit.failure == Failed("cut after 5 steps (rollout.max_steps)", "limit")
+        for turn in others
     )
-    assert all(turn.failure is None for turn in episode.main_turns())
+    assert all(turn.credit.failure is None for turn in episode.main_turns())
 
 
 class Fragile(Relay):
@@ -339,10 +342,10 @@ def test_a_replay_that_breaks_fails_alone() -> None:
     assert episode.failure is None
     assert len(alternatives(episode)) == 4 * 3
     for turn in alternatives(episode):
-        assert (turn.failure is not None) == (turn.text == "9")
-        if turn.failure is not None:
-            assert turn.failure.owner == "environment"
-            assert "caught fire" in turn.failure.reason
+        assert (turn.credit.failure is not None) == (turn.text == "9")
+        if turn.credit.failure is not None:
+            assert turn.credit.failure.owner == "environment"
+            assert "caught fire" in turn.credit.failure.reason
 
 
 def test_a_play_without_a_role_that_breaks_says_why() -> None:
@@ -352,8 +355,8 @@ def test_a_play_without_a_role_that_breaks_says_why() -> None:
     for end in episode.without.values():
         assert isinstance(end, Failed)
         assert end.owner == "environment"
-    assert all(turn.failure is not None for turn in added(episode))
-    assert all(turn.failure is None for turn in episode.main_turns())
+    assert all(turn.credit.failure is not None for turn in added(episode))
+    assert all(turn.credit.failure is None for turn in episode.main_turns())
 
 
 @pytest.mark.parametrize("wrong", [None, RuntimeError("lost its voice")])
@@ -375,7 +378,7 @@ def test_a_sampler_that_fails_in_a_replay_fails_that_sibling_alone() -> None:
         return Failed("engine restarted", "sampler") if number == 1 else "1"
 
     (episode,) = replay(Relay(), sometimes, num_tasks=1, num_samples=1)
-    lost = [turn.failure is not None for turn in alternatives(episode)]
+    lost = [turn.credit.failure is not None for turn in alternatives(episode)]
     assert lost == [False, True, False] * 4
 
 
@@ -402,9 +405,9 @@ def test_scripted_players_can_be_replayed() -> None:
     for kind in KINDS:
         options = {"type": "replay", "replay": kind, "keep_continuations": True}
         for episode in play_with(env, dict.fromkeys(env.roles, player), **options):
-            assert all(turn.failure is None for turn in episode.turns)
+            assert all(turn.credit.failure is None for turn in episode.turns)
             for turn in episode.turns:
-                play_line(env, episode, turn.last)
+                play_line(env, episode, turn.links.last)
 
 
 def test_a_kind_of_replay_that_was_never_resolved_is_refused() -> None:

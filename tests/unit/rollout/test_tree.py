@@ -25,8 +25,8 @@ def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
     """Siblings by the step that they were played from, and role."""
     found = defaultdict(list)
     for turn in episode.turns:
-        if turn.branch is not None and turn.step is not None:
-            found[episode.steps[turn.step].parent, turn.role].append(turn)
+        if turn.links.branch is not None and turn.links.step is not None:
+            found[episode.steps[turn.links.step].parent, turn.role].append(turn)
     return found
 
 
@@ -41,12 +41,12 @@ def test_every_decision_has_k_siblings_from_one_state_each_in_a_fork_of_its_own(
     groups = decisions(episode)
     assert len(groups) == 4
     for siblings in groups.values():
-        assert [turn.branch for turn in siblings] == [0, 1, 2, 3]
+        assert [turn.links.branch for turn in siblings] == [0, 1, 2, 3]
         assert len({turn.messages for turn in siblings}) == 1
-        assert len({turn.step for turn in siblings}) == 4
+        assert len({turn.links.step for turn in siblings}) == 4
         for turn in siblings:
-            assert turn.step is not None
-            paid = episode.steps[turn.step].rewards.process[turn.role]
+            assert turn.links.step is not None
+            paid = episode.steps[turn.links.step].rewards.process[turn.role]
             assert paid == Scored(float(turn.text))
 
 
@@ -55,7 +55,7 @@ def test_the_best_branch_goes_on_and_the_rest_are_kept() -> None:
     main_branch = episode.main_branch()
     assert len(main_branch) == 4
     for (parent, _), siblings in decisions(episode).items():
-        (chosen,) = [turn for turn in siblings if turn.step in main_branch]
+        (chosen,) = [turn for turn in siblings if turn.links.step in main_branch]
         assert worth(episode, chosen) == max(worth(episode, turn) for turn in siblings)
         assert parent is None or parent in main_branch
 
@@ -65,7 +65,7 @@ def test_a_sampled_branch_need_not_be_the_best() -> None:
     for seed in range(8):
         episode = grow(select="sampled", seed=seed)
         main_branch = episode.main_branch()
-        picks |= {turn.branch for turn in episode.turns if turn.step in main_branch}
+        picks |= {turn.links.branch for turn in episode.turns if turn.links.step in main_branch}
     assert len(picks) > 1
 
 
@@ -78,10 +78,10 @@ def test_the_second_role_sees_the_reply_that_went_on() -> None:
 def test_siblings_of_roles_that_act_together_share_everything_but_their_own_reply() -> None:
     episode = grow(Duel())
     for turn in (t for t in episode.turns if t.role == "a"):
-        assert turn.step is not None
-        rivals = [episode.turns[i] for i in episode.steps[turn.step].turns]
+        assert turn.links.step is not None
+        rivals = [episode.turns[i] for i in episode.steps[turn.links.step].turns]
         (rival,) = [r for r in rivals if r.role == "b"]
-        assert rival.branch == 0
+        assert rival.links.branch == 0
         assert worth(episode, turn) == float(turn.text) - float(rival.text)
     chosen = episode.main_turns()
     assert {turn.role for turn in chosen} == {"a", "b"}
@@ -106,10 +106,10 @@ def test_a_team_reward_reaches_siblings_only_through_continuations() -> None:
 
 def test_continuations_are_counted_and_never_compared() -> None:
     episode = grow(continuation="episode", keep_continuations=True)
-    extra = [turn for turn in episode.turns if turn.branch is None]
+    extra = [turn for turn in episode.turns if turn.links.branch is None]
     assert episode.num_extra_tokens == sum(turn.num_tokens for turn in extra) > 0
     groups = make_algorithm("at_grpo").assign([episode])
-    assert all(turn.advantage is None for turn in extra)
+    assert all(turn.credit.advantage is None for turn in extra)
     assert {len(group.members) for group in groups} == {4}
 
 
@@ -119,9 +119,9 @@ def test_extra_tokens_are_capped() -> None:
     assert capped.num_extra_tokens <= 10 < free.num_extra_tokens
     assert capped.failure is not None
     assert capped.failure.owner == "limit"
-    cut = [turn for turn in capped.turns if turn.failure is not None]
+    cut = [turn for turn in capped.turns if turn.credit.failure is not None]
     assert cut
-    assert all(turn.failure.owner == "limit" for turn in cut if turn.failure)
+    assert all(turn.credit.failure.owner == "limit" for turn in cut if turn.credit.failure)
 
 
 def test_every_fork_replays_to_what_was_recorded() -> None:
@@ -129,10 +129,10 @@ def test_every_fork_replays_to_what_was_recorded() -> None:
     env = make_env("tic_tac_toe-v1")
     for episode in tic_tac_toe_trees(env, num_tasks=3):
         for turn in episode.turns:
-            if turn.last is None or turn.failure is not None:
+            if turn.links.last is None or turn.credit.failure is not None:
                 continue
             state = env.reset(episode.task, episode.seed)
-            for at in list(episode.path(turn.last))[::-1]:
+            for at in list(episode.path(turn.links.last))[::-1]:
                 step = episode.steps[at]
                 replies = {episode.turns[i].role: episode.turns[i].text for i in step.turns}
                 result = env.step(state, replies)
@@ -160,7 +160,7 @@ def test_a_seat_that_does_not_learn_answers_once() -> None:
     episode = play_with(Relay(), players, num_tasks=1, type="tree", num_samples=5)[0]
     assert {request.num_samples for request in learner.requests} == {5}
     assert {request.num_samples for request in rival.requests} == {1}
-    assert all(turn.branch is None for turn in episode.turns if turn.role == "b")
+    assert all(turn.links.branch is None for turn in episode.turns if turn.role == "b")
     groups = make_algorithm("at_grpo").assign([episode])
     assert {turn.role for g in groups for m in g.members for turn in m.turns} == {"a"}
 
@@ -173,7 +173,7 @@ def test_a_failed_sibling_is_left_out_and_the_others_go_on() -> None:
     assert episode.failure is None
     groups = make_algorithm("at_grpo").assign([episode])
     assert {len(group.members) for group in groups} == {3}
-    assert all(t.advantage is None for t in episode.turns if t.branch == 1)
+    assert all(t.credit.advantage is None for t in episode.turns if t.links.branch == 1)
 
 
 def test_the_reference_reply_is_the_first_that_did_not_fail() -> None:
@@ -183,10 +183,10 @@ def test_the_reference_reply_is_the_first_that_did_not_fail() -> None:
     episode = grow(Duel(), answer)
     assert episode.failure is None
     partners = {
-        other.branch
+        other.links.branch
         for turn in episode.turns
-        if turn.step is not None and turn.role == "a"
-        for index in episode.steps[turn.step].turns
+        if turn.links.step is not None and turn.role == "a"
+        for index in episode.steps[turn.links.step].turns
         if (other := episode.turns[index]).role == "b"
     }
     assert partners == {1}
@@ -223,7 +223,7 @@ def tic_tac_toe_trees(env, num_tasks: int) -> list[Episode]:
 def test_what_was_said_in_continuations_is_dropped_unless_asked_for() -> None:
     lean = grow(continuation="episode")
     full = grow(continuation="episode", keep_continuations=True)
-    assert all(turn.branch is not None for turn in lean.turns)
+    assert all(turn.links.branch is not None for turn in lean.turns)
     assert len(full.turns) > len(lean.turns)
     assert lean.num_extra_tokens == full.num_extra_tokens
     credit = [
@@ -239,7 +239,7 @@ def test_the_cap_on_extra_tokens_holds_however_long_replies_are() -> None:
         assert episode.num_extra_tokens <= cap
     duel = grow(Duel(), continuation="episode", max_extra_tokens=5)
     assert duel.num_extra_tokens == 0, "its forks are over at once"
-    assert all(turn.failure is None for turn in duel.turns)
+    assert all(turn.credit.failure is None for turn in duel.turns)
 
 
 def test_a_cut_sibling_voids_its_decision_and_does_not_choose_the_branch() -> None:
@@ -265,7 +265,7 @@ def test_a_cut_sibling_voids_its_decision_and_does_not_choose_the_branch() -> No
         )[0]
         groups = make_algorithm("at_grpo").assign([episode])
         assert {len(group.members) for group in groups} <= {4}
-        cut = [t for t in episode.turns if t.failure and t.failure.owner == "limit"]
+        cut = [t for t in episode.turns if t.credit.failure and t.credit.failure.owner == "limit"]
         assert cut
 
 
@@ -281,9 +281,11 @@ def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None
     assert "max_episode_tokens" in episode.limit
     assert len(episode.main_branch()) == 3
     short = grow(continuation="episode", max_steps=3)
-    assert all(short.steps[turn.last].limit for turn in short.turns)
+    assert all(short.steps[turn.links.last].limit for turn in short.turns)
     excluded = grow(continuation="episode", max_steps=3, on_limit="exclude")
-    assert all(turn.failure and turn.failure.owner == "limit" for turn in excluded.turns)
+    assert all(
+        turn.credit.failure and turn.credit.failure.owner == "limit" for turn in excluded.turns
+    )
 
 
 def test_a_decision_of_a_seat_that_does_not_learn_is_not_played_on() -> None:
@@ -303,7 +305,7 @@ def test_a_role_that_cannot_reply_fails_the_siblings_of_the_other() -> None:
 
     episode = grow(Duel(), answer)
     assert episode.failure == Failed("lost", "sampler")
-    assert all(turn.failure for turn in episode.turns)
+    assert all(turn.credit.failure for turn in episode.turns)
 
 
 class Choir(Duel):
@@ -364,7 +366,7 @@ def test_early_and_late_decisions_lose_alike_when_extra_tokens_run_out() -> None
         assert episode.failure is None
         assert episode.num_extra_tokens <= 16
         for at, turn in enumerate(episode.main_turns()):
-            counts[at] += turn.failure is None
+            counts[at] += turn.credit.failure is None
     shares = [count / len(episodes) for count in counts]
     assert all(abs(share - 2 / 4) < 0.07 for share in shares), shares
 
@@ -398,10 +400,10 @@ def test_siblings_that_differ_in_ending_are_played_on_in_any_environment() -> No
     assert not Exit.late_rewards
     (siblings, *_) = decisions(episode).values()
     zero, one = siblings
-    assert episode.steps[zero.step].final
-    assert not episode.steps[one.step].final
-    assert zero.last == zero.step
-    assert episode.steps[one.last].final
+    assert episode.steps[zero.links.step].final
+    assert not episode.steps[one.links.step].final
+    assert zero.links.last == zero.links.step
+    assert episode.steps[one.links.last].final
     (group, *_) = make_algorithm("at_grpo").assign([episode])
     assert [member.reward for member in group.members] == [0.0, 1.0 + 4.0]
 
@@ -419,8 +421,8 @@ def test_without_continuations_siblings_that_differ_in_ending_are_not_compared()
     (siblings, *_) = decisions(episode).values()
     groups = make_algorithm("at_grpo").assign([episode])
     assert not groups
-    assert all(turn.advantage is None for turn in siblings)
-    assert all(turn.failure is None for turn in siblings)
+    assert all(turn.credit.advantage is None for turn in siblings)
+    assert all(turn.credit.failure is None for turn in siblings)
 
 
 class Winner(Relay):

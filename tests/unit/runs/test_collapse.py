@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from plays import linear, rewards
+from plays import linear, overwrite, rewards
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.runs.metrics import Metrics
@@ -115,7 +115,7 @@ def test_the_message_says_what_was_seen_why_and_what_to_do() -> None:
     signs = guards.see(step_of(distinct_replies=1.0))
     episode = linear("t", 0, ("a", rewards()), ("b", rewards()))
     for turn in episode.turns:
-        turn.policy, turn.text = "p", "\x1b[2J5" + "!" * 99
+        overwrite(turn, policy="p", text="\x1b[2J5" + "!" * 99)
     said = guards.describe(signs, [episode])
     assert "'p', 1 steps in a row: 1.000 different replies over 40 different prompts" in said
     assert "guard.min_replies = 1.05" in said

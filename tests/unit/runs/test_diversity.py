@@ -3,7 +3,7 @@ import random
 
 import numpy as np
 import pytest
-from plays import turn
+from plays import overwrite, turn
 
 from pettingllms.runs.diversity import diversity, repetition
 from pettingllms.types import Turn
@@ -11,8 +11,8 @@ from pettingllms.types import Turn
 
 def asked(prompt: int, text: str) -> Turn:
     found = turn("a")
-    found.prompt_ids = np.array([prompt], dtype=np.int32)
-    found.text = text
+    overwrite(found, prompt_ids=np.array([prompt], dtype=np.int32))
+    overwrite(found, text=text)
     return found
 
 
@@ -46,7 +46,7 @@ def test_a_prompt_that_is_asked_often_counts_once() -> None:
 
 def test_what_no_policy_wrote_is_not_counted() -> None:
     silent = asked(1, "other")
-    silent.policy_version = None
+    overwrite(silent, policy_version=None)
     assert replies([asked(0, "5"), silent]) == pytest.approx(1.0)
     assert diversity([silent]) == {}
 

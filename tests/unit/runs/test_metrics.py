@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from plays import LOST, linear, rewards, siblings, turn
+from plays import LOST, linear, overwrite, rewards, siblings, turn
 from toys import Relay, by_chance, roll
 
 from pettingllms.config import RunConfig, parse_config
@@ -66,11 +66,11 @@ def test_a_failed_episode_reached_no_aim() -> None:
 
 def test_turns_are_counted_by_role_and_what_was_never_written_has_no_length() -> None:
     episode = linear("t", 0, *[("a", rewards(team=1.0))] * 3, ("b", rewards(team=1.0)))
-    episode.turns[0].response_ids = np.arange(6, dtype=np.int32)
-    episode.turns[0].finish = "length"
-    episode.turns[3].failure = LOST
+    overwrite(episode.turns[0], response_ids=np.arange(6, dtype=np.int32))
+    overwrite(episode.turns[0], finish="length")
+    episode.turns[3].credit.failure = LOST
     silent = turn("a", failure=LOST)
-    silent.response_ids, silent.policy_version = np.empty(0, dtype=np.int32), None
+    overwrite(silent, response_ids=np.empty(0, dtype=np.int32), policy_version=None)
     episode.turns.append(silent)
     roles = measured([episode], team())["roles"]
     assert roles["a"]["num_turns"] == 4
@@ -83,9 +83,9 @@ def test_turns_are_counted_by_role_and_what_was_never_written_has_no_length() ->
 def test_policies_that_learn_are_measured_by_what_they_learn_from() -> None:
     episode = linear("t", 0, *[("a", rewards(team=1.0))] * 4, ("b", rewards(team=1.0)))
     for at, advantage in enumerate([0.0, -1.5, 0.5, None]):
-        episode.turns[at].advantage = advantage
-    episode.turns[0].logprobs = np.array([-1.0, -2.0], dtype=np.float32)
-    episode.turns[3].logprobs = np.array([-0.5, -0.5], dtype=np.float32)
+        episode.turns[at].credit.advantage = advantage
+    overwrite(episode.turns[0], logprobs=np.array([-1.0, -2.0], dtype=np.float32))
+    overwrite(episode.turns[3], logprobs=np.array([-0.5, -0.5], dtype=np.float32))
     policies = measured([episode], team())["policies"]
     assert policies == {
         "policy_a": {
@@ -135,7 +135,7 @@ def test_flat_keys_say_where_a_number_stands() -> None:
 
 def test_no_alarm_if_all_is_well() -> None:
     episode = linear("t", 0, ("a", rewards(team=1.0)))
-    episode.turns[0].advantage = 0.0
+    episode.turns[0].credit.advantage = 0.0
     assert alarm_of([episode], team()) is None
 
 
@@ -150,7 +150,7 @@ def test_an_alarm_names_the_commonest_failure() -> None:
 def test_a_tree_that_was_cut_has_a_reason_though_no_turn_of_it_failed() -> None:
     episodes = roll(Relay(), type="tree", max_steps=2, on_limit="exclude")
     assert all(episode.failure for episode in episodes)
-    assert not any(turn.failure for episode in episodes for turn in episode.turns)
+    assert not any(turn.credit.failure for episode in episodes for turn in episode.turns)
     text = alarm_of(episodes, team())
     assert text is not None
     assert "Most often (3 times): limit: cut after 2 steps (rollout.max_steps)" in text
@@ -164,7 +164,7 @@ def test_an_alarm_if_many_episodes_are_cut() -> None:
     assert "3 of 6 episodes were cut at a limit, more than rollout.max_cut_share = 20.0%" in text
     assert text.endswith("Most often (3 times): cut after 2 steps (rollout.max_steps)")
     for one in (one for episode in cut + whole for one in episode.turns):
-        one.advantage = 0.0
+        one.credit.advantage = 0.0
     few = team(rollout={"max_cut_share": 0.5})
     assert alarm_of(cut + whole, few) is None
     found = episode_metrics(cut + whole, few, summarize(cut + whole, few))

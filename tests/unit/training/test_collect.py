@@ -39,13 +39,13 @@ def test_policies_that_do_not_learn_get_no_credit_and_stand_in_no_baseline(tmp_p
     episodes = list(read_episodes(tmp_path / EPISODES_FILE))
     for episode in episodes:
         for turn in episode.turns:
-            assert (turn.advantage is not None) == (turn.policy == "learner")
+            assert (turn.credit.advantage is not None) == (turn.policy == "learner")
     assert summary.num_trained_turns == sum(
         t.policy == "learner" for e in episodes for t in e.turns
     )
     by_task: dict[str, dict[str, float]] = {}
     for episode in episodes:
-        by_task.setdefault(episode.task.id, {})[episode.id] = episode.turns[0].advantage
+        by_task.setdefault(episode.task.id, {})[episode.id] = episode.turns[0].credit.advantage
     assert all(sum(plays.values()) == pytest.approx(0) for plays in by_task.values())
 
 
@@ -55,7 +55,9 @@ def test_the_mix_of_rewards_reaches_the_credit(tmp_path: Path) -> None:
         config = mixed_team(algo={"type": "dr_grpo"}, reward={"agent": agent})
         collect(config, tmp_path)
         episodes = read_episodes(tmp_path / EPISODES_FILE)
-        found.append([t.advantage for e in episodes for t in e.turns if t.policy == "learner"])
+        found.append(
+            [t.credit.advantage for e in episodes for t in e.turns if t.policy == "learner"]
+        )
     assert any(found[0])
     assert found[1] == pytest.approx([3 * advantage for advantage in found[0]])
 

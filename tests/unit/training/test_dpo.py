@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plays import overwrite
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -27,7 +28,18 @@ from pettingllms.models.tokenizer_texts import texts_of
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.dpo import Preferred, _dpo, _preferring, pairs_by_policy, preferred
 from pettingllms.training.sft import pupil
-from pettingllms.types import Episode, Failed, Image, Rewards, Scored, Step, Task, Turn, user
+from pettingllms.types import (
+    Episode,
+    Failed,
+    Image,
+    Rewards,
+    Scored,
+    Step,
+    Task,
+    TreeLinks,
+    Turn,
+    user,
+)
 
 MIX = RewardConfig()
 
@@ -45,10 +57,8 @@ def episode(
     made = Episode(f"{task}/0", "hand-v1", Task(task), seed, last=last, failure=failure)
     for at, (role, prompt, reply, paid) in enumerate(turns):
         ids = (np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in (prompt, reply))
-        turn = Turn(
-            role, "p", (user(prompt),), *ids, None, reply, 0, step=at, last=at if branched else last
-        )
-        turn.branch = at if branched else None
+        links = TreeLinks(at, at if branched else last, at if branched else None)
+        turn = Turn(role, "p", (user(prompt),), *ids, None, reply, 0, links=links)
         made.turns.append(turn)
         reward = paid if isinstance(paid, Failed) else Scored(paid)
         parent = None if branched or not at else at - 1
@@ -100,7 +110,7 @@ def test_pairs_never_cross_images() -> None:
         episode("t", ("a", "q", *end)) for end in (("x", 1.0), ("y", 0.0), ("z", 0.0))
     )
     for made, data in ((one, b"board"), (same, b"board"), (other, b"another")):
-        made.turns[0].messages = (user("q", Image(data)),)
+        overwrite(made.turns[0], messages=(user("q", Image(data)),))
     assert found(one, same, other, pairs="all") == [("a", "x", "y")]
 
 
@@ -114,9 +124,10 @@ def test_what_failed_is_in_no_pair() -> None:
 
 def test_a_reply_that_a_limit_cut_can_be_rejected_and_never_preferred() -> None:
     whole, cut = episode("t", ("a", "q", "x", 1.0)), episode("t", ("a", "q", "y", 0.0))
-    cut.turns[0].limit = "the model ends here"
+    overwrite(cut.turns[0], limit="the model ends here")
     assert found(whole, cut) == [("a", "x", "y")]
-    whole.turns[0].limit, cut.turns[0].limit = "the model ends here", ""
+    overwrite(whole.turns[0], limit="the model ends here")
+    overwrite(cut.turns[0], limit="")
     assert found(whole, cut) == []
 
 
@@ -167,9 +178,9 @@ def sampled(model: Path, roles: tuple[str, ...] = ROLES, shared: bool = False) -
         for text, paid in (("R", 1.0), ("D", 0.0)):
             play = episode("t", (role, "where?", text, paid))
             turn = play.turns[0]
-            turn.policy, turn.prompt_ids = role, renderer.render(turn.messages)
-            turn.response_ids = renderer.encode(text)
-            turn.logprobs = np.full(len(turn.response_ids), -1, np.float32)
+            overwrite(turn, policy=role, prompt_ids=renderer.render(turn.messages))
+            overwrite(turn, response_ids=renderer.encode(text))
+            overwrite(turn, logprobs=np.full(len(turn.response_ids), -1, np.float32))
             plays.append(play)
         whose = partial(pupil, config(model, shared=shared))
         pairs += preferred(plays, MIX, DpoConfig(), whose)
@@ -192,12 +203,13 @@ def test_replies_of_opponents_and_of_other_learners_are_nobodys_pairs(model: Pat
     plays = []
     for text, paid, by in (("R", 1.0, "planner"), ("D", 0.0, "planner"), ("U", 2.0, "script:bfs")):
         play = episode("t", ("planner", "where?", text, paid), ("checker", "and?", "A", paid))
-        play.turns[0].policy, play.turns[1].policy = by, "checker"
+        overwrite(play.turns[0], policy=by)
+        overwrite(play.turns[1], policy="checker")
         plays.append(play)
     whose = partial(pupil, config(model))
     (pair,) = preferred(plays, MIX, DpoConfig(), whose)
     assert (pair.policy, pair.chosen.text, pair.rejected.text) == ("planner", "R", "D")
-    plays[1].turns[0].policy = "checker"  # rotated: whose reply it was is compared with no other
+    overwrite(plays[1].turns[0], policy="checker")  # rotated
     assert preferred(plays, MIX, DpoConfig(), whose) == []
 
 

@@ -113,7 +113,7 @@ def test_the_turns_of_a_snapshot_have_its_version_and_teach_nobody(runs: Any) ->
             for turn in episode.turns:
                 met.add(turn.policy)
                 if turn.policy != "p":
-                    assert turn.advantage is None
+                    assert turn.credit.advantage is None
                 if "@" in turn.policy:
                     assert turn.policy_version == int(turn.policy.split("@")[1])
     assert any("@" in name for name in met)

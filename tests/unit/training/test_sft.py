@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plays import overwrite
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -69,9 +70,9 @@ def test_what_a_policy_sampled_is_never_tokenised_again(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
     turn = episodes[0].main_turns()[0]
-    turn.prompt_ids = ChatRenderer(model).render(turn.messages)
-    turn.response_ids = np.array([7, 7, 7], np.int32)
-    turn.logprobs = np.zeros(3, np.float32)
+    overwrite(turn, prompt_ids=ChatRenderer(model).render(turn.messages))
+    overwrite(turn, response_ids=np.array([7, 7, 7], np.int32))
+    overwrite(turn, logprobs=np.zeros(3, np.float32))
     item = items_by_policy(run, episodes)["planner"][0]
     assert item.response_ids is turn.response_ids
     assert item.prompt_ids.tolist() == turn.prompt_ids.tolist()
@@ -83,13 +84,15 @@ def test_what_a_program_showed_beside_its_messages_is_taught_too(model: Path) ->
     episodes = source_episodes(run)
     turn = episodes[0].main_turns()[0]
     plain = renderer.render(turn.messages)
-    turn.prompt_ids = np.concatenate([renderer.encode(turn.messages[0].content)[:3], plain])
-    turn.response_ids = renderer.encode(turn.text)
-    turn.logprobs = np.zeros(len(turn.response_ids), np.float32)
+    overwrite(
+        turn, prompt_ids=np.concatenate([renderer.encode(turn.messages[0].content)[:3], plain])
+    )
+    overwrite(turn, response_ids=renderer.encode(turn.text))
+    overwrite(turn, logprobs=np.zeros(len(turn.response_ids), np.float32))
     item = items_by_policy(run, episodes)[turn.role][0]
     assert item.prompt_ids.tolist() == turn.prompt_ids.tolist() != plain.tolist()
     assert item.response_ids.tolist() == turn.response_ids.tolist()
-    turn.prompt_ids = turn.prompt_ids[:4]  # nothing of its messages: another tokenizer's
+    overwrite(turn, prompt_ids=turn.prompt_ids[:4])  # of another tokenizer
     item = items_by_policy(run, episodes)[turn.role][0]
     assert item.prompt_ids.tolist() == plain.tolist()
 
@@ -98,7 +101,7 @@ def test_ids_of_another_tokenizer_are_not_this_policys_whatever_it_is_called(mod
     run = config(model)
     episodes = source_episodes(run)
     turn = episodes[0].main_turns()[0]  # its ids are bytes
-    turn.logprobs = np.zeros(turn.num_tokens, np.float32)
+    overwrite(turn, logprobs=np.zeros(turn.num_tokens, np.float32))
     item, renderer = items_by_policy(run, episodes)["planner"][0], ChatRenderer(model)
     assert renderer.decode(item.response_ids) == turn.text
     assert item.prompt_ids.tolist() == renderer.render(turn.messages).tolist()
@@ -108,7 +111,7 @@ def test_a_reply_that_was_cut_teaches_no_end(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
     turn = episodes[0].main_turns()[0]
-    turn.finish = "length"
+    overwrite(turn, finish="length")
     item, renderer = items_by_policy(run, episodes)["planner"][0], ChatRenderer(model)
     assert item.response_ids.tolist() == renderer.encode(turn.text)[:-1].tolist()
 
@@ -229,12 +232,12 @@ def test_nobody_is_taught_what_others_wrote_in_plays_of_its_own(model: Path) -> 
     episodes = source_episodes(run)
     for episode, author in zip(episodes, ("script:bfs", "planner@100", "checker"), strict=False):
         first = next(turn for turn in episode.main_turns() if turn.role == "planner")
-        first.policy = author
+        overwrite(first, policy=author)
     items = items_by_policy(run, episodes)
     assert (len(items["planner"]), len(items["checker"])) == (3, 7), "rotated: the checker's own"
     for episode in episodes:
         for turn in episode.turns:
-            turn.policy = "teacher"
+            overwrite(turn, policy="teacher")
     items = items_by_policy(run, episodes)
     assert (len(items["planner"]), len(items["checker"])) == (6, 6), "a teacher's plays, by role"
 

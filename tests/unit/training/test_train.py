@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plays import linear, rewards
+from plays import linear, overwrite, rewards
 from toys import Relay
 
 from pettingllms.config import RunConfig, parse_config
@@ -42,7 +42,7 @@ class FakeTeam:
         FakeTeam.num_plays += 1
         episode = linear(tasks[0].id, 0, ("a", rewards({"a": 1.0})), ("b", rewards(team=1.0)))
         for turn, number in zip(episode.turns, (TOKENS_OF_A, 90), strict=True):
-            turn.response_ids = np.arange(number, dtype=np.int32)
+            overwrite(turn, response_ids=np.arange(number, dtype=np.int32))
         return [episode]
 
     async def load(self, versions: Any, saved: Any) -> None: ...

@@ -84,7 +84,7 @@ def test_opponents_are_trained_on_by_nobody_and_seats_are_equal(tmp_path: Path) 
             names = {turn.policy for turn in episode.turns}
             kinds[min(names - {"p"}, default="self")[:2]] += 1
             for turn in episode.turns:
-                assert (turn.advantage is not None) == (turn.policy == "p")
+                assert (turn.credit.advantage is not None) == (turn.policy == "p")
                 if turn.policy == "p" and len(names) == 2:
                     players[turn.role] += 1
     assert kinds == {"p@": 32, "sc": 6, "se": 26}, "half, a tenth, and the rest, of 64"
@@ -152,7 +152,7 @@ def test_an_exploiter_learns_against_the_policy_alone(tmp_path: Path) -> None:
             names = {turn.policy for turn in episode.turns}
             if "hunter" in names:
                 assert names == {"hunter", "p"}
-                assert all(turn.advantage is not None for turn in episode.turns)
+                assert all(turn.credit.advantage is not None for turn in episode.turns)
     pool = [snapshot["policy"] for snapshot in state_of(tmp_path / "run", 8).league["pool"]]
     assert pool == ["p", "hunter"] * 3
 

@@ -174,9 +174,9 @@ def test_the_turns_of_who_rests_are_trained_on_by_nobody(tmp_path: Path) -> None
         episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl"))
         turns = [turn for episode in episodes for turn in episode.turns]
         assert {turn.policy for turn in turns} == {"first", "second"}, "who rests still plays"
-        assert {turn.policy for turn in turns if turn.advantage is not None} == {learner}
+        assert {turn.policy for turn in turns if turn.credit.advantage is not None} == {learner}
         for turn in turns:
-            kept = turn.learner_logprobs
+            kept = turn.credit.learner_logprobs
             assert (kept is not None) == (turn.policy == learner), "what the learner made of them"
             assert kept is None or (kept - turn.logprobs == 0.25).all(), "on the turn it belongs to"
 
@@ -191,7 +191,7 @@ def test_critics_are_asked_about_those_who_learn_in_this_very_step(tmp_path: Pat
     for step, learner in enumerate(["first", "second", "first"], start=1):
         episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl"))
         turns = [turn for episode in episodes for turn in episode.turns]
-        assert {turn.policy for turn in turns if turn.values is not None} == {learner}
+        assert {turn.policy for turn in turns if turn.credit.values is not None} == {learner}
 
 
 def test_who_rests_samples_one_reply_a_decision(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_success_moves_the_level_and_no_advantage(tmp_path: Path, monkeypatch) -
         folder = tmp_path / str(answer)
         run = train_with_fakes(config, folder, lambda r, number, w: str((number * 3 + w) % 7))
         episodes = read_episodes(folder / "episodes/step-000003.jsonl")
-        advantages = [turn.advantage for episode in episodes for turn in episode.turns]
+        advantages = [turn.credit.advantage for episode in episodes for turn in episode.turns]
         found.append((levels_of(run), advantages))
     (risen, first), (flat, second) = found
     assert (risen, flat) == ([1, 2, 2], [1, 1, 1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plays import linear, removals, rewards, siblings
+from plays import linear, overwrite, removals, rewards, siblings
 from toys import Relay, roll
 
 from pettingllms.algos import make_algorithm
@@ -55,20 +55,23 @@ def test_episodes_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
 def plain(record) -> dict:
     """Every field that compares by value."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
-    lists = ("prompt_ids", "response_ids", "logprobs") if isinstance(record, Turn) else ("steps",)
-    parts = ("turns",) if isinstance(record, Episode) else ()
-    return {name: value for name, value in values.items() if name not in (*lists, *parts)}
+    if isinstance(record, Episode):
+        del values["turns"]
+    if isinstance(record, Turn):
+        values |= {"credit": plain(record.credit), "links": plain(record.links)}
+    skipped = ("prompt_ids", "response_ids", "logprobs", "steps")
+    return {name: value for name, value in values.items() if name not in skipped}
 
 
 def test_what_was_read_back_can_be_scored_by_another_algorithm(tmp_path: Path) -> None:
     episodes = roll(Relay(), num_tasks=3, num_samples=4)
     make_algorithm("rloo").assign(episodes)
-    expected = [turn.advantage for e in episodes for turn in e.turns]
+    expected = [turn.credit.advantage for e in episodes for turn in e.turns]
     make_algorithm("grpo").assign(episodes)
     write_episodes(tmp_path / "e.jsonl", episodes)
     again = list(read_episodes(tmp_path / "e.jsonl"))
     make_algorithm("rloo").assign(again)
-    assert [turn.advantage for e in again for turn in e.turns] == expected
+    assert [turn.credit.advantage for e in again for turn in e.turns] == expected
 
 
 @given(
@@ -79,9 +82,9 @@ def test_what_was_read_back_can_be_scored_by_another_algorithm(tmp_path: Path) -
 def test_any_ids_log_probs_and_text_survive(ids, logprobs, text) -> None:
     episode = linear("t", 0, ("a", rewards(team=1.0)))
     (turn,) = episode.turns
-    turn.response_ids = np.array(ids, dtype=np.int32)
-    turn.logprobs = np.array(logprobs, dtype=np.float32)
-    turn.text = text
+    overwrite(turn, response_ids=np.array(ids, dtype=np.int32))
+    overwrite(turn, logprobs=np.array(logprobs, dtype=np.float32))
+    overwrite(turn, text=text)
     line = episode_line(episode)
     assert line.count("\n") == 1
     back = episode_from_json(json.loads(line)).turns[0]
@@ -93,23 +96,25 @@ def test_any_ids_log_probs_and_text_survive(ids, logprobs, text) -> None:
 
 def test_what_a_critic_said_survives_with_the_places_it_was_not_trained_at() -> None:
     (turn,) = (episode := linear("t", 0, ("a", rewards(team=1.0)))).turns
-    turn.values = np.array([0.1, 0.2, 0.3], dtype=np.float32)
-    turn.returns = np.array([1.5, np.nan, np.nan], dtype=np.float32)
-    turn.advantages = np.array([-1, 2], dtype=np.float32)
-    turn.centralized_ids = np.array([5, 6], dtype=np.int32)
-    turn.mixed = 0.25
+    turn.credit.values = np.array([0.1, 0.2, 0.3], dtype=np.float32)
+    turn.credit.returns = np.array([1.5, np.nan, np.nan], dtype=np.float32)
+    turn.credit.advantages = np.array([-1, 2], dtype=np.float32)
+    overwrite(turn, centralized_ids=np.array([5, 6], dtype=np.int32))
+    turn.credit.counterfactual_value = 0.25
     (back,) = episode_from_json(json.loads(episode_line(episode))).turns
-    for name in ("values", "returns", "advantages", "centralized_ids"):
-        one, two = getattr(turn, name), getattr(back, name)
-        assert (one.tobytes(), one.dtype) == (two.tobytes(), two.dtype), name
-    assert back.mixed == turn.mixed
+    pairs = [(turn.centralized_ids, back.centralized_ids)]
+    names = ("values", "returns", "advantages")
+    pairs += [(getattr(turn.credit, name), getattr(back.credit, name)) for name in names]
+    for one, two in pairs:
+        assert (one.tobytes(), one.dtype) == (two.tobytes(), two.dtype)
+    assert back.credit.counterfactual_value == turn.credit.counterfactual_value
     plain_line = episode_line(linear("t", 0, ("a", rewards(team=1.0))))
     assert "values" not in plain_line
 
 
 def test_answers_and_what_a_server_counted_survive() -> None:
     (turn,) = (episode := linear("t", 0, ("a", rewards(team=1.0)))).turns
-    turn.usage = Usage(prompt=40, reply=3)
+    overwrite(turn, usage=Usage(prompt=40, reply=3))
     episode.answers = {"a": "1/2"}
     back = episode_from_json(json.loads(episode_line(episode)))
     assert back.answers == {"a": "1/2"}
@@ -140,13 +145,13 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_what_tokens_stand_for_and_what_the_learner_made_of_them_survive() -> None:
     episode = linear("t", 0, ("a", rewards(team=1.0)))
     turn = episode.turns[0]
-    turn.ends = np.array([0, 1], dtype=np.int32)
-    turn.learner_logprobs = np.array([-0.1, -np.inf], dtype=np.float32)
+    overwrite(turn, ends=np.array([0, 1], dtype=np.int32))
+    turn.credit.learner_logprobs = np.array([-0.1, -np.inf], dtype=np.float32)
     again = episode_from_json(json.loads(episode_line(episode))).turns[0]
     assert again.ends.tolist() == [0, 1]
     assert again.ends.dtype == np.int32
-    assert again.learner_logprobs[0] == turn.learner_logprobs[0]
-    assert np.isnan(again.learner_logprobs[1]), "what is not finite is not written"
+    assert again.credit.learner_logprobs[0] == turn.credit.learner_logprobs[0]
+    assert np.isnan(again.credit.learner_logprobs[1]), "what is not finite is not written"
 
 
 def test_a_file_of_something_else_is_not_taken_for_an_old_format(tmp_path: Path) -> None:

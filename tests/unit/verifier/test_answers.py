@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plays import linear, rewards
+from plays import linear, overwrite, rewards
 
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import DataError
@@ -26,7 +26,7 @@ def play(task: str, right: dict[str, bool], *texts: tuple[str, str]) -> Episode:
     made = linear(task, 0, *((role, rewards()) for role, _ in texts))
     made.success = right
     for turn, (_, text) in zip(made.turns, texts, strict=True):
-        turn.text = text
+        overwrite(turn, text=text)
     return made
 
 
@@ -46,7 +46,7 @@ def test_what_failed_or_did_not_come_to_an_end_has_no_label() -> None:
     cut.failure = Failed("cut", "limit")
     open_end = play("t", {}, ("a", "x"))
     lost = play("t", {"a": True}, ("a", "x"))
-    lost.turns[0].failure = Failed("lost", "sampler")
+    lost.turns[0].credit.failure = Failed("lost", "sampler")
     assert found(cut, open_end, lost) == []
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from plays import LOST, linear, rewards, siblings
+from plays import LOST, linear, overwrite, rewards, siblings
 from viewed import rolled, write_run
 
 from pettingllms.errors import RecordError
@@ -63,7 +63,8 @@ def test_filters_and_search_give_those_and_no_others(tmp_path: Path) -> None:
     won.success, lost.success = {"a": True, "b": True}, {"a": False, "b": False}
     split = siblings("fork", "a", [1.0, LOST])
     split.success = {"a": True, "b": False}
-    won.turns[0].text, lost.turns[0].text = "go UP, then left", 'say "OR" * (up'
+    overwrite(won.turns[0], text="go UP, then left")
+    overwrite(lost.turns[0], text='say "OR" * (up')
     write_episodes(tmp_path / "e.jsonl", [won, lost, split])
     index = index_of(tmp_path / "e.jsonl")
     assert ids(index, outcome="reached") == ["task1.0/0"]

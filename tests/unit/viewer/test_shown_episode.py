@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from plays import LOST, linear, removals, rewards, siblings
+from plays import LOST, linear, overwrite, removals, rewards, siblings
 from toys import Relay, roll
 from viewed import config_of, rolled, with_tokens, write_run
 
@@ -42,7 +42,7 @@ def test_what_was_played_beside_the_trunk_hangs_below() -> None:
     assert [(one["role"], one["steps"]) for one in branches(episode)] == [("a", 2)]
     for tree in roll(Relay(), num_tasks=2, type="tree", continuation="episode", num_samples=2):
         shown = {n for row in decisions(tree) for n in row["turns"]}
-        assert shown == {n for n, turn in enumerate(tree.turns) if turn.branch is not None}
+        assert shown == {n for n, turn in enumerate(tree.turns) if turn.links.branch is not None}
         assert branches(tree)
 
 
@@ -63,7 +63,7 @@ def test_what_is_shown_as_compared_is_what_gave_the_advantage(tmp_path: Path, al
                 assert shown["mean"] == pytest.approx(
                     sum(m.reward for m in group.members) / len(group.members)
                 )
-                assert turn.advantage == pytest.approx(advantage)
+                assert turn.credit.advantage == pytest.approx(advantage)
                 compared += 1
     assert compared == len(groups) > 0
 
@@ -72,7 +72,7 @@ def test_a_policy_that_rested_was_compared_with_nobody() -> None:
     config = config_of("policies.checker.join_step=3")
     episodes = [siblings("t", "checker", [0.0, 1.0])]
     for turn in episodes[0].turns:
-        turn.policy = "checker"
+        overwrite(turn, policy="checker")
     assert groups_of(episodes, config, 2) == {}
     assert len(groups_of(episodes, config, 3)) == 2
 

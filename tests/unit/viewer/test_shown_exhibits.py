@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from plays import linear
+from plays import linear, overwrite
 
 from pettingllms.config import RewardConfig
 from pettingllms.types import TEAM, Failed, Image, Rewards, Scored, Submission, user
@@ -47,7 +47,7 @@ def test_an_environment_that_failed_is_no_word_of_the_judge() -> None:
 def test_an_image_is_carried_once_whoever_saw_it() -> None:
     episode = linear("t", 0, ("a", Rewards()), ("b", Rewards()))
     for turn in episode.turns:
-        turn.messages = (user("look", PNG),)
+        overwrite(turn, messages=(user("look", PNG),))
     shown = shown_episode(episode, RewardConfig(), {})
     assert [m["images"] for prompt in shown["prompts"] for m in prompt] == [[PNG.digest]]
     (carried,) = shown["images"].values()

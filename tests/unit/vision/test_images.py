@@ -45,16 +45,16 @@ def test_a_bad_image_becomes_a_failed_turn_and_the_run_goes_on(name: str) -> Non
     assert len(episodes) == 2
     for episode in episodes:
         (turn,) = episode.turns
-        assert isinstance(turn.failure, Failed)
-        assert turn.failure.owner == "environment"
-        assert reason in turn.failure.reason
+        assert isinstance(turn.credit.failure, Failed)
+        assert turn.credit.failure.owner == "environment"
+        assert reason in turn.credit.failure.reason
         assert turn.messages[-1].images == (Image(data),)
 
 
 def test_a_good_image_is_played_with() -> None:
     for episode in roll(Gallery(plain()), num_tasks=2):
         assert len(episode.turns) == 4
-        assert not any(turn.failure for turn in episode.turns)
+        assert not any(turn.credit.failure for turn in episode.turns)
 
 
 def test_pixels_come_back_as_they_were_drawn() -> None:

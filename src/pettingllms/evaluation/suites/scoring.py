@@ -58,7 +58,7 @@ def play_of(episode: Episode, role: str, roles: Sequence[str], in_bytes: bool) -
         answer=episode.answers.get(role),
         tokens=sum(turn.num_tokens for turn in own),
         prompt_tokens=sum(turn.num_prompt_tokens for turn in own),
-        is_counted=not in_bytes or all(turn.usage or turn.failure for turn in own),
+        is_counted=not in_bytes or all(turn.usage or turn.credit.failure for turn in own),
         is_long=any(turn.finish == "length" for turn in own),
         failure="" if failure is None else failure.owner,
         reason="" if failure is None else failure.reason,

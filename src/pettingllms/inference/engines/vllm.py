@@ -21,7 +21,7 @@ from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.files import Files
 from pettingllms.rollout.player import NO_IDS
 from pettingllms.types import Failed, Given, Ids, LogProbs, PromptTooLong, Sample, SampleRequest
-from pettingllms.types.episodes import Finish
+from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import ImageProcessor, load_image_processor
 from pettingllms.vision.support import supports_images
 
