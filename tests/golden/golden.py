@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -84,10 +85,10 @@ TURN = {
     "prompts": "prompt_ids",
     "responses": "response_ids",
     "sampler_logprobs": "logprobs",
-    "advantages": "advantages",
-    "advantage": "advantage",
-    "values": "values",
-    "returns": "returns",
+    "advantages": "credit.advantages",
+    "advantage": "credit.advantage",
+    "values": "credit.values",
+    "returns": "credit.returns",
     "critic_prompts": "centralized_ids",
 }
 # Stable key: current attribute of the rewards of a step.
@@ -223,15 +224,16 @@ def _episode(episode: Any) -> dict[str, Any]:
     return {
         "task": episode.task.id,
         "num_turns": len(turns),
-        "num_response_tokens": sum(len(getattr(turn, TURN["responses"])) for turn in turns),
-        "advantage": [getattr(turn, TURN["advantage"]) for turn in turns],
+        "num_response_tokens": sum(len(_of(turn, "responses")) for turn in turns),
+        "advantage": [_of(turn, "advantage") for turn in turns],
         "rewards": [_rewards(step.rewards) for step in episode.steps],
         "success": dict(episode.success),
-        HASHES: {
-            stable: _sha(*(getattr(turn, current) for turn in turns))[:16]
-            for stable, current in TURN.items()
-        },
+        HASHES: {stable: _sha(*(_of(turn, stable) for turn in turns))[:16] for stable in TURN},
     }
+
+
+def _of(turn: Any, stable: str) -> Any:
+    return attrgetter(TURN[stable])(turn)
 
 
 def _rewards(rewards: Any) -> dict[str, Any]:
