@@ -76,7 +76,7 @@ class Signals(pl.Environment):
 class Lines(Callback):
     """Is told everything, and prints one line a step."""
 
-    def step(self, step, metrics):
+    def on_step_end(self, step, metrics):
         arrived = metrics["roles"]["receiver"]["success"]
         print(f"step {step:2}: {arrived:4.0%} of colours arrived")
 

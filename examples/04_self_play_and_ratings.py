@@ -22,7 +22,7 @@ WORDS = ["check bet fold call", "J Q K player_1 player_2", "0123456789 :,./-|"]
 class Lines(Callback):
     """Prints what each player was paid: at first moves that are none cost chips."""
 
-    def step(self, step, metrics):
+    def on_step_end(self, step, metrics):
         paid = {role: row["reward"] for role, row in metrics["roles"].items()}
         print(f"step {step:2}:", ", ".join(f"{role} {won:+.2f}" for role, won in paid.items()))
 

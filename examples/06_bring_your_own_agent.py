@@ -53,7 +53,7 @@ class Examples(pl.Workflow):
 
 
 class Lines(Callback):
-    def step(self, step, metrics):
+    def on_step_end(self, step, metrics):
         shares = {role: row["success"] for role, row in metrics["roles"].items()}
         print(f"step {step:2}:", ", ".join(f"{role} {share:.0%}" for role, share in shares.items()))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from pettingllms.errors import PettingError
     from pettingllms.judges import Judge
-    from pettingllms.runs import RunFolder
+    from pettingllms.runs import Callback, Callbacks, RunFolder, Tracker
     from pettingllms.types import (
         Episode,
         Failed,
@@ -59,7 +59,7 @@ _HOMES = {
     ),
     "pettingllms.errors": ("PettingError",),
     "pettingllms.judges": ("Judge",),
-    "pettingllms.runs": ("RunFolder",),
+    "pettingllms.runs": ("Callback", "Callbacks", "RunFolder", "Tracker"),
     "pettingllms.types": (
         "Episode",
         "Submission",

@@ -1,4 +1,4 @@
-"""The tables of environments, algorithms and judges by name.
+"""The tables of environments, algorithms, judges, trackers and callbacks by name.
 
 A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
 `package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
@@ -16,7 +16,7 @@ from typing import Any
 from pettingllms.errors import UnknownNameError, describe, nearest
 from pettingllms.seeds import derive_seed
 
-__all__ = ["ALGORITHMS", "ENVIRONMENTS", "JUDGES", "Registry"]
+__all__ = ["ALGORITHMS", "CALLBACKS", "ENVIRONMENTS", "JUDGES", "TRACKERS", "Registry"]
 
 
 class Registry:
@@ -174,3 +174,17 @@ JUDGES = Registry(
     },
 )
 """By `kind` of a judge."""
+
+TRACKERS = Registry(
+    "tracker",
+    "Tracker",
+    {
+        "tensorboard": "pettingllms.runs.trackers:TensorBoard",
+        "wandb": "pettingllms.runs.trackers:Wandb",
+        "mlflow": "pettingllms.runs.trackers:Mlflow",
+    },
+)
+"""By name in `log.trackers`."""
+
+CALLBACKS = Registry("callback", "Callback", {})
+"""By name in `log.callbacks`; all of them are user code."""

@@ -163,12 +163,12 @@ class Watched(Callback):
         self.metrics: dict[int, Any] = {}
         self._dies_after = dies_after
 
-    def step(self, step: int, metrics: Any) -> None:
+    def on_step_end(self, step: int, metrics: Any) -> None:
         self.metrics[step] = metrics
         if step == self._dies_after:
             raise KeyboardInterrupt
 
-    def notify(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self.said.append(text)
 
 

@@ -25,13 +25,13 @@ from pettingllms.types import Given
 class Quiet(Callback):
     """Watches and prints what is said."""
 
-    def phase(self, text: str) -> None:
+    def on_phase(self, text: str) -> None:
         print(f"[{time.strftime('%X')}] {text}", flush=True)
 
-    def step(self, step: int, metrics: Any) -> None:
+    def on_step_end(self, step: int, metrics: Any) -> None:
         print(f"step {step}", flush=True)
 
-    def notify(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         print(text, flush=True)
 
 
@@ -101,7 +101,7 @@ async def base_gap(team: Any, policy: str) -> float:
 async def started(config: Any) -> Any:
     from pettingllms.cluster.team import Team
 
-    team = await Team.start(config, Quiet().notify)
+    team = await Team.start(config, Quiet().on_message)
     await team.load({}, {})
     add_prompt(team)
     return team

@@ -23,8 +23,8 @@ class Stopping(Quiet):
     def __init__(self, after: int) -> None:
         self._after = after
 
-    def step(self, step: int, metrics: Any) -> None:
-        super().step(step, metrics)
+    def on_step_end(self, step: int, metrics: Any) -> None:
+        super().on_step_end(step, metrics)
         if step == self._after:
             os.kill(os.getpid(), signal.SIGINT)
 

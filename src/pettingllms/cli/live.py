@@ -59,7 +59,7 @@ class PlainDisplay(Display):
         self._since = self._clock()
         return self
 
-    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step_end(self, step: int, metrics: Mapping[str, Any]) -> None:
         since, self._since = self._since, self._clock()
         parts = [f"step {step}/{self._config.train.num_steps}"]
         for role in self._config.roles:
@@ -76,9 +76,9 @@ class PlainDisplay(Display):
         if mismatches:
             parts.append(f"mismatch {_worst(mismatches):.2g}")
         seconds = metrics.get("time", {}).get("step", self._since - since)
-        self.notify("  ".join([*parts, f"{seconds:.1f} s"]))
+        self.on_message("  ".join([*parts, f"{seconds:.1f} s"]))
 
-    def notify(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -111,22 +111,22 @@ class LiveDisplay(Display):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def phase(self, text: str) -> None:
+    def on_phase(self, text: str) -> None:
         with self._lock:
             self._phase, self._progress = text, None
 
-    def progress(self, done: int, total: int) -> None:
+    def on_progress(self, done: int, total: int) -> None:
         with self._lock:
             self._progress = done, total
 
-    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step_end(self, step: int, metrics: Mapping[str, Any]) -> None:
         with self._lock:
             self._step, self._metrics = step, metrics
             self._ends.append(self._clock())
             for role, rewards in self._rewards.items():
                 rewards.append(metrics.get("roles", {}).get(role, {}).get("reward", math.nan))
 
-    def notify(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False)
 
     def __rich__(self) -> RenderableType:

@@ -68,7 +68,7 @@ def _teach(
         _begun(folder, config, supervised=True),
         make_display(config, folder.path.name, console) as display,
     ):
-        display.notify(f"run folder: {folder.path}")
+        display.on_message(f"run folder: {folder.path}")
         how(config, folder, display)
     console.print(
         f"Everything is in [bold]{escape(str(folder.path))}[/]; begin a run with it by "
@@ -123,7 +123,7 @@ def _go_on(config: RunConfig, folder: RunFolder) -> None:
     from pettingllms.training.train import train
 
     with make_display(config, folder.path.name, console) as display:
-        display.notify(f"run folder: {folder.path}")
+        display.on_message(f"run folder: {folder.path}")
         train(config, folder, display)
     console.print(f"Everything is in [bold]{escape(str(folder.path))}[/]")
 

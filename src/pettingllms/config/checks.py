@@ -15,6 +15,7 @@ from pettingllms.config.players import player_problems
 from pettingllms.config.run import RunConfig
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
+from pettingllms.config.user_code import log_problems
 from pettingllms.config.vision import image_problem
 from pettingllms.errors import describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, absolute
@@ -56,6 +57,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_success(sections, env)
     problems += _check_reference(sections)
     problems += _check_loss(sections)
+    problems += log_problems(sections.get("log"))
     if env is None:
         return problems
     problems += _check_anchors(env, sections)

@@ -63,3 +63,7 @@ class LogConfig(Section):
     """Name of a Weights & Biases project; empty: none."""
     mlflow: str = ""
     """Name of an MLflow experiment; empty: none."""
+    trackers: list[str] = Field(default_factory=list)
+    """More trackers: `file.py:Class` or `package.module:Class` of a `pettingllms.Tracker`."""
+    callbacks: list[str] = Field(default_factory=list)
+    """Callbacks: `file.py:Class` or `package.module:Class` of a `pettingllms.Callback`."""

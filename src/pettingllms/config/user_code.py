@@ -1,14 +1,25 @@
-"""Which code a configuration names: classes that do not ship with this package."""
+"""Names of classes in a configuration that do not ship with this package."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES, Registry
+from pettingllms.errors import UnknownNameError
+from pettingllms.registry import (
+    ALGORITHMS,
+    CALLBACKS,
+    ENVIRONMENTS,
+    JUDGES,
+    TRACKERS,
+    Registry,
+)
+
+LISTS = {"trackers": TRACKERS, "callbacks": CALLBACKS}
+"""Keys of [log] whose lists name classes."""
 
 
-def named_places(data: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, Registry]]:
-    """Each table of plain data that names a class, the key that does, and the registry that loads
-    it."""
+def named_places(data: Mapping[str, Any]) -> Iterator[tuple[Any, Any, Registry]]:
+    """Each place in plain data that names a class: its table or list, its key or index, and the
+    registry that loads the class."""
     judge = data.get("judge")
     judges = judge.get("judges") if isinstance(judge, dict) else None
     places = [(data.get("env"), "id", ENVIRONMENTS), (data.get("algo"), "type", ALGORITHMS)]
@@ -17,9 +28,25 @@ def named_places(data: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str,
     for section, key, registry in places:
         if isinstance(section, dict) and isinstance(section.get(key), str):
             yield section, key, registry
+    log = data.get("log")
+    for key, registry in LISTS.items():
+        names = log.get(key) if isinstance(log, dict) else None
+        for at, name in enumerate(names if isinstance(names, list) else ()):
+            if isinstance(name, str):
+                yield names, at, registry
 
 
 def named_code(data: Mapping[str, Any]) -> list[str]:
     """The names in plain data whose loading would import a module from outside this package."""
     found = [(section[key], registry) for section, key, registry in named_places(data)]
     return [name for name, registry in found if not registry.ships(name)]
+
+
+def log_problems(log: Any) -> Iterator[str]:
+    """Trackers and callbacks that cannot be loaded."""
+    for key, registry in LISTS.items():
+        for name in getattr(log, key, ()):
+            try:
+                registry.load(name)
+            except UnknownNameError as error:
+                yield f"log.{key}: {error}"

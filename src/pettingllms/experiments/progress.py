@@ -17,7 +17,7 @@ class Lines(Callback):
         self._config = config
         self._notify = notify
 
-    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step_end(self, step: int, metrics: Mapping[str, Any]) -> None:
         found = flatten(metrics)
         parts = [f"step {step} of {self._config.train.num_steps}"]
         if TOKENS in found:
@@ -30,7 +30,7 @@ class Lines(Callback):
                 parts.append(f"{name} {metric.replace('_', ' ')} {value:+.3f}")
             elif section == "policies" and metric == "loss":
                 parts.append(f"{name} loss {value:.3f}")
-        self.notify(", ".join(parts))
+        self.on_message(", ".join(parts))
 
-    def notify(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._notify(f"{self._where}: {text}")

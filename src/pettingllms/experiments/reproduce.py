@@ -169,7 +169,7 @@ def _part(model: Path) -> Path:
 
 
 def _train(arm: PlannedArm, result: Result, machine: Machine, lines: Lines) -> None:
-    lines.notify("training")
+    lines.on_message("training")
     machine.train(arm.config, RunFolder(arm.folder), lines)
     training = training_of(rows_of(arm.folder))
     if not arm.config.train.is_over(training.num_steps, training.num_tokens):

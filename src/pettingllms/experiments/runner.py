@@ -81,7 +81,7 @@ class ThisMachine:
         from pettingllms.training.sft import sft
 
         sft(config, folder, callback)
-        _, weights = folder.newest(callback.notify)
+        _, weights = folder.newest(callback.on_message)
         export(config, weights, None, out)
 
     def train(self, config: RunConfig, folder: RunFolder, callback: Callback) -> None:

@@ -26,7 +26,7 @@ from pettingllms.policies import (
 )
 from pettingllms.preflight.machine import Finding, check_sandbox, find_gpus
 from pettingllms.runs.folder import RunFolder
-from pettingllms.runs.trackers import PLUGINS
+from pettingllms.runs.trackers import SERVICES
 from pettingllms.runtime.resources import GIB, in_gib, memory
 from pettingllms.sandbox.detect import standing
 from pettingllms.vision.support import ADVICE, object_in, supports_images
@@ -261,7 +261,7 @@ def _reached(key: str, address: str) -> Finding:
 
 
 def _check_trackers(config: RunConfig) -> Iterator[Finding]:
-    for name in PLUGINS:
+    for name in SERVICES:
         if getattr(config.log, name) and find_spec(name) is None:
             what = f"log.{name}: is asked for and not installed, so the run would be refused"
             yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")

@@ -1,5 +1,7 @@
-"""What a run leaves behind: its folder, its checkpoints, its numbers and who is told them."""
+"""Run folders: checkpoints, metrics, trackers and callbacks."""
 
+from pettingllms.runs.callbacks import Callback, Callbacks
 from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.trackers import Tracker
 
-__all__ = ["RunFolder"]
+__all__ = ["Callback", "Callbacks", "RunFolder", "Tracker"]

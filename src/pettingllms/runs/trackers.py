@@ -1,4 +1,4 @@
-"""Where metrics go: always a file in the run's folder, and the services that a run asks for."""
+"""Trackers: a metrics file in the run folder, and the services that a run logs to."""
 
 import json
 import math
@@ -9,33 +9,43 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.errors import ConfigError, describe
+from pettingllms.registry import TRACKERS
 
 METRICS_FILE = "metrics.jsonl"
 MAX_FAILURES = 3
-"""Failures in a row after which a tracker gets no more values."""
+"""Failures in a row after which a tracker is disabled."""
 NOT_IN_MLFLOW = re.compile(r"[^\w./ -]")
-"""Signs, such as the ~ of a player, for which MLflow would refuse all numbers of a step."""
+"""Characters, such as the ~ in a player's name, for which MLflow rejects all metrics of a step."""
+SERVICES = ("tensorboard", "wandb", "mlflow")
+"""Keys of [log] that enable a tracker. Each is also the name of its package and of its extra."""
 
 
-class Tracker(Protocol):
-    """Somebody who is told the numbers of every step."""
+class Tracker:
+    """Base class of trackers. Override `log`, and `close` if there is something to close.
+
+    Name the class in `log.trackers`, for example "my_tracker.py:MyTracker". It is created with the
+    configuration and the run folder. An exception in a tracker never stops the run.
+    """
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        """Start tracking, or continue if the run is resumed."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Take the numbers of a step."""
+        """Take the metrics of a step, under keys such as "roles/planner/reward"."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Take no more."""
+        """Finish: no more metrics follow."""
 
 
-class JsonLines:
-    """One JSON object a line, on the disk before `log` returns.
+class JsonLines(Tracker):
+    """One JSON object per line, on disk before `log` returns.
 
-    A number that is not finite is written as null. A line that a crash cut short is dropped when
-    the run goes on; of a step that was then done again, the later line counts.
+    Numbers that are not finite are written as null. On resume, a line that a crash cut short is
+    dropped. If a step was repeated, its last line counts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,10 +62,10 @@ class JsonLines:
         self._file.close()
 
 
-class TensorBoard:
-    """Event files in the run's folder, by TensorBoard's own writer: torch is not needed."""
+class TensorBoard(Tracker):
+    """Event files in the run folder, written by TensorBoard's own writer, without torch."""
 
-    def __init__(self, config: RunConfig, folder: Path) -> None:  # noqa: ARG002 - as all plugins
+    def __init__(self, config: RunConfig, folder: Path) -> None:  # noqa: ARG002 - as all trackers
         writer = import_module("tensorboard.summary.writer.event_file_writer")
         self._event = import_module("tensorboard.compat.proto.event_pb2").Event
         self._summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
@@ -71,10 +81,10 @@ class TensorBoard:
         self._writer.close()
 
 
-class Wandb:
-    """A run in a Weights & Biases project; a run that goes on goes on there too.
+class Wandb(Tracker):
+    """A run in a Weights & Biases project; `resume` continues the same W&B run.
 
-    What is printed is not uploaded, as nobody knows what a library prints.
+    Console output is not uploaded, because libraries may print secrets.
     """
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
@@ -99,8 +109,8 @@ class Wandb:
         self._run.finish()
 
 
-class Mlflow:
-    """A run of an MLflow experiment; a run that goes on goes on there too."""
+class Mlflow(Tracker):
+    """A run of an MLflow experiment; `resume` continues the same MLflow run."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._mlflow = import_module("mlflow")
@@ -121,20 +131,15 @@ class Mlflow:
         self._mlflow.end_run()
 
 
-PLUGINS: dict[str, type[TensorBoard | Wandb | Mlflow]] = {
-    "tensorboard": TensorBoard,
-    "wandb": Wandb,
-    "mlflow": Mlflow,
-}
-"""By the key of [log] that asks for each, which is also its module and its extra."""
+class Guarded(Tracker):
+    """A tracker whose failures never stop a run.
 
-
-class Guarded:
-    """A tracker whose failures never stop a run: said once, counted, and after a few no more."""
+    The first failure is reported, all are counted, and after several in a row it is disabled.
+    """
 
     def __init__(self, tracker: Tracker, name: str, notify: Callable[[str], None]) -> None:
         self.num_lost = 0
-        """Steps that the tracker did not take."""
+        """Steps that the tracker did not log."""
         self._tracker = tracker
         self._name = name
         self._notify = notify
@@ -146,7 +151,7 @@ class Guarded:
             return
         try:
             self._tracker.log(step, values)
-        except Exception as error:  # noqa: BLE001 - somebody else's service, down or not
+        except Exception as error:  # noqa: BLE001 - an external service may fail in any way
             self._count(step, error)
         else:
             self._failures_in_a_row = 0
@@ -155,9 +160,8 @@ class Guarded:
         try:
             self._tracker.close()
         except Exception as error:  # noqa: BLE001 - as above
-            self._notify(
-                f"{self._name} did not close ({_words_of(error)}); its last steps may be lost"
-            )
+            cause = _without_password(error)
+            self._notify(f"{self._name} did not close ({cause}); its last steps may be lost")
         if self.num_lost:
             self._notify(f"{self._name} lacks {self.num_lost} steps; {METRICS_FILE} has them")
 
@@ -166,31 +170,33 @@ class Guarded:
         self.num_lost += 1
         if self.num_lost == 1:
             self._notify(
-                f"{self._name} did not take step {step} ({_words_of(error)}). The run goes on, and "
-                f"{METRICS_FILE} has every step; after {MAX_FAILURES} failures in a row "
-                f"{self._name} gets no more."
+                f"{self._name} failed to log step {step} ({_without_password(error)}). The run "
+                f"continues, and {METRICS_FILE} has every step; after {MAX_FAILURES} failures in a "
+                f"row {self._name} is disabled."
             )
 
 
 def make_trackers(config: RunConfig, folder: Path, notify: Callable[[str], None]) -> list[Tracker]:
-    """The file of metrics, and a guarded tracker for each service that the run asks for.
+    """The metrics file, and a guarded tracker for each service or class that [log] names.
 
-    One that is not installed is refused; one that cannot start is said, and done without.
+    A service whose package is missing is an error. A tracker that fails to start is reported and
+    left out.
     """
-    wanted = [name for name in PLUGINS if getattr(config.log, name)]
-    if problems := [problem for name in wanted if (problem := _problem_with(name))]:
+    services = [name for name in SERVICES if getattr(config.log, name)]
+    if problems := [problem for name in services if (problem := _problem_with(name))]:
         raise ConfigError("log", problems)
-    plugins = [_started(name, config, folder, notify) for name in wanted]
-    return [JsonLines(folder / METRICS_FILE), *(plugin for plugin in plugins if plugin)]
+    started = [_start(name, config, folder, notify) for name in (*services, *config.log.trackers)]
+    return [JsonLines(folder / METRICS_FILE), *(tracker for tracker in started if tracker)]
 
 
-def _started(
+def _start(
     name: str, config: RunConfig, folder: Path, notify: Callable[[str], None]
 ) -> Guarded | None:
+    tracker = TRACKERS.load(name)
     try:
-        return Guarded(PLUGINS[name](config, folder), name, notify)
-    except Exception as error:  # noqa: BLE001 - somebody else's service, down or not logged in to
-        notify(f"{name} could not start ({_words_of(error)}); the run goes on without it")
+        return Guarded(tracker(config, folder), name, notify)
+    except Exception as error:  # noqa: BLE001 - an external service, down or not logged in to
+        notify(f"{name} failed to start ({_without_password(error)}); the run continues without it")
         return None
 
 
@@ -205,8 +211,8 @@ def _problem_with(name: str) -> str | None:
     return None
 
 
-def _words_of(error: Exception) -> str:
-    """What went wrong, without the name and password that an address in it may carry."""
+def _without_password(error: Exception) -> str:
+    """The error's text, without the user name and password that a URL in it may contain."""
     return re.sub(r"//[^/@\s]+@", "//***@", describe(error))
 
 

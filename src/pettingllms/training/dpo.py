@@ -27,7 +27,7 @@ from pettingllms.config import LossConfig, RewardConfig, RunConfig
 from pettingllms.config.sft import DpoConfig
 from pettingllms.errors import ConfigError
 from pettingllms.learners.batches import Pair, replies_of
-from pettingllms.runs.callbacks import Callback
+from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.sft import (
     batches_of,
@@ -64,18 +64,23 @@ class Preferred:
     """By how much."""
 
 
-def dpo(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
+def dpo(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
     """Train every policy that has pairs of replies in its roles, and leave a checkpoint."""
-    callback.phase("collecting")
+    with running_callbacks(callback, config.log.callbacks) as callbacks:
+        _prepare_and_train(config, folder, callbacks)
+
+
+def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
+    callback.on_phase("collecting")
     if not config.dpo.episodes:
         advice = "give files behind the configuration, such as RUN/episodes/*.jsonl"
         raise ConfigError("dpo", [f"no episodes are named; {advice}"])
     episodes = episodes_in(config.dpo.episodes, "dpo.episodes")
     found = preferred(episodes, config.reward, config.dpo, partial(pupil, config))
     counts = Counter(one.role for one in found)
-    callback.notify("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
+    callback.on_message("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
     pairs = pairs_by_policy(config, found)
-    callback.phase("starting Ray")
+    callback.on_phase("starting Ray")
     with ray_running(config.cluster):
         asyncio.run(_dpo(_preferring(config), pairs, folder, callback))
 
@@ -84,7 +89,7 @@ async def _dpo(
     config: RunConfig, pairs: Mapping[str, Sequence[Pair]], folder: RunFolder, callback: Callback
 ) -> None:
     async def prepare(team: "Team") -> dict[str, Iterator[list[Pair]]]:
-        callback.phase("taking log-probs to hold on to")
+        callback.on_phase("taking log-probs to hold on to")
         known = {name: await referenced(team, name, some) for name, some in pairs.items()}
         return {
             name: batches_of(some, config.dpo.num_pairs, config, name, "dpo")

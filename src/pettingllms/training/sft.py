@@ -23,7 +23,7 @@ from pettingllms.league import rotations
 from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
 from pettingllms.rollout import in_order
-from pettingllms.runs.callbacks import Callback
+from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
@@ -41,9 +41,14 @@ WHOLE = 1 << 30
 """As many bytes as any script writes."""
 
 
-def sft(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
+def sft(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
     """Train every policy that learns on what its roles said, and leave a checkpoint."""
-    callback.phase("collecting")
+    with running_callbacks(callback, config.log.callbacks) as callbacks:
+        _prepare_and_train(config, folder, callbacks)
+
+
+def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
+    callback.on_phase("collecting")
     items = items_by_policy(config, source_episodes(config))
     for policy in config.trained_policies() - set(config.league.exploiters):
         if not items.get(policy):
@@ -51,7 +56,7 @@ def sft(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
                 "sft",
                 [f"'{policy}' has no turn to learn from: no episode has one of its roles in it"],
             )
-    callback.phase("starting Ray")
+    callback.on_phase("starting Ray")
     with ray_running(config.cluster):
         asyncio.run(_sft(_supervised(config), items, folder, callback))
 
@@ -83,27 +88,29 @@ async def teach(
     """
     from pettingllms.cluster.team import Team
 
-    callback.phase("starting learners")
+    callback.on_phase("starting learners")
     begun = start_weights(config)
-    team = await Team.start(config, callback.notify, sampling=False)
+    team = await Team.start(config, callback.on_message, sampling=False)
     folder.rewind(0)
-    trackers = make_trackers(config, folder.path, callback.notify)
+    trackers = make_trackers(config, folder.path, callback.on_message)
     try:
         await team.load_learners(begun)
         batches = await prepare(team)
-        callback.phase("learning")
+        callback.on_phase("learning")
         for step in range(1, num_steps + 1):
             numbers: dict[str, float] = {}
             for policy, some in batches.items():
                 measured = await team.teach(policy, next(some), step)
                 if measured["skipped_updates"]:
-                    callback.notify(f"step {step} of '{policy}' was skipped: it was not finite")
+                    callback.on_message(f"step {step} of '{policy}' was skipped: it was not finite")
                 numbers |= {f"policies/{policy}/{name}": v for name, v in measured.items()}
             for tracker in trackers:
                 tracker.log(step, numbers)
-            callback.progress(step, num_steps)
+            callback.on_progress(step, num_steps)
         losses = {policy: numbers[f"policies/{policy}/loss"] for policy in batches}
-        callback.notify(", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items()))
+        callback.on_message(
+            ", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items())
+        )
         writer = folder.checkpoint(State(step=num_steps, versions=dict.fromkeys(batches, 0)))
         if writer is not None:
             for policy in batches:

@@ -20,7 +20,7 @@ from pettingllms.league import (
     rotations,
 )
 from pettingllms.policies.files import Saved
-from pettingllms.runs.callbacks import Callback
+from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.interrupt import stop_on_interrupt, unless
@@ -47,16 +47,15 @@ __all__ = ["Run", "train"]
 
 def train(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
     """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
-    callback = callback or Callback()
-    with folder.taken():
+    with folder.taken(), running_callbacks(callback, config.log.callbacks) as callbacks:
         check_models(config, folder.path)
-        callback.phase("starting Ray")
+        callbacks.on_phase("starting Ray")
         with ray_running(config.cluster):
-            asyncio.run(_train(config, folder, callback))
+            asyncio.run(_train(config, folder, callbacks))
 
 
 async def _train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
-    run, stop = Run(config, folder, callback), stop_on_interrupt(callback.notify)
+    run, stop = Run(config, folder, callback), stop_on_interrupt(callback.on_message)
     try:
         await run.start()
         while not run.is_over:
@@ -78,7 +77,9 @@ async def _train(config: RunConfig, folder: RunFolder, callback: Callback) -> No
                 await run.save()
         if stop.is_set():
             await run.save()
-            callback.notify(f"stopped after step {run.state.step}; `pettingllms resume` goes on")
+            callback.on_message(
+                f"stopped after step {run.state.step}; `pettingllms resume` goes on"
+            )
         if run.collapse:
             await run.save()
             raise PausedError(run.collapse)
@@ -110,22 +111,22 @@ class Run:
         """Start every process and take up the newest checkpoint, if there is one."""
         from pettingllms.cluster.team import Team
 
-        self._callback.phase("starting engines and learners")
-        found = self._folder.load(self._callback.notify)
+        self._callback.on_phase("starting engines and learners")
+        found = self._folder.load(self._callback.on_message)
         self.state, saved = found or (State(), start_weights(self._config))
         if found is not None:
             check_same_policies(self._config, saved, self._folder.path)
         self._saved = self.state.step
         self._folder.rewind(self.state.step)
-        self._trackers = make_trackers(self._config, self._folder.path, self._callback.notify)
-        self._team = await Team.start(self._config, self._callback.notify)
+        self._trackers = make_trackers(self._config, self._folder.path, self._callback.on_message)
+        self._team = await Team.start(self._config, self._callback.on_message)
         self._algorithm.load_state(self.state.algorithm)
         self._guards = Guards(self._config, self.state.guard)
         self._curriculum = Curriculum(
             self._config.curriculum, self.state.level, tuple(self.state.recent)
         )
         self._team.enter(self.state.level)
-        self._callback.notify(self._team.env.describe_limit(self._config.rollout.on_limit))
+        self._callback.on_message(self._team.env.describe_limit(self._config.rollout.on_limit))
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
@@ -177,7 +178,7 @@ class Run:
             return await self._team.play(
                 self._tasks,
                 derive_seed(self._config.seed, "step", self._step),
-                deliver=lambda done: self._callback.progress(done, total),
+                deliver=lambda done: self._callback.on_progress(done, total),
                 learning=self._learning,
                 assignments=self._assignments,
             )
@@ -192,7 +193,7 @@ class Run:
                     episodes, Played(self._tasks, seed, self._assignments)
                 )
         for wrong in self._verdicts.alarms:
-            self._callback.notify(f"ALARM {wrong}")
+            self._callback.on_message(f"ALARM {wrong}")
 
     async def value(self, episodes: list[Episode]) -> None:
         """Let critics say what they expected, for algorithms that ask."""
@@ -210,12 +211,14 @@ class Run:
             self._metrics["judge"] = self._verdicts.metrics
         probing = sandbox_alarm(summary)
         if probing is not None:
-            self._callback.notify(f"ALARM {probing}")
+            self._callback.on_message(f"ALARM {probing}")
         wrong = alarm(summary, self._config)
         if wrong is not None:
-            self._callback.notify(f"ALARM {wrong}")
+            self._callback.on_message(f"ALARM {wrong}")
         elif all(not turn.credit.advantage for episode in episodes for turn in episode.turns):
-            self._callback.notify("all rewards that were compared are alike: nothing to learn from")
+            self._callback.on_message(
+                "all rewards that were compared are alike: nothing to learn from"
+            )
 
     async def learn(self, episodes: list[Episode]) -> list[str]:
         """Let policies learn; the names of those that did."""
@@ -227,7 +230,7 @@ class Run:
             self._metrics["critics"] = critics
         for critic, numbers in critics.items():
             if skipped := numbers["skipped_updates"]:
-                self._callback.notify(
+                self._callback.on_message(
                     f"'{critic}' skipped {skipped:g} updates that were not finite"
                 )
         for policy, numbers in measured.items():
@@ -235,7 +238,7 @@ class Run:
                 kept = self._folder.keep_skipped(
                     self._step, policy, await self._team.skipped(policy)
                 )
-                self._callback.notify(
+                self._callback.on_message(
                     f"'{policy}' skipped {numbers['skipped_updates']:g} updates that were not "
                     f"finite; their replies are in {kept}"
                 )
@@ -260,7 +263,7 @@ class Run:
             await self._take_snapshots(self._step)
             self._metrics["co_players"] = self._co_players.record(self._step, paid)
             if "switched" in self._metrics["co_players"]:
-                self._callback.notify(
+                self._callback.on_message(
                     f"co_players changes after step {self._step}: phase "
                     f"{self._co_players.phase + 1}"
                 )
@@ -301,7 +304,9 @@ class Run:
                 found["eval_reward"] = score.reward
             self._metrics["roles"][role] |= found
             if score.num_failed:
-                self._callback.notify(f"evaluation: {score.num_failed} plays of '{role}' failed")
+                self._callback.on_message(
+                    f"evaluation: {score.num_failed} plays of '{role}' failed"
+                )
         if self._config.guard.anchors:
             with self._phase("playing anchors"):
                 measured = await evaluate_anchors(self._team)
@@ -347,12 +352,12 @@ class Run:
             self._folder.write_episodes(self._step, episodes)
         for tracker in self._trackers:
             tracker.log(self._step, flatten({**self._metrics}))
-        self._callback.step(self._step, self._metrics)
+        self._callback.on_step_end(self._step, self._metrics)
 
     def _alarm(self, saw: str) -> None:
         """A policy has collapsed: pause the run, or say so, as configured."""
         if self._config.guard.action == "warn":
-            self._callback.notify(f"ALARM after step {self._step}:\n{saw}")
+            self._callback.on_message(f"ALARM after step {self._step}:\n{saw}")
             return
         ways_on = what_to_do(str(self._folder.path), self.state.good)
         self.collapse = f"after step {self._step}, a policy has collapsed\n{saw}\n{ways_on}"
@@ -369,7 +374,7 @@ class Run:
         if self._curriculum.level != now.level:
             self._team.enter(self._curriculum.level)
             self._ledger.change(self._team.env.tasks("train"))
-            self._callback.notify(
+            self._callback.on_message(
                 f"curriculum: {now.success:.0%} succeeded at level {now.level}; after step "
                 f"{self._step} it is level {self._curriculum.level}, {self._team.env.id}"
             )
@@ -390,7 +395,7 @@ class Run:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        self._callback.phase(name)
+        self._callback.on_phase(name)
         start = time.perf_counter()
         yield
         self._seconds[name] = time.perf_counter() - start

@@ -120,7 +120,7 @@ def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
             return ViewedRun(
                 path, settings, problem=f"the algorithm '{algo}' is not one that ships"
             )
-        others = {key: value for key, value in settings.items() if key != "env"}
+        others = {key: value for key, value in settings.items() if key not in ("env", "log")}
         if foreign := named_code(others):
             return ViewedRun(path, settings, problem=f"'{foreign[0]}' is not one that ships")
         env = EnvConfig(id=str(settings["env"]["id"]))

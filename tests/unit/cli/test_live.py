@@ -92,12 +92,12 @@ def test_what_can_draw_gets_a_table_and_what_cannot_gets_lines() -> None:
 def test_a_line_a_step() -> None:
     clock, console = Time(), plain()
     with make_display(team(), "r", console, clock) as display:
-        display.phase("sampling")
-        display.progress(1, 2)
-        display.step(3, METRICS)
+        display.on_phase("sampling")
+        display.on_progress(1, 2)
+        display.on_step_end(3, METRICS)
         clock.now += 7
-        display.step(4, {})
-        display.notify("look at [this]: " + "word " * 20)
+        display.on_step_end(4, {})
+        display.on_message("look at [this]: " + "word " * 20)
     first, second, said = console.export_text().splitlines()
     assert first == (
         "step 3/100  player_x reward +0.42 success 31%  player_o reward +0.40  mismatch 0.5  12.3 s"
@@ -109,7 +109,7 @@ def test_a_line_a_step() -> None:
 def test_a_gap_that_is_no_number_is_not_hidden_by_another() -> None:
     console = plain()
     policies = {"first": {"mismatch": 0.1}, "second": {"mismatch": math.nan}}
-    make_display(team(), "r", console).step(1, {"policies": policies})
+    make_display(team(), "r", console).on_step_end(1, {"policies": policies})
     assert "mismatch nan" in console.export_text()
 
 
@@ -117,10 +117,10 @@ def test_a_gap_that_is_no_number_is_not_hidden_by_another() -> None:
 def test_every_line_fits_the_terminal(width: int) -> None:
     console = terminal(width)
     display = LiveDisplay(team(), "tic-tac-toe", console)
-    display.phase("sampling episodes")
-    display.progress(12, 32)
+    display.on_phase("sampling episodes")
+    display.on_progress(12, 32)
     for step in range(1, 50):
-        display.step(step, METRICS)
+        display.on_step_end(step, METRICS)
     lines = drawn(display, console).splitlines()
     assert all(cell_len(line) <= width for line in lines)
     assert "tic-tac-toe" in lines[0]
@@ -129,7 +129,7 @@ def test_every_line_fits_the_terminal(width: int) -> None:
 def test_numbers_stand_in_the_row_of_their_role_and_policy() -> None:
     console = terminal(120)
     display = LiveDisplay(team(), "r", console)
-    display.step(7, METRICS)
+    display.on_step_end(7, METRICS)
     text = drawn(display, console)
     assert words(text, "player_x") == "player_x first +0.420 ▄ 31% 1,204 20.0%"
     assert words(text, "player_o") == "player_o second +0.400 ▄ - - -"
@@ -158,7 +158,7 @@ def test_before_the_first_step_there_are_no_numbers() -> None:
 def test_what_is_past_its_bound_is_red() -> None:
     console = terminal(120, color_system="standard")
     display = LiveDisplay(team(), "r", console)
-    display.step(1, METRICS)
+    display.on_step_end(1, METRICS)
     console.print(display)
     styled = console.export_text(styles=True)
     red = re.findall(r"\x1b\[1;31m\s*(\S+?)\x1b", styled)
@@ -171,7 +171,7 @@ def test_the_time_left_follows_from_the_pace_of_steps_and_not_from_the_start() -
     clock.now += 1000
     for step in (51, 52, 53):
         clock.now += 10
-        display.step(step, METRICS)
+        display.on_step_end(step, METRICS)
     clock.now += 4
     text = drawn(display, console)
     assert "step 53/100" in text
@@ -182,10 +182,10 @@ def test_the_time_left_follows_from_the_pace_of_steps_and_not_from_the_start() -
 def test_a_new_phase_has_made_no_progress() -> None:
     console = terminal()
     display = LiveDisplay(team(), "r", console)
-    display.phase("sampling episodes")
-    display.progress(12, 32)
+    display.on_phase("sampling episodes")
+    display.on_progress(12, 32)
     assert "sampling episodes 12/32" in drawn(display, console)
-    display.phase("learning")
+    display.on_phase("learning")
     text = drawn(display, console)
     assert "learning" in text
     assert "/32" not in text
@@ -194,8 +194,8 @@ def test_a_new_phase_has_made_no_progress() -> None:
 def test_messages_stand_above_the_table() -> None:
     console = terminal()
     with make_display(team(), "tic-tac-toe", console) as display:
-        display.step(1, METRICS)
-        display.notify("mlflow [1] did not take step 1")
+        display.on_step_end(1, METRICS)
+        display.on_message("mlflow [1] did not take step 1")
     text = console.file.getvalue()
     assert text.rindex("mlflow [1] did not take step 1") < text.rindex("tic-tac-toe")
 
@@ -214,7 +214,7 @@ def test_a_sparkline_shows_the_newest_steps(width: int, room: int) -> None:
     display = LiveDisplay(team(), "r", console)
     for step in range(100):
         reward = 50.0 if step < 70 else float(step == 99)
-        display.step(step, {"roles": {"player_x": {"reward": reward}}})
+        display.on_step_end(step, {"roles": {"player_x": {"reward": reward}}})
     assert words(drawn(display, console), "player_x").split()[3] == "▁" * (room - 1) + "█"
 
 
@@ -222,6 +222,6 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     console = terminal(file=file)
     display = LiveDisplay(team(), "r", console)
-    display.step(1, METRICS)
-    display.step(2, {"roles": {"player_x": {"reward": 0.5}}})
+    display.on_step_end(1, METRICS)
+    display.on_step_end(2, {"roles": {"player_x": {"reward": 0.5}}})
     assert drawn(display, console).isascii()

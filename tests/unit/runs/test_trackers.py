@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from pettingllms.config import RunConfig, load_config, parse_config
+from pettingllms.config.user_code import named_code
 from pettingllms.errors import ConfigError
+from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.trackers import METRICS_FILE, Guarded, JsonLines, TensorBoard, make_trackers
 
 VALUES = {"roles/a/reward": 0.5, "time/step": 2.0}
@@ -206,7 +208,7 @@ def test_a_tracker_that_cannot_start_is_said_and_done_without(tmp_path, monkeypa
     said: list[str] = []
     trackers = make_trackers(run_with(tensorboard=True, wandb="w"), tmp_path, said.append)
     assert said == [
-        "wandb could not start (ZeroDivisionError: division by zero); the run goes on without it"
+        "wandb failed to start (ZeroDivisionError: division by zero); the run continues without it"
     ]
     assert isinstance(trackers[0], JsonLines)
     assert len(trackers) == 2
@@ -223,7 +225,7 @@ def test_after_three_failures_in_a_row_a_tracker_gets_no_more() -> None:
     assert failing.asked == [1, 2, 3, 4, 5, 6, 7]
     assert guarded.num_lost == 2 + 3 + 3
     (text,) = said
-    assert text.startswith("wandb did not take step 2 (ConnectionError: no route).")
+    assert text.startswith("wandb failed to log step 2 (ConnectionError: no route).")
     guarded.close()
     assert said[1].startswith("wandb did not close (ConnectionError: no route)")
     assert said[2] == "wandb lacks 8 steps; metrics.jsonl has them"
@@ -255,3 +257,74 @@ def test_a_guard_holds_the_plugin_and_not_the_file(tmp_path: Path) -> None:
     assert isinstance(trackers[1]._tracker, TensorBoard)
     for tracker in trackers:
         tracker.close()
+
+
+USER_CODE = """
+import json
+import pettingllms as pl
+
+class Table(pl.Tracker):
+    def __init__(self, config, folder):
+        self.path = folder / "table.txt"
+
+    def log(self, step, values):
+        with self.path.open("a") as file:
+            file.write(f"{step} {json.dumps(values)}\\n")
+
+class Silent(pl.Callback):
+    hooks = []
+
+    def on_train_begin(self):
+        self.hooks.append("begin")
+
+    def on_train_end(self):
+        self.hooks.append("end")
+"""
+
+
+def test_make_trackers_loads_a_class_of_a_user_file(tmp_path: Path) -> None:
+    (tmp_path / "table.py").write_text(USER_CODE)
+    (tmp_path / "run.toml").write_text(
+        """
+        [env]
+        id = "tic_tac_toe-v1"
+        [algo]
+        type = "grpo"
+        [policies.p]
+        kind = "full"
+        model = "m"
+        [log]
+        trackers = ["table.py:Table"]
+        callbacks = ["table.py:Silent"]
+        """
+    )
+    config = load_config(tmp_path / "run.toml")
+    assert config.log.trackers == [f"{tmp_path / 'table.py'}:Table"]
+    for tracker in make_trackers(config, tmp_path, pytest.fail):
+        tracker.log(1, VALUES)
+        tracker.close()
+    assert (tmp_path / "table.txt").read_text() == f"1 {json.dumps(VALUES)}\n"
+    given = Callback()
+    with running_callbacks(given, config.log.callbacks) as callbacks:
+        first, second = callbacks.callbacks
+    assert first is given
+    assert second.hooks == ["begin", "end"]
+    assert named_code(config.model_dump()) == [
+        f"{tmp_path / 'table.py'}:{name}" for name in ("Table", "Silent")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "problem"),
+    [
+        ("trackers", "wandbb", "log.trackers: no tracker is called 'wandbb'; did you mean 'wandb'"),
+        ("trackers", "toys:Relay", "log.trackers: 'toys:Relay' is no tracker"),
+        ("callbacks", "toys:Relay", "log.callbacks: 'toys:Relay' is no callback"),
+    ],
+)
+def test_trackers_and_callbacks_that_cannot_be_loaded_are_rejected(
+    key: str, name: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_with(**{key: [name]})
+    assert problem in str(caught.value)

@@ -168,7 +168,7 @@ def test_updates_that_a_critic_skipped_are_said(
 
     said: list[str] = []
     monkeypatch.setattr(FakeTeam, "learn_all", learn_all)
-    monkeypatch.setattr(Callback, "notify", lambda _, text: said.append(text))
+    monkeypatch.setattr(Callback, "on_message", lambda _, text: said.append(text))
     run(tmp_path, num_steps=1)
     assert [text for text in said if "critic:" in text] == [
         "'critic:ill' skipped 2 updates that were not finite"
