@@ -15,7 +15,7 @@ from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.config.co_players import PhaseConfig
 from pettingllms.envs.workflow import Workflow
 from pettingllms.experiments.experiment import Experiment, Floor
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, JUDGES, LOSSES
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 FOLDER = Path(__file__).parent / "reference"
@@ -82,6 +82,7 @@ def reference() -> str:
         ),
         table("[env], a workflow", Workflow.Config),
         *(table(f'[algo], type = "{n}"', ALGORITHMS.load(n).Config) for n in ALGORITHMS.names()),
+        *(table(f'[loss], type = "{n}"', LOSSES.load(n).Config) for n in LOSSES.names()),
         *(
             table(f'[judge.judges.NAME], kind = "{n}"', JUDGES.load(n).Config)
             for n in JUDGES.names()

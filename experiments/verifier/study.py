@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.inference.chat import ChatRenderer
@@ -118,7 +118,7 @@ def warm_started(folder: Path, seed: int, size: Size, held_out: set[str]) -> Pat
             base,
             {"p": FullPolicy(model=str(base), lr=3e-3)},
             LearnerConfig(decay_steps=size.warm_steps, warmup_steps=20),
-            LossConfig(type="plain"),
+            loss_config("plain"),
             max_reply_tokens=4,
             seed=seed,
         )

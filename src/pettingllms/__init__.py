@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pettingllms.algos import Algorithm, make_algorithm
-    from pettingllms.config import AlgoConfig, EnvConfig, RunConfig, load_config, parse_config
+    from pettingllms.config import (
+        AlgoConfig,
+        EnvConfig,
+        LossConfig,
+        RunConfig,
+        load_config,
+        parse_config,
+    )
     from pettingllms.envs import (
         Agents,
         Environment,
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     )
     from pettingllms.errors import PettingError
     from pettingllms.judges import Judge
+    from pettingllms.learners.losses import Loss, LossInputs
     from pettingllms.runs import Callback, Callbacks, RunFolder, Tracker
     from pettingllms.types import (
         Episode,
@@ -45,7 +53,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "pettingllms.algos": ("Algorithm", "make_algorithm"),
-    "pettingllms.config": ("AlgoConfig", "EnvConfig", "RunConfig", "load_config", "parse_config"),
+    "pettingllms.config": (
+        "AlgoConfig",
+        "EnvConfig",
+        "LossConfig",
+        "RunConfig",
+        "load_config",
+        "parse_config",
+    ),
     "pettingllms.envs": (
         "Agents",
         "Environment",
@@ -59,6 +74,7 @@ _HOMES = {
     ),
     "pettingllms.errors": ("PettingError",),
     "pettingllms.judges": ("Judge",),
+    "pettingllms.learners.losses": ("Loss", "LossInputs"),
     "pettingllms.runs": ("Callback", "Callbacks", "RunFolder", "Tracker"),
     "pettingllms.types": (
         "Episode",

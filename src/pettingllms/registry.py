@@ -1,4 +1,4 @@
-"""The tables of environments, algorithms, judges, trackers and callbacks by name.
+"""The tables of environments, algorithms, losses, judges, trackers and callbacks by name.
 
 A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
 `package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
@@ -16,7 +16,7 @@ from typing import Any
 from pettingllms.errors import UnknownNameError, describe, nearest
 from pettingllms.seeds import derive_seed
 
-__all__ = ["ALGORITHMS", "CALLBACKS", "ENVIRONMENTS", "JUDGES", "TRACKERS", "Registry"]
+__all__ = ["ALGORITHMS", "CALLBACKS", "ENVIRONMENTS", "JUDGES", "LOSSES", "TRACKERS", "Registry"]
 
 
 class Registry:
@@ -162,6 +162,18 @@ ALGORITHMS = Registry(
     },
 )
 """By `algo.type`."""
+
+LOSSES = Registry(
+    "loss",
+    "Loss",
+    {
+        "clip": "pettingllms.learners.losses.clip:ClipLoss",
+        "gspo": "pettingllms.learners.losses.gspo:GspoLoss",
+        "plain": "pettingllms.learners.losses.plain:PlainLoss",
+        "dpo": "pettingllms.learners.losses.dpo:DpoLoss",
+    },
+)
+"""By `loss.type`. Loading one imports no torch: its class declares options and needs as well."""
 
 JUDGES = Registry(
     "judge",

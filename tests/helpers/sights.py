@@ -8,7 +8,7 @@ import numpy as np
 from pictures import plain, saved
 from PIL import Image as pillow  # noqa: N813 - it is a module
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
@@ -50,7 +50,7 @@ def items_of(request: SampleRequest, samples: Sequence[Any]) -> list[Item]:
 
 def learner_of(folder: Path, policy: FullPolicy | LoraPolicy) -> Learner:
     config = LearnerConfig(max_batch_tokens=4096)
-    return Learner(LearnerSpec(folder, {"p": policy}, config, LossConfig(), 64, seed=1))
+    return Learner(LearnerSpec(folder, {"p": policy}, config, loss_config(), 64, seed=1))
 
 
 def gaps(learner: Learner, items: Sequence[Item]) -> list[float]:

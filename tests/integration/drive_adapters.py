@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import PettingError
 from pettingllms.inference.engines import vllm as engine_module
@@ -35,7 +35,7 @@ def learner_of(model: Path, seed: int) -> Learner:
     import torch
 
     policies = {name: LoraPolicy(model=str(model), rank=8) for name in ADAPTERS}
-    made = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 16, seed))
+    made = Learner(LearnerSpec(model, policies, LearnerConfig(), loss_config(), 16, seed))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for policy in ADAPTERS:

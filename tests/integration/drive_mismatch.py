@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from pettingllms.cluster.canary import NUM_TOKENS as CANARY_TOKENS
-from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.inference.engines.vllm import UNBOUND, Engine, EngineSpec
 from pettingllms.inference.multimodal_chat import renderer_of
@@ -126,7 +126,7 @@ async def main(model: Path, dtype: Any) -> dict[str, Any]:
     found = {}
     for name, policy in policies.items():
         one = {name: policy}
-        learner = LearnerSpec(model, one, LearnerConfig(dtype=dtype), LossConfig(), 64, 1)
+        learner = LearnerSpec(model, one, LearnerConfig(dtype=dtype), loss_config(), 64, 1)
         sides = Sides(name, engine, Learner(learner), items_of(model))
         found[name] = await measured(sides, num_layers // 2, SIZES[dtype][name])
     engine.stop()

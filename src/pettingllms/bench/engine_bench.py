@@ -19,9 +19,9 @@ from pettingllms.config import (
     ClusterConfig,
     InferenceConfig,
     LearnerConfig,
-    LossConfig,
     RewardConfig,
     RolloutConfig,
+    loss_config,
 )
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.envs import make_env
@@ -254,7 +254,7 @@ async def _bench_learner(
     policy = LoraPolicy(model=str(model))
     config = LearnerConfig(max_batch_tokens=PASS_TOKENS)
     spec = LearnerSpec(
-        model, {POLICY: policy}, config, LossConfig(), REPLY_TOKENS, seed=0, device=device
+        model, {POLICY: policy}, config, loss_config(), REPLY_TOKENS, seed=0, device=device
     )
     num_threads = num_cores()
     learners = Learners(spec, _gpus(device), num_threads)

@@ -245,7 +245,7 @@ def dpo(
     episodes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="EPISODES|KEY=VALUE", help="Files of episodes; such as loss.beta=0.2."
+            metavar="EPISODES|KEY=VALUE", help="Files of episodes; such as dpo.beta=0.2."
         ),
     ] = None,
     out: Out = None,

@@ -3,11 +3,12 @@
 from pettingllms.config.co_players import CoPlayersConfig
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
-from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig
 from pettingllms.config.guard import GuardConfig
 from pettingllms.config.judge import JudgeConfig, OneJudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
+from pettingllms.config.losses import LossConfig, loss_config
 from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.policies import PolicyConfig
 from pettingllms.config.run import RewardConfig, RolloutConfig, RunConfig
@@ -38,6 +39,7 @@ __all__ = [
     "TrainConfig",
     "apply_overrides",
     "load_config",
+    "loss_config",
     "parse_config",
     "problems_in",
     "read_toml",

@@ -18,7 +18,7 @@ from pettingllms.config.section import EnvConfig
 from pettingllms.config.user_code import log_problems
 from pettingllms.config.vision import image_problem
 from pettingllms.errors import describe, nearest
-from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, absolute
+from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, LOSSES, absolute
 from pettingllms.vision.images import NEEDS, can_decode
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -337,20 +337,22 @@ def _check_success(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
 
 
 def _check_reference(sections: Mapping[str, Any]) -> Iterator[str]:
-    both = {"loss", "train"} <= sections.keys()
-    if both and sections["loss"].kl_coef and sections["train"].init_from:
-        yield (
-            "loss.kl_coef: would hold policies to the models that [policies] names, not to what "
-            "train.init_from gives them; export those policies and name them as models, or set "
-            "it to 0"
-        )
+    if not {"loss", "train"} <= sections.keys() or not sections["train"].init_from:
+        return
+    loss = sections["loss"]
+    advice = "export those policies and name them as models"
+    models = "the models that [policies] names, not the weights that train.init_from loads"
+    if loss.kl_coef:
+        yield f"loss.kl_coef: the reference models would be {models}; {advice}, or set it to 0"
+    elif "reference_logprobs" in LOSSES.load(loss.type).needs:
+        yield f"loss.type: '{loss.type}' would compare with {models}; {advice}"
 
 
 def _check_loss(sections: Mapping[str, Any]) -> Iterator[str]:
-    if "loss" in sections and sections["loss"].type == "dpo":
+    if "loss" in sections and "pairs" in LOSSES.load(sections["loss"].type).needs:
         yield (
-            "loss.type: 'dpo' learns from pairs, and a run has none; `pettingllms dpo CONFIG "
-            "EPISODES` makes them of its episodes and sets the type itself; leave the key out"
+            f"loss.type: '{sections['loss'].type}' needs preference pairs, and `train` has none; "
+            "leave the key out, and run `pettingllms dpo CONFIG EPISODES` on the run's episodes"
         )
 
 

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from pettingllms.config.section import Section
 
 Dtype = Literal["float32", "bfloat16"]
-CLIPS = {"clip": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
 LAST_RATE = 0.1
 """Share of the learning rate that is left once it has fallen."""
 MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
@@ -108,51 +107,6 @@ class LearnerConfig(Section):
         elif self.decay_steps:
             fall = min(1.0, (step - 1) / self.decay_steps)
         return 1 - (1 - LAST_RATE) * fall
-
-
-class LossConfig(Section):
-    """What is minimised, given advantages."""
-
-    type: Literal["clip", "gspo", "plain", "dpo"] = "clip"
-    """`clip`: a ratio for each token, clipped. `gspo`: one ratio for a whole reply. `plain`: no
-    ratio, log-probs weighted by advantages; with advantages of 1 this is supervised training.
-    `dpo`: pairs of replies, as `pettingllms dpo` makes them; `train` has none."""
-    beta: float = Field(default=0.1, gt=0)
-    """`pettingllms dpo`: what a reply that became e times likelier is worth. A small beta lets a
-    policy go far from where it began."""
-    clip_low: float | None = Field(default=None, ge=0, lt=1)
-    """How far the ratio may fall below 1. Left out: 0.2, and 0.0003 for `gspo`, as published."""
-    clip_high: float | None = Field(default=None, ge=0)
-    """How far the ratio may rise above 1. Left out: 0.28, and 0.0004 for `gspo`, as published."""
-    dual_clip: float = Field(default=3.0, ge=1)
-    """With a negative advantage a ratio counts at most this much."""
-    kl_coef: float = Field(default=0.0, ge=0)
-    """Weight of the divergence from the policy as it was before training: from the model that its
-    section names, so not with train.init_from."""
-    entropy_coef: float = Field(default=0.0, ge=0)
-    """Weight of the entropy that is paid for."""
-    normalize: Literal["token", "sequence", "constant"] | None = None
-    """`token`: every token of a batch counts alike. `sequence`: every reply counts alike.
-    `constant`: tokens count alike, over replies times rollout.max_reply_tokens. Left out: `token`,
-    and `sequence` for `gspo` and `dpo`, as published."""
-    max_importance_weight: float = Field(default=2.0, gt=0)
-    """Cap of the importance weight that corrects for the gap between sampler and learner."""
-    value_coef: float = Field(default=0.5, ge=0)
-    """Weight of a value head's squared error; see [critic]."""
-
-    @property
-    def normalization(self) -> Literal["token", "sequence", "constant"]:
-        """The one in force."""
-        return self.normalize or ("sequence" if self.type in ("gspo", "dpo") else "token")
-
-    @property
-    def clips(self) -> tuple[float, float]:
-        """The bounds in force."""
-        low, high = CLIPS.get(self.type, CLIPS["clip"])
-        return (
-            low if self.clip_low is None else self.clip_low,
-            high if self.clip_high is None else self.clip_high,
-        )
 
 
 class ClusterConfig(Section):

@@ -23,7 +23,7 @@ EXAMPLES = {
     "algo": '[algo] type = "grpo"',
     "policies": '[policies.shared] kind = "full" model = "FOLDER"',
 }
-NAMED = {"env": "id", "algo": "type"}
+NAMED = {"env": "id", "algo": "type", "loss": "type"}
 """Keys that say which class reads their section."""
 
 

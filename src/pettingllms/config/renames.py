@@ -20,6 +20,7 @@ KEYS = {
     "loss.entropy": "loss.entropy_coef",
     "loss.value": "loss.value_coef",
     "loss.max_weight": "loss.max_importance_weight",
+    "loss.beta": "dpo.beta",
     "inference.max_gap": "inference.max_mismatch",
     "inference.start_seconds": "inference.start_timeout",
     "inference.max_model_tokens": "inference.max_model_len",
@@ -38,6 +39,14 @@ PLAYERS = {"careless": "noisy"}
 """Scripted players, wherever a configuration names one."""
 METRICS = {"gap": "mismatch", "max_gap": "max_mismatch", "canary_gap": "canary_difference"}
 """Last parts of metrics."""
+RATIO_KEYS = {"clip_low", "clip_high", "dual_clip", "max_importance_weight"}
+UNUSED_LOSS_KEYS = {
+    "clip": {"beta"},
+    "gspo": {"beta"},
+    "plain": {"beta", *RATIO_KEYS},
+    "dpo": RATIO_KEYS,
+}
+"""Keys by `loss.type` that version 0.1 wrote and the loss does not have."""
 SECTIONS = {"company": "co_players"}
 """First parts of metrics."""
 
@@ -52,10 +61,14 @@ def new_name(key: str) -> str | None:
 
 def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
     """The plain data of a configuration, with the names of this version."""
-    return {
+    found = {
         SECTIONS.get(name, name): _migrated(value, name) if isinstance(value, Mapping) else value
         for name, value in data.items()
     }
+    if isinstance(loss := found.get("loss"), dict):
+        unused = UNUSED_LOSS_KEYS.get(loss.get("type", "clip"), set())
+        found["loss"] = {key: value for key, value in loss.items() if key not in unused}
+    return found
 
 
 def migrate_metrics(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from pettingllms.config.engines import (
     ClusterConfig,
     InferenceConfig,
     LearnerConfig,
-    LossConfig,
 )
 from pettingllms.config.guard import GuardConfig
 from pettingllms.config.judge import JudgeConfig
 from pettingllms.config.league import LeagueConfig
+from pettingllms.config.losses import LossConfig, loss_config, read_loss
 from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section, section_of
@@ -148,8 +148,10 @@ class RunConfig(Section):
     """Who says how good answers are, where nobody knows the truth."""
     rollout: RolloutConfig = RolloutConfig()
     """How episodes are played."""
-    loss: LossConfig = LossConfig()
-    """What is minimised."""
+    loss: Annotated[SerializeAsAny[LossConfig], BeforeValidator(read_loss)] = Field(
+        default_factory=loss_config
+    )
+    """The loss, with its own options."""
     critic: CriticConfig | None = None
     """Who learns values, for algorithms that need them; left out, such an algorithm gets one."""
     learner: LearnerConfig = LearnerConfig()

@@ -34,15 +34,18 @@ class Section(BaseModel):
         if not unknown:
             return read(data)
         problems = [
-            problem(f"unknown key; {nearest(str(key), cls.model_fields)}", (key,), data[key])
-            for key in data
-            if key in unknown
+            problem(cls.unknown_key(str(key)), (key,), data[key]) for key in data if key in unknown
         ]
         try:
             read({key: value for key, value in data.items() if key not in unknown})
         except ValidationError as error:
             problems += [problem(e["msg"], e["loc"], e["input"]) for e in error.errors()]
         raise ValidationError.from_exception_data(cls.__name__, problems)
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        """The message about a key that the section does not have."""
+        return f"unknown key; {nearest(key, cls.model_fields)}"
 
 
 def problem(message: str, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:

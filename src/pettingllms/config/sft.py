@@ -32,6 +32,9 @@ class DpoConfig(Section):
 
     episodes: list[str] = Field(default_factory=list)
     """Files of episodes that pairs are made of, as runs and rollouts write them."""
+    beta: float = Field(default=0.1, gt=0)
+    """Strength of the implicit KL penalty: a small beta lets a policy move far from its initial
+    weights."""
     pairs: Literal["extremes", "all"] = "extremes"
     """Of the replies of a role to one prompt. `extremes`: the best paid against the worst paid.
     `all`: every two that were paid differently."""

@@ -9,6 +9,7 @@ from pettingllms.registry import (
     CALLBACKS,
     ENVIRONMENTS,
     JUDGES,
+    LOSSES,
     TRACKERS,
     Registry,
 )
@@ -22,7 +23,11 @@ def named_places(data: Mapping[str, Any]) -> Iterator[tuple[Any, Any, Registry]]
     registry that loads the class."""
     judge = data.get("judge")
     judges = judge.get("judges") if isinstance(judge, dict) else None
-    places = [(data.get("env"), "id", ENVIRONMENTS), (data.get("algo"), "type", ALGORITHMS)]
+    places = [
+        (data.get("env"), "id", ENVIRONMENTS),
+        (data.get("algo"), "type", ALGORITHMS),
+        (data.get("loss"), "type", LOSSES),
+    ]
     if isinstance(judges, dict):
         places += [(one, "kind", JUDGES) for one in judges.values()]
     for section, key, registry in places:

@@ -1,6 +1,6 @@
 """What a learner measures on a batch: sums over minibatches, then means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -8,8 +8,6 @@ from pettingllms.learners.batches import Item
 from pettingllms.types import LogProbs
 
 MAXIMA = ("max_mismatch",)
-BY_REPLY = ("margin", "preferred")
-"""Metrics that are means over replies; all others are over tokens."""
 SHARES = {
     "clipped": "clip_share",
     "dual_clipped": "dual_clip_share",
@@ -21,8 +19,10 @@ SHARES = {
 class Sums:
     """Sums over the minibatches of a batch; of maxima, the largest."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply_metrics: Collection[str] = ()) -> None:
         self._sums: dict[str, float] = {}
+        self._reply_metrics = reply_metrics
+        """Those that are means over replies; the others are means over tokens."""
 
     def add(self, part: Mapping[str, float]) -> None:
         """Add what one minibatch came to."""
@@ -38,7 +38,8 @@ class Sums:
         """Means over tokens, or replies."""
         sums = dict(self._sums)
         num_tokens = max(1.0, sums.pop("tokens", 0.0))
-        counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(BY_REPLY, sums.pop("replies", 1.0))
+        num_replies = sums.pop("replies", 1.0)
+        counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(self._reply_metrics, num_replies)
         return {SHARES.get(n, n): v / counts.get(n, num_tokens) for n, v in sums.items()}
 
 

@@ -25,7 +25,8 @@ from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.logits_check import check_logits
-from pettingllms.learners.losses import LossInputs, Scale, policy_loss
+from pettingllms.learners.losses.base import Loss, LossInputs
+from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.learners.micro_batches import Passes, rows_of
 from pettingllms.learners.policy_model import LogProbModel, Padded, decoder_layers, load_lm
 from pettingllms.learners.sharding import (
@@ -52,6 +53,7 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
+from pettingllms.registry import LOSSES
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
 from pettingllms.vision.processor import load_image_processor
@@ -77,8 +79,9 @@ class Learner:
             self._model.can_share,
             load_image_processor(spec.model),
         )
+        self._loss: type[Loss] = LOSSES.load(spec.loss.type)
         self._reference: LogProbModel | None = None
-        if spec.loss.kl_coef and not self._adapters:
+        if self._has_reference() and not self._adapters:
             self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
         for model in filter(None, (self._model, self._reference)):
             place(
@@ -118,16 +121,19 @@ class Learner:
         self._activate(policy)
         items = replies_of(units)
         in_pairs = len(items) == 2 * len(units)
-        assert in_pairs == (self._spec.loss.type == "dpo") or not units  # noqa: S101 - as made
+        assert in_pairs == ("pairs" in self._loss.needs) or not units  # noqa: S101 - as made
         self._before = Before(items) if keep_logprobs else None
         start, config = time.perf_counter(), self._spec.config
-        loss_config = self._loss(step, num_tokens)
+        loss_config = self._loss_config(step, num_tokens)
         minibatches = split(units, config.num_minibatches, self._seed(policy, step, 0))
         epochs = [minibatches]
         for epoch in range(1, config.num_epochs):
             epochs += split(minibatches, 1, self._seed(policy, step, epoch))
         old = self._old_logprobs(policy, minibatches) if sum(map(len, epochs)) > 1 else None
-        bound, sums = np.inf if max_mismatch is None else max_mismatch, Sums()
+        bound, sums = (
+            np.inf if max_mismatch is None else max_mismatch,
+            Sums(self._loss.reply_metrics),
+        )
         if old is not None and not (mismatch := mean_mismatch(items, old)) <= bound:
             return {"mismatch": mismatch}
         grad_norms, num_skipped, loss = [], 0, 0.0
@@ -320,7 +326,7 @@ class Learner:
         num_tokens = sum(len(item.response_ids) for item in items)
         scale = Scale(num_tokens, len(items), self._spec.max_reply_tokens)
         temperature = self._spec.policies[policy].temperature
-        want_entropy = config.entropy_coef > 0
+        want_entropy = config.entropy_coef > 0 or "entropy" in self._loss.needs
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
         for part in self._passes.of(units):
@@ -361,7 +367,7 @@ class Learner:
                 sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
         return over_ranks(total, sums, MAXIMA, self._device)
 
-    def _loss(self, step: int, num_tokens: int) -> LossConfig:
+    def _loss_config(self, step: int, num_tokens: int) -> LossConfig:
         """The loss of a step of the run."""
         loss, config = self._spec.loss, self._spec.config
         if not config.decay_entropy:
@@ -378,13 +384,19 @@ class Learner:
 
     def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
         """The policy as it was before training: a copy, or the base without its adapter."""
-        if self._spec.loss.type == "dpo":
+        if "pairs" in self._loss.needs:
             return padded.reference_BT
-        if not self._spec.loss.kl_coef:
+        if not self._has_reference():
             return None
         with torch.no_grad(), self._without_adapter():
             logp_N, _, _ = self._forward(self._reference or self._model, padded, temperature)
         return padded.spread(logp_N)
+
+    def _has_reference(self) -> bool:
+        """Whether this learner computes log-probs of a reference model; pairs come with them."""
+        needs = self._loss.needs
+        asked = self._spec.loss.kl_coef > 0 or "reference_logprobs" in needs
+        return asked and "pairs" not in needs
 
     @contextmanager
     def _without_adapter(self) -> Iterator[None]:

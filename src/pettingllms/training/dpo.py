@@ -23,7 +23,7 @@ import numpy as np
 from pettingllms.algos.base import problem
 from pettingllms.algos.credit import sibling_rewards, turn_reward
 from pettingllms.cluster.start import ray_running
-from pettingllms.config import LossConfig, RewardConfig, RunConfig
+from pettingllms.config import RewardConfig, RunConfig, loss_config
 from pettingllms.config.sft import DpoConfig
 from pettingllms.errors import ConfigError
 from pettingllms.learners.batches import Pair, replies_of
@@ -210,5 +210,5 @@ def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
 
 def _preferring(config: RunConfig) -> RunConfig:
     """The run whose learner learns from pairs alone."""
-    loss = LossConfig(type="dpo", beta=config.loss.beta)
+    loss = loss_config("dpo", beta=config.dpo.beta)
     return taught_config(config, loss, config.dpo.num_steps, config.dpo.lr)

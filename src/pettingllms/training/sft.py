@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pettingllms.cluster.start import ray_running
-from pettingllms.config import LossConfig, RunConfig
+from pettingllms.config import LossConfig, RunConfig, loss_config
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
@@ -237,7 +237,7 @@ def batches_of(
 
 def _supervised(config: RunConfig) -> RunConfig:
     """The run whose learner learns by likelihood alone."""
-    return taught_config(config, LossConfig(type="plain"), config.sft.num_steps, config.sft.lr)
+    return taught_config(config, loss_config("plain"), config.sft.num_steps, config.sft.lr)
 
 
 def taught_config(

@@ -165,11 +165,11 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"policies": {"../p": {"kind": "full", "model": "m"}}}, "policies.../p: a policy is also"),
         (
             {"loss": {"type": "gpso"}},
-            "loss.type: Input should be 'clip', 'gspo', 'plain' or 'dpo', got 'gpso'",
+            "loss.type: no loss is called 'gpso'; did you mean 'gspo'?",
         ),
         (
             {"loss": {"kl_coef": 0.1}, "train": {"init_from": "runs/sft-1"}},
-            "loss.kl_coef: would hold policies to the models that .* not to what train.init_from",
+            "loss.kl_coef: the reference models would be .* not the weights that train.init_from",
         ),
         ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),

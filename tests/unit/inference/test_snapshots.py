@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import SamplerError
 from pettingllms.inference.engines.torch import TorchEngine
@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def taught(model: Path, policy: Any) -> Learner:
-    spec = LearnerSpec(model, {"p": policy}, LearnerConfig(), LossConfig(type="plain"), 64, seed=3)
+    spec = LearnerSpec(model, {"p": policy}, LearnerConfig(), loss_config("plain"), 64, seed=3)
     return Learner(spec)
 
 

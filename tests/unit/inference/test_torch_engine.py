@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
-from pettingllms.config import InferenceConfig, LearnerConfig, LossConfig
+from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import SamplerError
 from pettingllms.inference.engines.torch import TorchEngine
@@ -134,7 +134,7 @@ def test_a_policy_that_is_not_served_is_refused(model: Path) -> None:
 def test_published_weights_are_those_that_answer(model: Path, kind: str) -> None:
     cls = {"full": FullPolicy, "lora": LoraPolicy}[kind]
     policies = {"p": cls(model="m", lr=1e-2)}
-    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 8, 1))
+    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), loss_config(), 8, 1))
     made = engine(model, ("p", "frozen"))
     request = ask(1)
     for version in (1, 2):
@@ -204,7 +204,7 @@ def test_what_it_computes_as_the_model_does_is_not_refused() -> None:
 @pytest.mark.parametrize("names", [("a.b", "a_b"), ("a", "b")])
 def test_adapters_of_two_policies_never_meet(model: Path, names: tuple[str, str]) -> None:
     policies = {name: LoraPolicy(model="m", lr=1e-2) for name in names}
-    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 8, 1))
+    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), loss_config(), 8, 1))
     made, request = engine(model, names), ask(1)
     for version, (at, name) in enumerate([(0, names[0]), (1, names[1])], start=1):
         reply = np.array([6 + at, 7, 8], np.int32)
@@ -234,7 +234,7 @@ def test_weights_published_again_under_the_same_version_are_the_ones_that_answer
 ) -> None:
     """As when a run takes up a checkpoint after it has published its first weights."""
     policies = {"p": LoraPolicy(model="m", lr=1e-2)}
-    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), LossConfig(), 8, 1))
+    learner = Learner(LearnerSpec(model, policies, LearnerConfig(), loss_config(), 8, 1))
     made, request = engine(model), ask(1)
     item = Item(request.prompt_ids, request.prompt_ids[:3], np.full(3, -4.0, np.float32), 1.0)
     for step in (1, 2):

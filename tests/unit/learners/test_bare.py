@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.learners import plain_loop as bare
 from pettingllms.learners.batches import Item, micro_batches
@@ -23,7 +23,7 @@ def test_the_bare_loop_finds_our_learners_gradients(tmp_path: Path, dtype: str) 
     model = make_tiny(tmp_path / "tiny")
     policy = LoraPolicy(model=str(model))
     config = LearnerConfig(max_batch_tokens=96, dtype=dtype)
-    learner = Learner(LearnerSpec(model, {"p": policy}, config, LossConfig(), 64, seed=3))
+    learner = Learner(LearnerSpec(model, {"p": policy}, config, loss_config(), 64, seed=3))
     rng = np.random.default_rng(0)
     asked = [
         Item(rng.integers(4, 300, 9 + n), rng.integers(4, 300, 5 + n), np.zeros(5 + n), 1.0 - n)

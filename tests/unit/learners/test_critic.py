@@ -11,7 +11,7 @@ pytest.importorskip("peft")
 
 from plays import linear, overwrite, rewards
 
-from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
+from pettingllms.config import CriticConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item, JointAction, joint_actions_of
@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def learner(model: Path, policies: dict, critic: dict | None = None, **config: object) -> Learner:
     return Learner(
         LearnerSpec(
-            model, policies, LearnerConfig(**config), LossConfig(), 16, 5,
+            model, policies, LearnerConfig(**config), loss_config(), 16, 5,
             critic=CriticConfig(kind="head", **(critic or {})),
         )
     )  # fmt: skip
@@ -146,7 +146,7 @@ def test_values_stand_where_they_should(model: Path) -> None:
 
 
 def test_without_a_critic_there_is_no_head_and_nothing_changes(model: Path) -> None:
-    plain = Learner(LearnerSpec(model, FULL, LearnerConfig(), LossConfig(), 16, 5))
+    plain = Learner(LearnerSpec(model, FULL, LearnerConfig(), loss_config(), 16, 5))
     headed = learner(model, FULL)
     items = with_logprobs(plain, "f", replies())
     pushed = [replace(item, advantage=1.0 - at, targets=None) for at, item in enumerate(items)]

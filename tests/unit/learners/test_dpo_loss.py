@@ -11,15 +11,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.learners.batches import Item, Pair, micro_batches, replies_of
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
-from pettingllms.learners.losses import LossInputs, Scale, policy_loss
+from pettingllms.learners.losses.base import LossInputs
+from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.models import make_tiny
 
-DPO = LossConfig(type="dpo", beta=0.5)
+DPO = loss_config("dpo", beta=0.5)
 LORA = {"a": LoraPolicy(model="m", rank=4, lr=1e-2), "b": LoraPolicy(model="m", rank=4, lr=1e-2)}
 FULL = {"a": FullPolicy(model="m", lr=1e-3)}
 KINDS = {"lora": LORA, "full": FULL}
@@ -117,7 +118,7 @@ def test_a_rejected_token_may_fall_as_far_as_it_likes() -> None:
         mask_BT=torch.ones(2, 2, dtype=torch.bool),
         ref_logp_BT=torch.tensor([[-1.0, -0.4], [-1.0, -3.0]]),
     )
-    loss, _ = policy_loss(given, Scale(4, 2, 8), LossConfig(type="dpo", beta=0.01))
+    loss, _ = policy_loss(given, Scale(4, 2, 8), loss_config("dpo", beta=0.01))
     torch.autograd.backward(loss)
     assert loss.item() == pytest.approx(math.log1p(math.exp(-0.92)))
     assert logp_BT.grad is not None

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learner(model: Path, policies: dict, loss: dict | None = None, **config: object) -> Learner:
-    spec = LearnerSpec(model, policies, LearnerConfig(**config), LossConfig(**(loss or {})), 16, 5)
+    spec = LearnerSpec(model, policies, LearnerConfig(**config), loss_config(**(loss or {})), 16, 5)
     return Learner(spec)
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("peft")
 
 from pettingllms.algos import make_algorithm
 from pettingllms.algos.base import Algorithm
-from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
+from pettingllms.config import CriticConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy
 from pettingllms.learners.batches import item_of, joint_actions_of, turns_of
 from pettingllms.learners.critic import Critic, CriticSpec
@@ -111,8 +111,8 @@ def train(
     settings = CriticConfig(kind=kind, lr=2e-3, mixer_lr=5e-3)
     learner = Learner(
         LearnerSpec(
-            model, {"p": FullPolicy(model="m", lr=2e-3)}, LearnerConfig(), LossConfig(), num_tokens,
-            1, critic=settings if kind == "head" else None,
+            model, {"p": FullPolicy(model="m", lr=2e-3)}, LearnerConfig(), loss_config(),
+            num_tokens, 1, critic=settings if kind == "head" else None,
         )
     )  # fmt: skip
     critic = None

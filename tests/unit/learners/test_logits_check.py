@@ -12,7 +12,7 @@ pytest.importorskip("peft")
 import torch.multiprocessing as mp
 from ranks import note, noted, rank_of
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.learner import Learner
@@ -56,7 +56,7 @@ def made(config: Any, folder: Path) -> Path:
 
 def learner(model: Path, kind: str = "full", **config: Any) -> Learner:
     kinds = {"full": FullPolicy(model="m"), "lora": LoraPolicy(model="m", rank=4)}
-    spec = LearnerSpec(model, {"p": kinds[kind]}, LearnerConfig(**config), LossConfig(), 16, 5)
+    spec = LearnerSpec(model, {"p": kinds[kind]}, LearnerConfig(**config), loss_config(), 16, 5)
     return Learner(spec)
 
 

@@ -12,12 +12,15 @@ torch = pytest.importorskip("torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.config import LossConfig
-from pettingllms.learners.losses import LOSSES, LossInputs, Scale, k3, policy_loss
+from pettingllms.config import LossConfig, loss_config
+from pettingllms.errors import LearnerError
+from pettingllms.learners.losses.base import LossInputs
+from pettingllms.learners.losses.policy_loss import Scale, k3, policy_loss
+from pettingllms.registry import LOSSES
 
 near = pytest.approx
 WIDE = {"clip_low": 0.2, "clip_high": 0.28}
-PLAIN = LossConfig()
+PLAIN = loss_config()
 SCALES = ["token", "sequence", "constant"]
 ALL_ON = {"kl_coef": 0.3, "entropy_coef": 0.2}
 MAX_REPLY_TOKENS = 10
@@ -70,16 +73,21 @@ def run(inputs: LossInputs, config: LossConfig = PLAIN, scale: Scale | None = No
     return loss.item(), grad_BT, {name: value.item() for name, value in metrics.items()}
 
 
-ALONE = [name for name in LOSSES if name != "dpo"]
+ALONE = [name for name in LOSSES.names() if name != "dpo"]
 """Losses of single replies; test_dpo_loss.py has the rest of what pairs must hold."""
 RATIOS = [name for name in ALONE if name != "plain"]
 """Losses that weigh by a ratio."""
 
 
+def wide(name: str, **options: Any) -> LossConfig:
+    """The loss, with wide bounds if it has any."""
+    return loss_config(name, **{**(WIDE if name in RATIOS else {}), **options})
+
+
 def test_plain_is_the_likelihood_weighted_by_advantages_whatever_the_ratio() -> None:
     for ratio in (0.5, 1.0, 5.0):
         inputs = one(2.0, ratio)
-        loss, slope, metrics = run(inputs, LossConfig(type="plain"))
+        loss, slope, metrics = run(inputs, loss_config("plain"))
         assert loss == near(-2.0 * inputs.logp_BT.item())
         assert slope.item() == near(-2.0)
         assert "clipped" not in metrics
@@ -107,7 +115,7 @@ def test_plain_is_the_likelihood_weighted_by_advantages_whatever_the_ratio() -> 
 def test_every_branch_of_the_clip(
     name: str, advantage, ratio, loss, slope, clipped, dual_clipped
 ) -> None:
-    found, grad, metrics = run(one(advantage, ratio), LossConfig(**WIDE, type=name))
+    found, grad, metrics = run(one(advantage, ratio), wide(name))
     assert found == near(loss)
     assert grad.item() == near(slope)
     assert (metrics["clipped"], metrics["dual_clipped"]) == (clipped, dual_clipped)
@@ -117,7 +125,7 @@ def test_each_bound_moves_only_what_it_bounds() -> None:
     ratios = [0.3, 0.7, 1.0, 1.2, 2.0, 7.0]
 
     def losses(advantage: float, **options: float) -> list[float]:
-        return [run(one(advantage, ratio), LossConfig(**options))[0] for ratio in ratios]
+        return [run(one(advantage, ratio), loss_config(**options))[0] for ratio in ratios]
 
     assert losses(-1.0, clip_high=0.1) == losses(-1.0)
     assert losses(1.0, clip_high=0.1) != losses(1.0)
@@ -135,7 +143,7 @@ def test_at_ratio_1_the_gradient_is_reinforce(name: str, normalize: Any, bounds:
     logp_BT = inputs.old_logp_BT.clone().requires_grad_()
     inputs = replace(inputs, logp_BT=logp_BT, sampler_logp_BT=inputs.old_logp_BT)
     _, grad_BT, _ = run(
-        inputs, LossConfig(**{**WIDE, "type": name, "normalize": normalize, **bounds})
+        inputs, wide(name, normalize=normalize, **(bounds if name in RATIOS else {}))
     )
     per_token = {
         "token": torch.full((3, 1), 1 / 8),
@@ -158,7 +166,7 @@ def test_ratios_that_overflow_have_no_gradient(name: str, log_ratio: float, adva
         advantage_BT=torch.tensor([[advantage]]),
         mask_BT=torch.tensor([[True]]),
     )
-    loss, grad, _ = run(inputs, LossConfig(**WIDE, type=name))
+    loss, grad, _ = run(inputs, wide(name))
     assert math.isfinite(loss)
     assert grad.item() == 0
 
@@ -170,14 +178,14 @@ def test_the_importance_weight_is_capped() -> None:
     assert run(one(1.0, 1.0, weight=0.25))[0] == near(-0.25)
     assert run(one(1.0, 1.0, weight=1.5))[0] == near(-1.5)
     assert run(one(1.0, 1.0, weight=7.0))[0] == near(-2.0)
-    assert run(one(1.0, 1.0, weight=7.0), LossConfig(max_importance_weight=5.0))[0] == near(-5.0)
+    assert run(one(1.0, 1.0, weight=7.0), loss_config(max_importance_weight=5.0))[0] == near(-5.0)
     _, grad, metrics = run(one(-3.0, 1.1, weight=7.0))
     assert grad.item() == near(2 * 3 * 1.1)
     assert (metrics["weight"], metrics["weight_capped"]) == (near(2), 1)
     assert metrics["mismatch"] == metrics["max_mismatch"] == near(math.log(7))
 
 
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", LOSSES.names())
 def test_only_what_is_learnt_has_a_gradient(name: str) -> None:
     inputs = drawn([2, 3], seed=2)
     constants = [
@@ -188,7 +196,7 @@ def test_only_what_is_learnt_has_a_gradient(name: str) -> None:
     ]
     for constant in constants:
         constant.requires_grad_()
-    loss, metrics = policy_loss(inputs, scale_of(inputs), LossConfig(**WIDE, type=name, **ALL_ON))
+    loss, metrics = policy_loss(inputs, scale_of(inputs), wide(name, **ALL_ON))
     loss.backward()
     assert [constant.grad for constant in constants] == [None] * 4
     assert inputs.logp_BT.grad.abs().sum() > 0
@@ -214,7 +222,7 @@ def reply_pair() -> LossInputs:
 @pytest.mark.parametrize("name", RATIOS)
 def test_normalisations(name: str) -> None:
     def loss(normalize: Any, scale: Scale) -> float:
-        return run(reply_pair(), LossConfig(**WIDE, type=name, normalize=normalize), scale)[0]
+        return run(reply_pair(), wide(name, normalize=normalize), scale)[0]
 
     whole, part = Scale(4, 2, 10), Scale(40, 8, 5)
     assert loss("token", whole) == near((-4 + 3 * 1) / 4)
@@ -228,7 +236,7 @@ def test_normalisations(name: str) -> None:
 def test_entropy_is_paid_for() -> None:
     entropy_BT = torch.tensor([[1.0, 9.0, 9.0], [2.0, 3.0, 4.0]], dtype=torch.float64)
     inputs = replace(reply_pair(), entropy_BT=entropy_BT.requires_grad_())
-    loss, metrics = policy_loss(inputs, Scale(4, 2, 10), LossConfig(entropy_coef=0.5))
+    loss, metrics = policy_loss(inputs, Scale(4, 2, 10), loss_config(entropy_coef=0.5))
     assert loss.item() == near(-1 / 4 - 0.5 * (1 + 2 + 3 + 4) / 4)
     assert metrics["entropy"].item() == 10
     loss.backward()
@@ -238,7 +246,7 @@ def test_entropy_is_paid_for() -> None:
 def test_divergence_from_the_reference_is_paid() -> None:
     """At half the reference's probability r = 2: k3 = 2 - 1 - log 2, with the slope 1 - r."""
     inputs = replace(one(0.0, 1.0), ref_logp_BT=torch.full((1, 1), -2 + math.log(2)))
-    loss, grad, metrics = run(inputs, LossConfig(kl_coef=0.5))
+    loss, grad, metrics = run(inputs, loss_config(kl_coef=0.5))
     assert metrics["ref_kl"] == near(1 - math.log(2))
     assert loss == near(0.5 * (1 - math.log(2)))
     assert grad.item() == near(0.5 * (1 - 2))
@@ -250,7 +258,7 @@ def test_the_importance_weight_is_for_the_advantage_alone() -> None:
         ref_logp_BT=torch.full((1, 1), -2 + math.log(2)),
         entropy_BT=torch.ones(1, 1),
     )
-    assert run(inputs, LossConfig(kl_coef=1, entropy_coef=1))[0] == near((1 - math.log(2)) - 1)
+    assert run(inputs, loss_config(kl_coef=1, entropy_coef=1))[0] == near((1 - math.log(2)) - 1)
 
 
 def test_metrics_are_sums_over_the_replies_tokens() -> None:
@@ -325,15 +333,15 @@ def reference(inputs: LossInputs, scale: Scale, config: LossConfig) -> float:
 @given(sizes=lengths, seed=seeds)
 def test_the_loss_is_the_published_one(name: str, normalize: Any, sizes, seed: int) -> None:
     inputs = drawn(sizes, seed, spread=1.0)
-    config = LossConfig(**WIDE, type=name, normalize=normalize, **ALL_ON)
+    config = wide(name, normalize=normalize, **ALL_ON)
     assert run(inputs, config)[0] == near(reference(inputs, scale_of(inputs), config))
 
 
 @pytest.mark.parametrize("normalize", SCALES)
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", LOSSES.names())
 def test_gradients_are_those_of_the_value(name: str, normalize: Any) -> None:
     inputs = drawn([3, 1, 5, 4], seed=3)
-    config = LossConfig(**WIDE, type=name, normalize=normalize, **ALL_ON)
+    config = wide(name, normalize=normalize, **ALL_ON)
 
     def loss(logp_BT: torch.Tensor, entropy_BT: torch.Tensor) -> torch.Tensor:
         given_now = replace(inputs, logp_BT=logp_BT, entropy_BT=entropy_BT)
@@ -344,7 +352,7 @@ def test_gradients_are_those_of_the_value(name: str, normalize: Any) -> None:
 
 def test_gspo_moves_all_tokens_of_a_reply_alike() -> None:
     inputs = drawn([4], seed=4, spread=0.05)
-    _, grad_BT, _ = run(inputs, LossConfig(type="gspo", normalize="sequence"))
+    _, grad_BT, _ = run(inputs, loss_config("gspo", normalize="sequence"))
     assert grad_BT.abs().min() > 0
     torch.testing.assert_close(grad_BT, grad_BT[:, :1].expand(1, 4))
 
@@ -355,7 +363,7 @@ def test_gspo_moves_all_tokens_of_a_reply_alike() -> None:
 @pytest.mark.parametrize("normalize", SCALES)
 def test_a_column_of_advantages_is_the_same_for_every_token(normalize: Any) -> None:
     inputs = drawn([3, 1, 5], seed=7)
-    config = LossConfig(**WIDE, normalize=normalize)
+    config = loss_config(**WIDE, normalize=normalize)
     spread = replace(inputs, advantage_BT=inputs.advantage_BT.expand(3, 5))
     (loss, grad_BT, metrics), (loss2, grad2_BT, metrics2) = run(inputs, config), run(spread, config)
     assert (loss, metrics) == (loss2, metrics2)
@@ -366,7 +374,7 @@ def test_each_token_is_pushed_by_its_own_advantage() -> None:
     inputs = replace(
         reply_pair(), advantage_BT=torch.tensor([[4.0, 9.0, 9.0], [1.0, -2.0, 0.0]]).double()
     )
-    loss, grad_BT, _ = run(inputs, LossConfig(**WIDE, normalize="token"), Scale(4, 2, 10))
+    loss, grad_BT, _ = run(inputs, loss_config(**WIDE, normalize="token"), Scale(4, 2, 10))
     assert loss == near(-(4 + 1 - 2) / 4)
     assert grad_BT.tolist() == [[-1, 0, 0], [-0.25, 0.5, 0]]
 
@@ -382,7 +390,7 @@ def test_gspo_clips_a_reply_by_the_mean_of_its_tokens() -> None:
         advantage_BT=torch.tensor([[3.0, -1.0]], dtype=torch.float64),
         mask_BT=torch.tensor([[True, True]]),
     )
-    config = LossConfig(type="gspo", clip_low=0.2, clip_high=0.2, normalize="sequence")
+    config = loss_config("gspo", clip_low=0.2, clip_high=0.2, normalize="sequence")
     loss, grad_BT, metrics = run(inputs, config)
     assert loss == near(-1.2)
     assert grad_BT.tolist() == [[0, 0]]
@@ -417,7 +425,7 @@ def test_how_a_minibatch_is_cut_does_not_matter(
     name: str, normalize: Any, sizes: list[int], seed: int, places: list[int]
 ) -> None:
     inputs = drawn(sizes, seed)
-    config = LossConfig(**WIDE, type=name, normalize=normalize, **ALL_ON)
+    config = wide(name, normalize=normalize, **ALL_ON)
     loss, grad_BT, metrics = run(inputs, config)
     parts = [[b for b, _ in enumerate(sizes) if places[b] == place] for place in range(4)]
     results = [
@@ -451,10 +459,10 @@ def spoilt(inputs: LossInputs, garbage: float) -> LossInputs:
 
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e30])
 @pytest.mark.parametrize("normalize", SCALES)
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", LOSSES.names())
 def test_what_stands_outside_the_mask_does_not_matter(name, normalize: Any, garbage) -> None:
     inputs = drawn([3, 1, 5], seed=5)
-    config = LossConfig(**WIDE, type=name, normalize=normalize, **ALL_ON)
+    config = wide(name, normalize=normalize, **ALL_ON)
     loss, grad_BT, metrics = run(inputs, config)
     dirty = spoilt(inputs, garbage)
     found, found_grad_BT, found_metrics = run(dirty, config)
@@ -465,12 +473,12 @@ def test_what_stands_outside_the_mask_does_not_matter(name, normalize: Any, garb
 
 
 @pytest.mark.parametrize("normalize", SCALES)
-@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("name", LOSSES.names())
 def test_a_row_of_padding_adds_nothing_but_can_be_differentiated(name, normalize: Any) -> None:
     """A rank that has run out of replies still makes the pass, with a row like this one."""
     inputs = spoilt(replace(drawn([2], 6), mask_BT=torch.zeros(1, 2, dtype=torch.bool)), math.nan)
     inputs = replace(inputs, advantage_BT=torch.tensor([[math.nan]], dtype=torch.float64))
-    config = LossConfig(**WIDE, type=name, normalize=normalize, **ALL_ON)
+    config = wide(name, normalize=normalize, **ALL_ON)
     for scale in (Scale(8, 2, 5), Scale(0, 0, 0)):
         loss, grad_BT, metrics = run(inputs, config, scale)
         assert loss == 0
@@ -484,4 +492,11 @@ def test_a_row_of_padding_adds_nothing_but_can_be_differentiated(name, normalize
 @pytest.mark.parametrize("options", [{"kl_coef": 0.1}, {"entropy_coef": 0.1}])
 def test_a_weight_without_its_input_is_a_bug(options: dict[str, float]) -> None:
     with pytest.raises(AssertionError):
-        run(one(1, 1), LossConfig(**options))
+        run(one(1, 1), loss_config(**options))
+
+
+@pytest.mark.parametrize("given", [None, torch.zeros(2), (torch.zeros(1, 2), {})])
+def test_an_objective_of_the_wrong_shape_is_rejected(given: Any, monkeypatch) -> None:
+    monkeypatch.setattr(LOSSES.load("clip"), "objective", lambda *_: given)
+    with pytest.raises(LearnerError, match=r"objective\(\) of the loss 'clip' returned"):
+        run(one(1, 1))

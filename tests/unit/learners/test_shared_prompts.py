@@ -13,7 +13,7 @@ import torch
 import transformers
 from pictures import plain
 
-from pettingllms.config import LearnerConfig, LossConfig
+from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.learners import hidden_states as module
 from pettingllms.learners.batches import Item, micro_batches, together
@@ -57,7 +57,7 @@ def moved(
         model,
         {"p": POLICIES[kind]},
         LearnerConfig(max_batch_tokens=max_tokens),
-        LossConfig(kl_coef=0.1, entropy_coef=0.1),
+        loss_config(kl_coef=0.1, entropy_coef=0.1),
         8,
         3,
     )
@@ -130,7 +130,7 @@ def test_a_model_with_a_sliding_window_reads_every_reply_whole(
             num_attention_heads=2, num_key_value_heads=1, sliding_window=8, initializer_range=0.5,
         )
     ).save_pretrained(tmp_path)  # fmt: skip
-    spec = LearnerSpec(tmp_path, {"p": policy}, LearnerConfig(), LossConfig(), 8, 3)
+    spec = LearnerSpec(tmp_path, {"p": policy}, LearnerConfig(), loss_config(), 8, 3)
     found = Learner(spec).logprobs("p", siblings())
     monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
     for one, other in zip(found, Learner(spec).logprobs("p", siblings()), strict=True):

@@ -223,7 +223,7 @@ def test_replies_to_one_prompt_at_different_depths_are_no_pairs() -> None:
 def test_a_policy_without_a_pair_is_refused_and_so_is_dpo_as_the_loss_of_a_run(model: Path) -> None:
     with pytest.raises(ConfigError, match="'checker' has no pair"):
         pairs_by_policy(config(model), sampled(model, ("planner",)))
-    with pytest.raises(ConfigError, match=r"loss.type: 'dpo' learns from pairs"):
+    with pytest.raises(ConfigError, match=r"loss.type: 'dpo' needs preference pairs"):
         config(model, loss={"type": "dpo"})
 
 
@@ -256,7 +256,7 @@ def test_it_learns_through_the_whole_path_and_is_held_to_where_it_began(
 ) -> None:
     from pettingllms.cluster import team as cluster_team
 
-    run = _preferring(config(model, dpo={"num_steps": 8}, loss={"beta": 0.5}))
+    run = _preferring(config(model, dpo={"num_steps": 8, "beta": 0.5}))
     assert (run.loss.type, run.loss.beta) == ("dpo", 0.5)
     team = Team(run)
     pairs = pairs_by_policy(run, sampled(model))
