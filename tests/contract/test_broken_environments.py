@@ -375,7 +375,7 @@ BROKEN = {
     CrashesOnNonsense: "raises",
     PaysLateUnsaid: "late-rewards",
     RewardsTheTeamLateUnsaid: "late-rewards",
-    NeverPays: "never-paid",
+    NeverPays: "never-rewarded",
     ShowsNothing: "bad-observation",
     ShowsAnImageUnsaid: "undeclared-image",
     ShowsABrokenImage: "bad-image",

@@ -243,7 +243,7 @@ def test_every_fault_is_explained() -> None:
         for name in ("contract", "check_start", "contract_faults")
     ]
     code = "".join(file.read_text() for file in files)
-    named = set(re.findall(r'(?:Broken|Fault)\(\s*"([a-z-]+)"', code))
+    named = set(re.findall(r'(?:ContractViolation|Fault)\(\s*"([a-z-]+)"', code))
     _, page = (ROOT / "docs/environments.md").read_text().split("## The faults")
     explained = set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE))
     assert named == explained

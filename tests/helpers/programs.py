@@ -116,8 +116,8 @@ class Paying(Two):
         name = first["id"].replace("chatcmpl-", "msg_")
         paid = {"level": "process", "role": "a", "value": 0.25, "reply": name}
         post(access["url"], access["api_key"], paid)
-        agents.pay(agent={"b": Scored(0.5)})
-        agents.pay(team=Scored(0.125))
+        agents.add_rewards(agent={"b": Scored(0.5)})
+        agents.add_rewards(team=Scored(0.125))
         return "paid"
 
     def score(self, task: Task, result: Any) -> Rewards:

@@ -10,7 +10,7 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.config import apply_overrides, problems_in
 from pettingllms.envs import Environment, check_env, make_env
-from pettingllms.envs.contract_faults import Broken, in_time, refuse
+from pettingllms.envs.contract_faults import ContractViolation, require_no_faults, run_with_timeout
 from pettingllms.errors import ConfigError, PettingError, describe
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
@@ -82,9 +82,9 @@ def check_contract(name: str, options: Sequence[str], num_episodes: int, seconds
     """Run `check_env`, and say what it was doing if it does not come to an end."""
     env = env_with(name, options)
     try:
-        in_time(seconds, check_env, env, num_episodes)
-    except Broken as broken:
-        refuse(env, [broken.fault])
+        run_with_timeout(seconds, check_env, env, num_episodes)
+    except ContractViolation as violation:
+        require_no_faults(env, [violation.fault])
     console.print(f"[green]ok[/]: {env.id} keeps the environment contract, {num_episodes} plays.")
 
 

@@ -196,7 +196,7 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
             'set algo.type = "grpo"'
         )
-    if "central" in algorithm.needs and not env.can_show_all:
+    if "central" in algorithm.needs and not env.has_centralized_observation:
         yield (
             f"algo.type: '{algo_type}' needs what the whole team sees, and '{env.id}' cannot show "
             'it; set algo.type = "grpo"'

@@ -1,4 +1,4 @@
-"""Environments: the contract, its test, and those that ship."""
+"""Environments: the contract, `check_env`, and the environments that ship."""
 
 from typing import Any
 
@@ -29,27 +29,27 @@ __all__ = [
 
 
 def make_env(id: str, **options: Any) -> Environment[Any, Any]:  # noqa: A002
-    """The environment of that name, with options as in the [env] section of a configuration."""
+    """Create an environment by id. Options are those of the [env] section of a config."""
     return make_env_for(ENVIRONMENTS.load(id).Config.model_validate({"id": id, **options}))
 
 
 def make_env_for(config: EnvConfig) -> Environment[Any, Any]:
-    """The environment of a configuration's [env] section."""
+    """Create the environment for the [env] section of a config."""
     env: Environment[Any, Any] = ENVIRONMENTS.load(config.id).create(config)
     return env
 
 
 def make_test_env(config: RunConfig) -> Environment[Any, Any]:
-    """The environment that a run is evaluated on, the same in every step."""
+    """Create the environment for evaluating a run. It does not change with the curriculum."""
     if not config.curriculum.key:
         return make_env_for(config.env)
     return make_env_at(config, config.eval.level or len(config.curriculum.levels))
 
 
 def make_env_at(config: RunConfig, level: int) -> Environment[Any, Any]:
-    """The environment of a run at a level of its curriculum, from 1, if it has one.
+    """Create the environment of a run at a curriculum level, counted from 1.
 
-    Its id says which: at another level the tasks of the same names are other problems.
+    The level is part of its id, because task ids name other problems at other levels.
     """
     env = make_env_for(config.env_at(level))
     if config.curriculum.key:

@@ -1,8 +1,8 @@
 """The environment contract: a pure state machine over immutable states.
 
-Because `step` changes nothing, a rollout can fork a play anywhere: siblings of one decision are
-stepped from one state, and none of them can touch another. The author sees messages and replies:
-no tokens, no model, no engine.
+`step` returns a new state and changes nothing, so a rollout can fork an episode anywhere: sibling
+replies are stepped from the same state and cannot affect each other. Environment authors see
+messages and replies, never tokens, models or engines.
 """
 
 import random
@@ -32,130 +32,141 @@ from pettingllms.types import (
 StateT = TypeVar("StateT")
 ConfigT = TypeVar("ConfigT", bound=EnvConfig)
 Split = Literal["train", "test"]
-"""Tasks to learn from, and tasks to be measured by."""
-SHARE = re.compile(r"0(\.[0-9]+)?|1(\.0+)?")
+"""`train`: tasks to train on. `test`: tasks to evaluate on."""
+FRACTION = re.compile(r"0(\.[0-9]+)?|1(\.0+)?")
 ScriptedPlayer = Callable[[Any, Any, str, random.Random], str]
-"""A scripted player: environment, state, role and a source of chance in; a reply out."""
+"""A scripted player: maps environment, state, role and random generator to a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult(Generic[StateT]):
-    """What one step gave: the next state, what was paid, and numbers worth a curve."""
+    """The result of one transition: next state, rewards, and metrics to log."""
 
     state: StateT
     rewards: Rewards = NO_REWARDS
     metrics: Mapping[str, float] = field(default_factory=dict)
     submissions: Mapping[str, Submission] = field(default_factory=dict)
-    """What is laid before a judge, by role, or by `TEAM` for what all made together. What it says
-    is paid in this step, at the level of agent or team."""
+    """Submissions to the judge, by role, or under `TEAM` for joint work. The judge's scores become
+    agent or team rewards of this step."""
 
 
-YES_OR_NO = (bool, np.bool_)
-"""What `success` may give; numpy's is what a comparison of its numbers gives."""
+BOOLEAN_TYPES = (bool, np.bool_)
+"""Types that `success` may return. Comparisons of numpy values yield `np.bool_`."""
 
 
 def successes(env: "Environment[Any, Any]", end: Any) -> dict[str, bool]:
-    """For each role, whether it reached its aim; what is neither yes nor no would count as one."""
+    """`success` for every role at the final state. Raises TypeError if a value is not boolean."""
     found: dict[str, Any] = {role: env.success(end, role) for role in env.roles}
-    for role, reached in found.items():
-        if not isinstance(reached, YES_OR_NO):
-            raise TypeError(f"success for '{role}' is {reached!r:.60}, not True or False")
-    return {role: bool(reached) for role, reached in found.items()}
+    for role, value in found.items():
+        if not isinstance(value, BOOLEAN_TYPES):
+            raise TypeError(f"success for '{role}' is {value!r:.60}, not True or False")
+    return {role: bool(value) for role, value in found.items()}
 
 
 class Environment(ABC, Generic[StateT, ConfigT]):
     """Rules, prompts and rewards of one game or task family.
 
-    States are immutable, compare by value and can be pickled: a frozen dataclass of numbers,
-    strings and tuples is all of that. `pettingllms.check_env` tests the whole contract.
+    An episode starts with `reset`. Then `acting` names the roles to act, `observe` gives each of
+    them its observation, and `step` maps their replies (the actions) to a new state and rewards.
+    The episode ends when `acting` returns no role.
+
+    States must be immutable, picklable and comparable by value. A frozen dataclass of numbers,
+    strings and tuples meets all three. `pettingllms.check_env` tests the whole contract.
     """
 
     id: str
-    """Name and version; the version is raised when learning results could change."""
+    """Name and version. Raise the version when a change could alter training results."""
     Config: ClassVar[type[EnvConfig]] = EnvConfig
-    """The options that a configuration file may set under [env]."""
+    """Options that a config file may set under [env]."""
     players: Mapping[str, ScriptedPlayer] = {}
-    """Scripted players by name; one is called `random`."""
+    """Scripted players by name. One must be called `random`."""
     late_rewards: bool = False
-    """True if rewards for a reply may come in a later step, such as a team reward at the end. Tree
-    rollouts then play every sibling to the end; without it, a reply's own step tells its worth."""
+    """Whether the reward for a reply may arrive in a later step, such as a team reward at the end
+    of the episode. If True, tree rollouts continue every sibling to the end of the episode. If
+    False, they compare siblings by the rewards of their own step."""
     limit_reward: float = 0.0
-    """Reward for an episode that a limit cuts (rollout.on_limit), unless env.limit_reward sets
-    another. Declare one that no regular outcome falls below, or running into a limit would beat
-    losing: `check_env` looks for that."""
+    """Reward for an episode truncated at a limit (rollout.on_limit), unless env.limit_reward is
+    set. It must not exceed any regular final reward, or a losing policy would learn to run into
+    the limit. `check_env` tests this."""
     limit_level: Literal["agent", "team"] = "agent"
-    """Who gets it. `team`: all roles, at the level of the team, for roles that succeed or fail
-    together. `agent`: the roles whose replies were cut, or all roles if the episode was."""
+    """Who receives `limit_reward`. `team`: all roles, as a team reward, for cooperative games.
+    `agent`: the roles whose replies were truncated, or all roles if the episode was."""
     can_fork: bool = True
-    """False if two plays cannot go on from one state."""
-    can_show_all: bool = True
-    """False if there is no telling what the whole team sees, so that `central` has no answer."""
+    """Whether several branches can continue from the same state."""
+    has_centralized_observation: bool = True
+    """Whether `centralized_observation` is defined. Centralized critics need it."""
     judged: bool = False
-    """True if what a play is worth is for a judge to say: without one that is configured, the
-    environment's own rule is the judge."""
+    """Whether a judge assigns the rewards. If no judge is configured, the environment's own `rule`
+    is the judge."""
     rule_parts: tuple[str, ...] = ()
-    """What the rule looks at, by names that a judge may be told."""
+    """Criteria that `rule` can score separately. A judge may be configured to use one of them."""
     blocking: bool = False
-    """True if a step waits for something outside, such as a process or a socket."""
+    """Whether a step waits for something external, such as a process or a socket."""
     runs_programs: bool = False
-    """True if what a role writes may be run, which is done in the sandbox alone."""
+    """Whether a step may run model-generated code. Such code runs only in the sandbox."""
 
     def __init__(self, config: ConfigT | None = None) -> None:
         self.config: ConfigT = config or self.Config(id=self.id)  # type: ignore[assignment]
 
     @classmethod
     def create(cls, config: ConfigT) -> "Environment[Any, Any]":
-        """The environment that a configuration asks for: the team, or one role alone."""
+        """Create the environment for a config: with all roles, or the solo form."""
         env: Environment[Any, Any] = cls(config)
         return env.solo() if config.solo else env
 
     @property
     @abstractmethod
     def roles(self) -> tuple[str, ...]:
-        """The seats, in a fixed order."""
+        """All roles, in a fixed order."""
 
     @property
     def image_roles(self) -> tuple[str, ...]:
-        """The roles that are shown images: only a policy that sees can play them."""
+        """Roles whose observations contain images. Their policies must be VLMs."""
         return ()
 
     @abstractmethod
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The problems of a split: the same ones each time, and none in both splits."""
+        """The tasks of a split. Deterministic; no task may be in both splits."""
 
     @abstractmethod
     def reset(self, task: Task, seed: int) -> StateT:
-        """The state that a play starts from. The same task and seed give the same state."""
+        """The initial state of an episode. The same task and seed give the same state."""
 
     @abstractmethod
     def acting(self, state: StateT) -> tuple[str, ...]:
-        """Roles that speak now: one, several at the same time, or none when the play is over."""
+        """Roles to act now. One: sequential move. Several: simultaneous. None: episode over."""
 
     @abstractmethod
     def observe(self, state: StateT, role: str) -> Sequence[Message]:
-        """What the role is shown. Never what it must not know."""
+        """The role's observation, as messages. It must not reveal hidden information."""
 
     @abstractmethod
     def step(self, state: StateT, replies: Mapping[str, str]) -> StepResult[StateT]:
-        """What follows when every acting role has replied. Any string is a legal reply."""
+        """One transition: apply the replies of all acting roles. Must accept any string."""
 
     @abstractmethod
     def success(self, state: StateT, role: str) -> bool:
-        """Whether a finished play reached this role's aim. Evaluation reports it, and a curriculum
-        may be moved by it; no reward is made of it."""
+        """Whether the role reached its goal in a finished episode.
+
+        Evaluation reports the success rate and a curriculum may use it. It is not a reward.
+        """
 
     def answer(self, state: StateT, role: str) -> str | None:
-        """What a finished play came to, written alike wherever it is the same answer; None if this
-        cannot be compared. Evaluation lets the answers of several plays vote."""
+        """The final answer of a finished episode in canonical form, for majority voting.
+
+        None if answers cannot be compared across episodes.
+        """
         return None
 
     def rule(self, submission: Submission, part: str = "") -> Reward:
-        """What the environment's own rule says of an exhibit, from 0 to 1: a judge that needs no
-        model. `part` is one of `rule_parts`; empty: all of them together."""
-        return Failed(f"'{self.id}' has no rule to judge by", "judge")
+        """Score a submission from 0 to 1 by a programmatic rule: a judge without a model.
+
+        `part` is one of `rule_parts`; an empty string combines all of them.
+        """
+        return Failed(f"'{self.id}' has no rule; configure another judge", "judge")
 
     def limit_rewards(self, roles: Sequence[str]) -> Rewards:
-        """The rewards of an episode that a limit cuts; `roles` are those whose doing it was."""
+        """Rewards of an episode truncated at a limit; `roles` are those that caused it."""
         given = self.config.limit_reward
         reward = Scored(self.limit_reward if given is None else given)
         if self.limit_level == "team":
@@ -163,89 +174,94 @@ class Environment(ABC, Generic[StateT, ConfigT]):
         return Rewards(agent=dict.fromkeys(roles, reward))
 
     def describe_limit(self, on_limit: str) -> str:
-        """What an episode earns that a limit cuts, for whoever starts a run."""
+        """One sentence on how truncated episodes are rewarded, shown when a run starts."""
         if on_limit == "exclude":
-            return "an episode that a limit cuts is excluded from training"
+            return "episodes truncated at a limit are excluded from training"
         if on_limit == "bootstrap":
-            return "an episode that a limit cuts counts by the critic's value where it was cut"
+            return "episodes truncated at a limit are bootstrapped with the critic's value"
         shared = self.limit_level == "team"
-        whose = "the team" if shared else "each role whose reply was cut, or all if the episode was"
+        who = "the team" if shared else "each truncated role, or all roles if the episode was"
         given = self.config.limit_reward
         reward = self.limit_reward if given is None else given
-        return f"an episode that a limit cuts earns {reward:g} for {whose} (env.limit_reward)"
+        return f"episodes truncated at a limit give reward {reward:g} to {who} (env.limit_reward)"
 
-    def centralized(self, state: StateT) -> Sequence[Message]:
-        """What a critic of the whole team is shown, and no role ever: all that the roles see, one
-        after another. Shared system texts and images stand once."""
+    def centralized_observation(self, state: StateT) -> Sequence[Message]:
+        """The observation of a centralized critic: all roles' observations, concatenated.
+
+        Shared system texts and images appear once. No role is ever shown it.
+        """
         seen = {role: self.observe(state, role) for role in self.roles}
-        shared = dict.fromkeys(m.text for ms in seen.values() for m in ms if _sets_scene(m))
+        shared = dict.fromkeys(m.text for ms in seen.values() for m in ms if _is_system(m))
         views = [
-            "\n".join([f"{role} sees:", *(m.text for m in messages if not _sets_scene(m))])
+            "\n".join([f"{role} sees:", *(m.text for m in messages if not _is_system(m))])
             for role, messages in seen.items()
         ]
-        scene = [system("\n\n".join(shared))] if shared else []
+        head = [system("\n\n".join(shared))] if shared else []
         images = dict.fromkeys(one for ms in seen.values() for m in ms for one in m.images)
-        return [*scene, user("\n\n".join(views), *images)]
+        return [*head, user("\n\n".join(views), *images)]
 
     def solo(self) -> "Environment[Any, Any]":
-        """The same environment for one role alone: the others are played by `random`."""
+        """The single-role form: one role acts and the scripted player `random` plays the others."""
         from pettingllms.envs.solo import SoloOneRole
 
         return SoloOneRole(self, "random")
 
     def player(self, name: str) -> ScriptedPlayer:
-        """The scripted player of that name. `minimax~0.3` is minimax in three replies of ten, and
-        `random` in the others: strength by degrees."""
-        known, tilde, share = name.partition("~")
+        """The scripted player of that name.
+
+        `minimax~0.3` replies as `minimax` with probability 0.3 and as `random` otherwise.
+        """
+        known, tilde, fraction = name.partition("~")
         if known not in self.players:
-            what = nearest(known, self.players)
-            raise UnknownNameError(f"'{self.id}' has no player called '{known}'; {what}")
+            advice = nearest(known, self.players)
+            raise UnknownNameError(f"'{self.id}' has no player called '{known}'; {advice}")
         if not tilde:
             return self.players[name]
         from pettingllms.envs.toolkit.noisy import noisy
 
-        if not SHARE.fullmatch(share):
-            raise UnknownNameError(f"player '{name}': after ~ comes a share from 0 to 1")
-        return noisy(self.players[known], self.players["random"], float(share))
+        if not FRACTION.fullmatch(fraction):
+            raise UnknownNameError(f"player '{name}': write a number from 0 to 1 after ~")
+        return noisy(self.players[known], self.players["random"], float(fraction))
 
     def redeal(self, state: StateT, role: str, rng: random.Random) -> StateT:
-        """Another state that the role cannot tell from this one: what it must not know, changed.
+        """Resample what is hidden from the role: another state with the same observation.
 
-        `check_env` uses it to show that observations leak nothing. Games without hidden
-        information leave it as it is.
+        `check_env` uses it to test that observations leak nothing. Environments without hidden
+        information need not override it.
         """
         return state
 
     def silence(self, state: StateT, role: str) -> str:
-        """The reply that stands for saying nothing, when a play is replayed without a role.
+        """The no-op reply, used when an episode is replayed without a role's contribution.
 
-        Override it where the empty reply does more than that: where it is refused and loses the
-        game, say, give the move that needs no thought.
+        Override it where an empty reply is illegal or loses the game: return a default move.
         """
         return ""
 
     def draw(self, state: StateT, role: str) -> str:
-        """The state as the role may see it, for a person at a terminal, in Rich's markup."""
+        """Render the role's view of the state for a terminal, in Rich markup."""
         from rich.markup import escape
 
         return escape(self.observe(state, role)[-1].text)
 
     def reply_of(self, typed: str) -> str:
-        """The reply that a person at a terminal means by what was typed."""
+        """Convert a person's terminal input to a reply."""
         return typed
 
     def refusal(self, state: StateT, role: str, reply: str) -> str | None:
-        """Why the rules would refuse a reply, for a person who may then type another; None if they
-        would not. By default the metric `illegal` of a trial step tells."""
+        """Why a reply is illegal, so that a person can type another; None if it is legal.
+
+        The default takes a trial step and reads the metric `illegal`.
+        """
         if not self.can_fork or self.acting(state) != (role,):
             return None
         illegal = self.step(state, {role: reply}).metrics.get("illegal")
-        return "the rules refuse it" if illegal else None
+        return "this reply is illegal" if illegal else None
 
     def hint(self, state: StateT, role: str) -> str:
         """What a person who plays this role may type."""
         return "your reply"
 
 
-def _sets_scene(message: Message) -> bool:
+def _is_system(message: Message) -> bool:
     return message.speaker == "system"

@@ -1,4 +1,7 @@
-"""One role alone, in an environment made for several: in one seat, or in all of them by turns."""
+"""Solo forms of an environment with several roles, for single-agent training.
+
+`SoloAllRoles` plays every role in turn. `SoloOneRole` plays one role against scripted players.
+"""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -13,30 +16,33 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Message, Reward, Rewards, Submission, Task, total
 
 SOLO = "solo"
-NUM_DEALS = 16
-"""Deals to look at before a seat is given up in which the role has no turn."""
+MAX_DEALS = 16
+"""Resets to try before giving up on a role that never gets a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoloState:
-    """The inner state, which seat the role has, and the seed of the scripted replies."""
+    """The inner state, the inner role that `solo` plays, and the seed of the scripted players."""
 
     inner: Any
-    position: str
+    inner_role: str
     seed: int = 0
     num_steps: int = 0
 
 
 def with_options(env: Environment[Any, Any], **options: object) -> Environment[Any, Any]:
-    """The environment with these options: itself if it has them, since another may read a file."""
+    """The environment with these options; the same object if nothing changes.
+
+    Reusing it matters because creating an environment may read a data file.
+    """
     config = env.config.model_copy(update=options)
     return env if config == env.config else type(env)(config)
 
 
 class SoloAllRoles(Environment[SoloState, EnvConfig]):
-    """The role `solo` speaks for whoever is to move, and sees what that seat sees.
+    """The role `solo` plays whichever role is to act, with that role's observation.
 
-    For environments in which one role acts at a time and all are paid as a team.
+    For sequential environments with a team reward.
     """
 
     def __init__(self, env: Environment[Any, Any]) -> None:
@@ -72,79 +78,85 @@ class SoloAllRoles(Environment[SoloState, EnvConfig]):
         return (SOLO,) if self.env.acting(state.inner) else ()
 
     def observe(self, state: SoloState, role: str) -> Sequence[Message]:
-        return self.env.observe(state.inner, state.position)
+        return self.env.observe(state.inner, state.inner_role)
 
     def step(self, state: SoloState, replies: Mapping[str, str]) -> StepResult[SoloState]:
-        result = self.env.step(state.inner, {state.position: replies[SOLO]})
+        result = self.env.step(state.inner, {state.inner_role: replies[SOLO]})
         after = replace(
-            state, inner=result.state, position=self._mover(result.state, state.position)
+            state, inner=result.state, inner_role=self._mover(result.state, state.inner_role)
         )
-        shown = _shown(state.position, [result])
-        return StepResult(after, _as_solo(state.position, [result]), result.metrics, shown)
+        rewards = _solo_rewards(state.inner_role, [result])
+        submissions = _solo_submissions(state.inner_role, [result])
+        return StepResult(after, rewards, result.metrics, submissions)
 
     def success(self, state: SoloState, role: str) -> bool:
-        return self.env.success(state.inner, state.position)
+        return self.env.success(state.inner, state.inner_role)
 
     def answer(self, state: SoloState, role: str) -> str | None:
-        return self.env.answer(state.inner, state.position)
+        return self.env.answer(state.inner, state.inner_role)
 
     def rule(self, submission: Submission, part: str = "") -> Reward:
         return self.env.rule(submission, part)
 
     def redeal(self, state: SoloState, role: str, rng: random.Random) -> SoloState:
-        return replace(state, inner=self.env.redeal(state.inner, state.position, rng))
+        return replace(state, inner=self.env.redeal(state.inner, state.inner_role, rng))
 
     def silence(self, state: SoloState, role: str) -> str:
-        return self.env.silence(state.inner, state.position)
+        return self.env.silence(state.inner, state.inner_role)
 
     def draw(self, state: SoloState, role: str) -> str:
-        return self.env.draw(state.inner, state.position)
+        return self.env.draw(state.inner, state.inner_role)
 
     def reply_of(self, typed: str) -> str:
         return self.env.reply_of(typed)
 
     def refusal(self, state: SoloState, role: str, reply: str) -> str | None:
-        return self.env.refusal(state.inner, state.position, reply)
+        return self.env.refusal(state.inner, state.inner_role, reply)
 
     def hint(self, state: SoloState, role: str) -> str:
-        return self.env.hint(state.inner, state.position)
+        return self.env.hint(state.inner, state.inner_role)
 
     def _mover(self, inner: Any, before: str) -> str:
         return next(iter(self.env.acting(inner)), before)
 
 
 class SoloOneRole(SoloAllRoles):
-    """The role `solo` has one seat, which one by the task; a script plays the others."""
+    """The role `solo` plays one role, chosen by the task; a scripted player plays the others."""
 
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
         super().__init__(env)
         self._other = env.player(player)
 
     def reset(self, task: Task, seed: int) -> SoloState:
-        """A play in which the role has a turn: dealt anew, or else with another seat, if it would
-        have none."""
+        """A state in which `solo` has a turn.
+
+        If it would have none, reset with other seeds, then with the next role.
+        """
         first, roles = derive_seed("seat", task.id), self.env.roles
-        for at, deal in product(range(len(roles)), range(NUM_DEALS)):
+        for at, deal in product(range(len(roles)), range(MAX_DEALS)):
             dealt = derive_seed("deal", seed, deal) if deal else seed
-            position = roles[(first + at) % len(roles)]
-            state = SoloState(self.env.reset(task, dealt), position, derive_seed("solo", dealt))
+            inner_role = roles[(first + at) % len(roles)]
+            state = SoloState(self.env.reset(task, dealt), inner_role, derive_seed("solo", dealt))
             state, _ = self._play_others(state)
             if self.env.acting(state.inner):
                 break
         return state
 
     def step(self, state: SoloState, replies: Mapping[str, str]) -> StepResult[SoloState]:
-        state, own = self._step_once(state, {state.position: replies[SOLO]})
-        state, after = self._play_others(state)
-        results = [own, *after]
+        state, first = self._step_once(state, {state.inner_role: replies[SOLO]})
+        state, later = self._play_others(state)
+        results = [first, *later]
         metrics = {name: value for one in reversed(results) for name, value in one.metrics.items()}
         return StepResult(
-            state, _as_solo(state.position, results), metrics, _shown(state.position, results)
+            state,
+            _solo_rewards(state.inner_role, results),
+            metrics,
+            _solo_submissions(state.inner_role, results),
         )
 
     def _play_others(self, state: SoloState) -> tuple[SoloState, list[StepResult[Any]]]:
         results = []
-        while (acting := self.env.acting(state.inner)) and state.position not in acting:
+        while (acting := self.env.acting(state.inner)) and state.inner_role not in acting:
             state, result = self._step_once(state, {})
             results.append(result)
         return state, results
@@ -160,10 +172,10 @@ class SoloOneRole(SoloAllRoles):
         return replace(state, inner=result.state, num_steps=state.num_steps + 1), result
 
 
-def _as_solo(position: str, results: Sequence[StepResult[Any]]) -> Rewards:
-    """What a seat was paid for its reply and for all that followed before its next one."""
-    process = results[0].rewards.process.get(position)
-    agent = total(result.rewards.agent.get(position) for result in results)
+def _solo_rewards(inner_role: str, results: Sequence[StepResult[Any]]) -> Rewards:
+    """Rewards of a role for its reply, summed until its next turn."""
+    process = results[0].rewards.process.get(inner_role)
+    agent = total(result.rewards.agent.get(inner_role) for result in results)
     return Rewards(
         process={} if process is None else {SOLO: process},
         agent={} if agent is None else {SOLO: agent},
@@ -171,13 +183,15 @@ def _as_solo(position: str, results: Sequence[StepResult[Any]]) -> Rewards:
     )
 
 
-def _shown(position: str, results: Sequence[StepResult[Any]]) -> dict[str, Submission]:
-    """What a judge is shown of a seat, or of all seats together."""
+def _solo_submissions(inner_role: str, results: Sequence[StepResult[Any]]) -> dict[str, Submission]:
+    """Submissions of a role or of the team, renamed for `solo`."""
     found = [(role, one) for result in results for role, one in result.submissions.items()]
-    return {TEAM if role == TEAM else SOLO: one for role, one in found if role in (TEAM, position)}
+    return {
+        TEAM if role == TEAM else SOLO: one for role, one in found if role in (TEAM, inner_role)
+    }
 
 
 def _play_role(
     player: ScriptedPlayer, env: SoloAllRoles, state: SoloState, role: str, rng: random.Random
 ) -> str:
-    return player(env.env, state.inner, state.position, rng)
+    return player(env.env, state.inner, state.inner_role, rng)

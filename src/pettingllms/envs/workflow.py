@@ -1,9 +1,8 @@
-"""The contract for programs that somebody has already: they run alone, and call their roles.
+"""The workflow contract: existing agent programs that run themselves and call their roles.
 
 A LangGraph graph, a group chat or a loop around an OpenAI client has no state that a rollout could
-fork. It is started with addresses for its roles, makes ordinary model calls, and is scored when it
-has come to its result. What its roles said is recorded where the calls arrive, so the author sees
-no tokens here either.
+fork. The program receives one endpoint per role, makes ordinary model calls, and is scored by its
+result. The gateway records the calls as turns, so workflow authors see no tokens either.
 """
 
 import inspect
@@ -24,15 +23,15 @@ ROLE_HEADER = "x-pettingllms-role"
 
 
 class WorkflowConfig(EnvConfig):
-    """What every workflow can be told. Workflows add fields of their own."""
+    """Options of every workflow. A workflow may add fields."""
 
     seconds: float = Field(default=600.0, gt=0)
-    """How long one play of the program may take before its episode fails. The time that its calls
-    wait for a busy engine does not count."""
+    """Timeout for one run of the program; its episode then fails. Time that calls wait for a busy
+    engine does not count."""
     guided: bool = False
-    """Hold replies to the schemas that the program asks for, also those of roles that learn. Such
-    replies are not trained on: a schema narrows what can be sampled, so their log-probs are not
-    the policy's own. Left out, roles that learn are shown the schema and may miss it."""
+    """Apply structured output to the replies of trained roles too. Such replies are excluded from
+    training, because a schema changes the sampling distribution and so the log-probs. If false,
+    trained roles only see the schema in their prompt and may violate it."""
 
 
 ConfigT = TypeVar("ConfigT", bound=WorkflowConfig)
@@ -40,34 +39,33 @@ ConfigT = TypeVar("ConfigT", bound=WorkflowConfig)
 
 @dataclass(frozen=True, slots=True)
 class RoleRule:
-    """Tells apart the roles of a program that has one client for several: a call is for `role` if
-    it holds a text somewhere."""
+    """Routes calls of a client that serves several roles: a matching call is for `role`."""
 
     role: str
     where: Literal["system", "header", "model"]
-    """`system`: the system prompt holds `value`. `header`: the header `name` is `value`. `model`:
-    the model that is asked for is `value`."""
+    """`system`: the system prompt contains `value`. `header`: the header `name` equals `value`.
+    `model`: the requested model is `value`."""
     value: str
     name: str = ROLE_HEADER
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Where one play of a program finds its roles. The keys are valid for this play only."""
+    """Endpoints of the roles for one run of a program. The API keys expire with the run."""
 
     url: str
-    """Of the gateway."""
+    """URL of the gateway."""
     key: str
-    """Calls every role."""
+    """API key for all roles."""
     keys: Mapping[str, str]
-    """Call one role each."""
+    """API keys for one role each."""
     reward_key: str = field(repr=False)
-    """Posts rewards over HTTP, and calls nothing. Keep it from the agents: whoever holds it can
-    reward itself."""
+    """API key for posting rewards over HTTP; it cannot call models. Keep it away from the agents:
+    an agent that has it can reward itself."""
     seed: int
-    """For what the program itself leaves to chance."""
+    """Seed for the program's own randomness."""
     post: Callable[[Rewards], None]
-    """Takes rewards while the program runs."""
+    """Receives rewards while the program runs."""
 
     def openai(self, role: str | None = None) -> dict[str, str]:
         """`base_url` and `api_key` of an OpenAI client, for one role or for all."""
@@ -83,9 +81,10 @@ class Agents:
         return {"url": f"{self.url}/v1/rewards", "api_key": self.reward_key}
 
     def environment(self, rewards: bool = False) -> dict[str, str]:
-        """Variables for a separate program: those that the vendors' clients read, and one pair per
-        role. With `rewards` it may also reward its roles: only for programs whose agents cannot
-        read their environment."""
+        """Environment variables for a subprocess: those of the vendors' clients and two per role.
+
+        `rewards` adds the reward endpoint. Use it only if agents cannot read their environment.
+        """
         found = {
             "OPENAI_BASE_URL": f"{self.url}/v1",
             "OPENAI_API_KEY": self.key,
@@ -102,15 +101,17 @@ class Agents:
             found["PETTINGLLMS_REWARD_KEY"] = self.reward_key
         return found
 
-    def pay(
+    def add_rewards(
         self,
         *,
         process: Mapping[str, Reward] | None = None,
         agent: Mapping[str, Reward] | None = None,
         team: Reward | None = None,
     ) -> None:
-        """Reward what was just said: `process` for a role's latest reply, `agent` for a role,
-        `team` for all."""
+        """Give rewards while the program runs.
+
+        `process` rewards a role's latest reply, `agent` a role, and `team` all roles.
+        """
         self.post(Rewards(process or {}, agent or {}, team))
 
     def _key(self, role: str | None) -> str:
@@ -118,36 +119,36 @@ class Agents:
 
 
 class Workflow(Environment[Any, ConfigT], Generic[ConfigT]):
-    """A program whose roles learn. Where an environment has a state, this has the result of `run`.
+    """A program whose roles are trained. The result of `run` takes the place of a final state.
 
-    `run` may be `async` or not; a program of its own is run with `await command(...)` inside it.
+    `run` may be `async` or not. Use `await command(...)` in it to run a subprocess.
     """
 
     Config: ClassVar[type[EnvConfig]] = WorkflowConfig
     rules: Sequence[RoleRule] = ()
-    """How calls are told apart where one client serves several roles."""
+    """How to route calls to roles where one client serves several roles."""
     can_fork = False
-    can_show_all = False
+    has_centralized_observation = False
     late_rewards = True
     limit_level = "team"
 
     @classmethod
     def create(cls, config: ConfigT) -> "Environment[Any, Any]":
-        """The workflow that a configuration asks for."""
+        """Create the workflow for a config."""
         if config.solo:
-            raise ValueError("a workflow has no solo form; leave env.solo out")
+            raise ValueError("a workflow has no solo form; remove env.solo")
         return cls(config)
 
     @abstractmethod
     def run(self, task: Task, agents: Agents) -> Any:
-        """Play a task with the program, and give what it came to. Write it `async` if you can."""
+        """Run the program on a task and return its result. Prefer `async`."""
 
     @abstractmethod
     def score(self, task: Task, result: Any) -> Rewards:
-        """What the result is worth, beside what the program was paid while it ran."""
+        """Rewards for the result, in addition to those given while the program ran."""
 
     def example(self) -> Sequence[Message]:
-        """A prompt such as roles are shown, by which new weights are compared."""
+        """A typical prompt, used by the canary that compares sampler and learner log-probs."""
         task = self.tasks("train")[0]
         return [user(json.dumps(dict(task.data), sort_keys=True, default=str))]
 
@@ -157,19 +158,19 @@ class Workflow(Environment[Any, ConfigT], Generic[ConfigT]):
         return inspect.iscoroutinefunction(self.run)
 
     def reset(self, task: Task, seed: int) -> NoReturn:
-        self._refuse()
+        self._reject()
 
     def acting(self, state: Any) -> tuple[str, ...]:
-        self._refuse()
+        self._reject()
 
     def observe(self, state: Any, role: str) -> Sequence[Message]:
-        self._refuse()
+        self._reject()
 
     def step(self, state: Any, replies: Mapping[str, str]) -> StepResult[Any]:
-        self._refuse()
+        self._reject()
 
-    def _refuse(self) -> NoReturn:
+    def _reject(self) -> NoReturn:
         raise ForkError(
-            f"'{self.id}' is a workflow, which runs by itself: it is played by `pettingllms train` "
-            "and `pettingllms eval`, with policies in all its roles"
+            f"'{self.id}' is a workflow and has no state to step or fork; run it with "
+            "`pettingllms train` or `pettingllms eval`, with a policy for every role"
         )

@@ -228,7 +228,7 @@ class Table:
         return text
 
     def _centralized(self, state: Any, role: str) -> tuple[Message, ...]:
-        messages = tuple(self.env.centralized(state))
+        messages = tuple(self.env.centralized_observation(state))
         if not messages or not all(isinstance(message, Message) for message in messages):
             raise TypeError(f"the critic is shown {messages!r:.60}, which are not messages")
         *before, last = messages

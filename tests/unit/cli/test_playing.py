@@ -60,7 +60,7 @@ def test_a_game_that_does_not_explain_is_tried_first(tmp_path: Path) -> None:
     text = CHOOSY.replace("RAISES", "pass")
     (tmp_path / "choosy.py").write_text(text)
     said = run("play", f"{tmp_path / 'choosy.py'}:Choosy", typed="no\nyes\n")
-    assert "Not possible: the rules refuse it" in said
+    assert "Not possible: this reply is illegal" in said
     assert "reached its aim" in said
 
 
@@ -173,7 +173,7 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
         ("x=", "write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"),
         ("z=human", "no role 'z'"),
         ("x=minmax", "no run's folder and no http://HOST:PORT/v1; did you mean 'minimax'?"),
-        ("x=minimax~7", "after ~ comes a share from 0 to 1"),
+        ("x=minimax~7", "write a number from 0 to 1 after ~"),
         ("x=/nowhere", "'/nowhere' is no player, no run's folder and no http://HOST"),
         ("x=http://a:b@h/v1", "has no user, password or query"),
     ],

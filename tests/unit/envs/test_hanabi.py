@@ -399,11 +399,11 @@ def test_solo_plays_every_seat_and_sees_what_that_seat_sees() -> None:
     together = list(plays(team, "cautious", 3, share_bad=0.03))
     for (state, result), (table, expected) in zip(alone, together, strict=True):
         (role,) = team.acting(table)
-        assert (state.inner, state.position) == (table, role)
+        assert (state.inner, state.inner_role) == (table, role)
         assert solo.observe(state, "solo") == team.observe(table, role)
         assert solo.draw(state, "solo") == team.draw(table, role)
         assert solo.hint(state, "solo") == team.hint(table, role)
         assert result.state.inner == expected.state
         assert result.rewards.team == expected.rewards.team
         assert list(result.rewards.process.values()) == list(expected.rewards.process.values())
-    assert {state.position for state, _ in alone} == set(team.roles)
+    assert {state.inner_role for state, _ in alone} == set(team.roles)

@@ -59,14 +59,14 @@ class Talk:
 
 
 def test_shared_system_texts_stand_once() -> None:
-    scene, asked = Environment.centralized(Talk(), "card")  # type: ignore[arg-type]
+    scene, asked = Environment.centralized_observation(Talk(), "card")  # type: ignore[arg-type]
     assert scene == system("rules\n\nyou are a\n\nyou are b")
     assert asked == user("a sees:\ncard for a\n\nb sees:\ncard for b")
 
 
 def test_an_environment_whose_central_view_fails_fails_its_play() -> None:
     env = make_env("plan_path-v1")
-    env.centralized = lambda state: []  # type: ignore[method-assign]
+    env.centralized_observation = lambda state: []  # type: ignore[method-assign]
     for episode in play(env, centralized=True):
         assert episode.failure is not None
         assert "the critic is shown" in episode.failure.reason

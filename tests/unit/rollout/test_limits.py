@@ -300,8 +300,8 @@ def test_check_env_finds_a_cut_that_beats_losing() -> None:
 
 def test_whoever_starts_a_run_is_told_what_a_cut_earns() -> None:
     game, team = make_env("tic_tac_toe-v1"), make_env("plan_path-v1", limit_reward=-0.5)
-    assert "earns -1 for each role whose reply was cut" in game.describe_limit("reward")
-    assert "earns -0.5 for the team" in team.describe_limit("reward")
+    assert "give reward -1 to each truncated role" in game.describe_limit("reward")
+    assert "give reward -0.5 to the team" in team.describe_limit("reward")
     assert "excluded from training" in game.describe_limit("exclude")
     assert "the critic's value" in game.describe_limit("bootstrap")
 

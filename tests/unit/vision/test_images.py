@@ -87,4 +87,4 @@ def test_an_environment_must_say_to_whom_it_shows_images() -> None:
 def test_a_critic_of_the_team_sees_every_image_once() -> None:
     env = Gallery(plain())
     env.observe = lambda state, role: [user(role, plain())]
-    assert env.centralized(Talk())[-1].images == (plain(),)
+    assert env.centralized_observation(Talk())[-1].images == (plain(),)
