@@ -16,7 +16,7 @@ from rich.text import Text
 from pettingllms.envs import check_env, make_env
 from pettingllms.envs.contract import NONSENSE
 from pettingllms.envs.games.hanabi import Hanabi, HanabiConfig
-from pettingllms.envs.games.hanabi.replies import notify, read_move
+from pettingllms.envs.games.hanabi.replies import move_text, read_move
 from pettingllms.envs.games.hanabi.rules import Card, Held, Table, legal_moves
 from pettingllms.envs.games.hanabi.views import hidden_from
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
@@ -184,13 +184,13 @@ def test_a_reply_may_be_written_loosely() -> None:
         ("<answer>hint Player_2 Red</answer>", "hint player_2 red"),
         ("<answer>hint player_2 4</answer>", "hint player_2 4"),
     ]:
-        assert notify(read_move(env.variant, state, reply)) == meant
+        assert move_text(read_move(env.variant, state, reply)) == meant
 
 
 def test_every_legal_move_is_read_as_it_is_said() -> None:
     for env, state in many_states():
         for move in legal_moves(env.variant, state):
-            assert read_move(env.variant, state, as_reply(notify(move))) == move
+            assert read_move(env.variant, state, as_reply(move_text(move))) == move
 
 
 def test_what_a_refusal_says_is_shown_to_nobody_else() -> None:

@@ -96,7 +96,7 @@ def test_solo_takes_both_seats_over_the_tasks_and_success_is_its_own() -> None:
     positions = set()
     for task in solo.tasks("train")[:20]:
         state = solo.reset(task, 0)
-        positions.add(state.position)
+        positions.add(state.inner_role)
         rng = random.Random(task.seed)
         paid = 0.0
         while solo.acting(state):

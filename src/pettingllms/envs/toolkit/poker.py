@@ -71,8 +71,8 @@ class Poker(Environment[Hand, PokerConfig]):
     """Cards that both seats will see."""
     rules: str
     """What a role is told of the game."""
-    worth: float
-    """What the game is worth to player_1 if both play perfectly."""
+    game_value: float
+    """Value of the game for player_1 in equilibrium."""
 
     @abstractmethod
     def follow(self, said: Sequence[str]) -> Betting:
@@ -81,7 +81,7 @@ class Poker(Environment[Hand, PokerConfig]):
     @property
     def values(self) -> dict[str, float]:
         """What the game is worth to each role if both play perfectly."""
-        return dict(zip(ROLES, (self.worth, -self.worth), strict=True))
+        return dict(zip(ROLES, (self.game_value, -self.game_value), strict=True))
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Hanabi: a team that sees every hand but its own, and pays for every word."""
+"""Hanabi: a cooperative card game; players see all hands except their own."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,15 +11,15 @@ from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.hanabi import players
 from pettingllms.envs.games.hanabi.prompts import moves_text, rules_text, table_text, terse_text
-from pettingllms.envs.games.hanabi.replies import name, notify, read_move
+from pettingllms.envs.games.hanabi.replies import move_text, name, read_move
 from pettingllms.envs.games.hanabi.rules import (
     Table,
     Variant,
+    after_illegal_reply,
     after_move,
-    after_refusal,
     deal,
     deals,
-    laid_out,
+    initial_table,
     legal_moves,
     num_deals,
 )
@@ -32,28 +32,28 @@ from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, us
 
 
 class HanabiConfig(EnvConfig):
-    """Options of Hanabi. The defaults are the game for two with the full deck."""
+    """Options of Hanabi. The defaults are the two-player game with the full deck."""
 
     num_players: int = Field(default=2, ge=2, le=5)
-    """Seats at the table."""
+    """Number of players."""
     num_colors: int = Field(default=5, ge=1, le=5)
     """Fireworks to build: red, yellow, green, white, blue, in this order."""
     num_ranks: int = Field(default=5, ge=1, le=5)
-    """Cards on a finished firework. Rank 1 has three copies, the highest one, others two."""
+    """Cards on a finished firework. Rank 1 has three copies, the highest rank one, others two."""
     hand_size: int | None = Field(default=None, ge=1, le=5)
-    """Cards in a hand. Left out: 5 for two or three players, 4 for more."""
+    """Cards in a hand. Default: 5 for two or three players, 4 for more."""
     max_information: int = Field(default=8, ge=1, le=20)
-    """Information tokens at the start, and the most that there can be."""
+    """Information tokens at the start, and their maximum."""
     max_lives: int = Field(default=3, ge=1, le=20)
     """Lives at the start. Losing the last one ends the game with 0 points."""
     num_tasks: int = Field(default=1024, ge=1)
-    """Deals in a split. They differ only in their seeds."""
+    """Deals per split. They differ only in their seeds."""
     illegal_reward: float = -0.5
-    """Process reward of a reply that is not a legal move; the team loses a life as well."""
+    """Process reward for an illegal reply, which also costs the team a life."""
 
     @property
     def variant(self) -> Variant:
-        """The numbers that the rules need."""
+        """The parameters of the rules."""
         return Variant(
             self.num_players,
             self.num_colors,
@@ -64,7 +64,7 @@ class HanabiConfig(EnvConfig):
         )
 
     @model_validator(mode="after")
-    def _can_be_dealt(self) -> Self:
+    def _check_deck_size(self) -> Self:
         variant = self.variant
         num_dealt, num_cards = variant.num_players * variant.hand_size, len(variant.cards)
         if num_dealt > num_cards:
@@ -77,7 +77,7 @@ class HanabiConfig(EnvConfig):
 
 
 class Hanabi(Environment[Table, HanabiConfig]):
-    """Cooperative, sequential, hidden hands. Every step pays the team the points that it gained."""
+    """Cooperative, sequential, hidden hands. The team reward of a step is the points gained."""
 
     id = "hanabi-v1"
     Config = HanabiConfig
@@ -89,7 +89,7 @@ class Hanabi(Environment[Table, HanabiConfig]):
         super().__init__(config)
         self.variant = self.config.variant
         self._roles = tuple(name(position) for position in range(self.variant.num_players))
-        # A team that loses its last life loses all points, so a cut must not keep them.
+        # Losing the last life loses all points, so truncation must not keep them.
         self.limit_reward = -float(self.variant.max_score)
 
     @property
@@ -103,13 +103,13 @@ class Hanabi(Environment[Table, HanabiConfig]):
         return deal(self.variant, random.Random(derive_seed("hanabi", task.seed, seed)))
 
     def starts(self) -> Iterator[tuple[float, Table]]:
-        """Every deal that can be told from others, with its chance."""
+        """Every distinct deal with its probability."""
         chance = 1 / num_deals(self.variant)
-        return ((chance, laid_out(self.variant, deck)) for deck in deals(self.variant))
+        return ((chance, initial_table(self.variant, deck)) for deck in deals(self.variant))
 
     def legal(self, state: Table, role: str) -> list[str]:
-        """Every reply of an acting role that is a legal move."""
-        return [self.reply_of(notify(move)) for move in legal_moves(self.variant, state)]
+        """All legal replies of an acting role."""
+        return [self.reply_of(move_text(move)) for move in legal_moves(self.variant, state)]
 
     def acting(self, state: Table) -> tuple[str, ...]:
         return () if state.over(self.variant) else (name(state.mover),)
@@ -130,8 +130,8 @@ class Hanabi(Environment[Table, HanabiConfig]):
         try:
             move = read_move(self.variant, state, replies[mover], self.config.terse)
             after = after_move(self.variant, state, move)
-        except BadReply as refusal:
-            after = after_refusal(self.variant, state, str(refusal))
+        except BadReply as error:
+            after = after_illegal_reply(self.variant, state, str(error))
             process = {mover: Scored(self.config.illegal_reward)}
         metrics = {
             "score": float(after.score),
@@ -152,13 +152,13 @@ class Hanabi(Environment[Table, HanabiConfig]):
         return redealt(state, self.roles.index(role), rng)
 
     def silence(self, state: Table, role: str) -> str:
-        """Discard the oldest card, or give the last legal hint where nothing may be discarded.
+        """Discard the oldest card, or give the last legal hint if discarding is illegal.
 
-        Nobody may pass, and an empty reply costs the team a life.
+        Passing is not allowed, and an empty reply costs the team a life.
         """
         moves = legal_moves(self.variant, state)
         discards = [move for move in moves if move.kind == "discard"]
-        return self.reply_of(notify(next(iter(discards), moves[-1])))
+        return self.reply_of(move_text(next(iter(discards), moves[-1])))
 
     def draw(self, state: Table, role: str) -> str:
         position = self.roles.index(role)
@@ -170,8 +170,8 @@ class Hanabi(Environment[Table, HanabiConfig]):
     def refusal(self, state: Table, role: str, reply: str) -> str | None:
         try:
             read_move(self.variant, state, reply, self.config.terse)
-        except BadReply as refusal:
-            return str(refusal)
+        except BadReply as error:
+            return str(error)
         return None
 
     def hint(self, state: Table, role: str) -> str:

@@ -1,7 +1,7 @@
-"""Scripted players of Hanabi: random, and cautious, which plays only what it knows to fit.
+"""Scripted players of Hanabi: random, and cautious, which plays only cards that surely fit.
 
-The cautious player reads the table through `hidden_from`, so it cannot know more than its seat. It
-follows no convention: a hint means what it says and no more, whoever gave it.
+The cautious player reads the table through `hidden_from`, so it knows no more than its role. It
+uses no conventions: a hint carries only its literal meaning.
 """
 
 import random
@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pettingllms.envs.base import ScriptedPlayer
-from pettingllms.envs.games.hanabi.replies import notify
+from pettingllms.envs.games.hanabi.replies import move_text
 from pettingllms.envs.games.hanabi.rules import Card, Held, Move, Table, Variant, legal_moves
 from pettingllms.envs.games.hanabi.views import hidden_from
 from pettingllms.envs.toolkit.noisy import noisy
@@ -19,14 +19,14 @@ from pettingllms.envs.toolkit.noisy import noisy
 
 def play_random(env: Any, state: Table, role: str, rng: random.Random) -> str:
     """Any legal move."""
-    return str(env.reply_of(notify(rng.choice(legal_moves(env.variant, state)))))
+    return str(env.reply_of(move_text(rng.choice(legal_moves(env.variant, state)))))
 
 
 def play_cautious(env: Any, state: Table, role: str, rng: random.Random) -> str:
-    """Play what surely fits, else hint what would fit, else discard what is worth least."""
+    """Play a card that surely fits, else hint one that fits, else discard the least useful."""
     position = env.roles.index(role)
-    seen = _Seen(env.variant, hidden_from(state, position), position)
-    return str(env.reply_of(notify(_cautious_move(seen, rng))))
+    seen = _PlayerView(env.variant, hidden_from(state, position), position)
+    return str(env.reply_of(move_text(_cautious_move(seen, rng))))
 
 
 PLAYERS: Mapping[str, ScriptedPlayer] = {
@@ -36,8 +36,8 @@ PLAYERS: Mapping[str, ScriptedPlayer] = {
 }
 
 
-class _Seen:
-    """One seat's view of the table, and what follows from it about cards."""
+class _PlayerView:
+    """One player's view of the table, and what it implies about cards."""
 
     def __init__(self, variant: Variant, view: Table, position: int) -> None:
         self.variant = variant
@@ -51,9 +51,9 @@ class _Seen:
         self.left = [self._left([*played, *view.discards], to) for to in range(len(view.hands))]
 
     def _left(self, public: list[Card], holder: int) -> Counter[Card]:
-        """How many copies of each card the holder may have, as far as this seat can tell.
+        """How many copies of each card the holder may have, from this player's view.
 
-        The holder sees every other hand. This seat cannot follow it as to its own hand alone.
+        The holder also sees this player's hand, which this player cannot.
         """
         hands = [
             hand for at, hand in enumerate(self.view.hands) if at not in (self.position, holder)
@@ -76,7 +76,7 @@ class _Seen:
         return tops
 
     def possible(self, held: Held, holder: int) -> list[Card]:
-        """What the holder may take the card for, by its hints and by the cards it sees."""
+        """Cards that the holder considers possible, by hints and by the cards it sees."""
         cards = self.left[holder]
         return [card for card in cards if card.color in held.colors and card.rank in held.ranks]
 
@@ -85,19 +85,19 @@ class _Seen:
         return card.rank == self.view.fireworks[card.color] + 1
 
     def useless(self, card: Card) -> bool:
-        """Whether the card can never be played any more."""
+        """Whether the card can never be played."""
         return not self.view.fireworks[card.color] < card.rank <= self._tops[card.color]
 
 
-def _cautious_move(seen: _Seen, rng: random.Random) -> Move:
+def _cautious_move(seen: _PlayerView, rng: random.Random) -> Move:
     legal = legal_moves(seen.variant, seen.view)
     own = [seen.possible(held, seen.position) for held in seen.view.hands[seen.position]]
     for at, cards in enumerate(own):
         if all(map(seen.fits, cards)):
             return Move("play", at)
-    hints = {move: _worth(seen, move) for move in legal if move.target >= 0}
+    hints = {move: _hint_value(seen, move) for move in legal if move.target >= 0}
     best = max(hints.values(), default=(0, 0, 0))
-    best_hints = [move for move, worth in hints.items() if worth == best]
+    best_hints = [move for move, value in hints.items() if value == best]
     num_now_sure, num_nearer, _ = best
     if num_now_sure:
         return rng.choice(best_hints)
@@ -107,11 +107,11 @@ def _cautious_move(seen: _Seen, rng: random.Random) -> Move:
             return Move("discard", at)
     if hints and (num_nearer or not may_discard):
         return rng.choice(best_hints)
-    return Move("discard", _least_told(seen))
+    return Move("discard", _least_hinted(seen))
 
 
-def _worth(seen: _Seen, hint: Move) -> tuple[int, int, int]:
-    """Cards that the target can now surely play, other cards that fit, and guesses ruled out."""
+def _hint_value(seen: _PlayerView, hint: Move) -> tuple[int, int, int]:
+    """Counts: cards now surely playable, other cards that fit, and possibilities ruled out."""
     num_now_sure = num_nearer = num_ruled_out = 0
     for held in seen.view.hands[hint.target]:
         before = seen.possible(held, hint.target)
@@ -125,8 +125,8 @@ def _worth(seen: _Seen, hint: Move) -> tuple[int, int, int]:
     return num_now_sure, num_nearer, num_ruled_out
 
 
-def _least_told(seen: _Seen) -> int:
-    """The oldest card of which neither color nor rank is known; if there is none, the oldest."""
+def _least_hinted(seen: _PlayerView) -> int:
+    """The oldest card with unknown color and rank; otherwise the oldest card."""
     hand = seen.view.hands[seen.position]
-    untold = (at for at, held in enumerate(hand) if len(held.colors) > 1 and len(held.ranks) > 1)
-    return next(untold, 0)
+    unknown = (at for at, held in enumerate(hand) if len(held.colors) > 1 and len(held.ranks) > 1)
+    return next(unknown, 0)

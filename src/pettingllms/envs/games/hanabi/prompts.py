@@ -1,6 +1,6 @@
-"""What a seat reads: the rules once, then the table in words. Written from its view alone."""
+"""Prompts of Hanabi: the rules, then the table in words, from one player's view."""
 
-from pettingllms.envs.games.hanabi.replies import hinted, name, notify
+from pettingllms.envs.games.hanabi.replies import hinted, move_text, name
 from pettingllms.envs.games.hanabi.rules import (
     COLORS,
     Card,
@@ -16,7 +16,7 @@ COUNTS = {1: "one", 2: "two", 3: "three"}
 
 
 def rules_text(variant: Variant, position: int) -> str:
-    """How the game goes and how to answer, for one seat."""
+    """The rules and the reply format, for one player."""
     others = [name(other) for other in range(variant.num_players) if other != position]
     ranks = range(1, variant.num_ranks + 1)
     copies = ", ".join(f"{COUNTS[variant.copies(rank)]} {rank}" for rank in ranks)
@@ -40,7 +40,7 @@ def rules_text(variant: Variant, position: int) -> str:
 
 
 def table_text(variant: Variant, view: Table, position: int) -> str:
-    """The table as the seat sees it, and what it may do now."""
+    """The table as the player sees it, and its legal moves."""
     fireworks = ", ".join(card_text(Card(color, top)) for color, top in enumerate(view.fireworks))
     lines = [
         f"Fireworks: {fireworks} ({view.score} of {variant.max_score} points)",
@@ -62,12 +62,12 @@ def table_text(variant: Variant, view: Table, position: int) -> str:
 
 
 def terse_text(variant: Variant, view: Table, position: int) -> str:
-    """The same table in symbols: a color is its letter, a hand its cards by what may be there."""
+    """The same table in symbols: letters for colors, hands as possible colors and ranks."""
 
     def card(color: int, rank: int) -> str:
         return f"{COLORS[color][0].upper()}{rank}"
 
-    def told(held: Held) -> str:
+    def possible(held: Held) -> str:
         colors = "".join(COLORS[color][0].upper() for color in held.colors)
         return colors + "".join(map(str, held.ranks))
 
@@ -76,13 +76,13 @@ def terse_text(variant: Variant, view: Table, position: int) -> str:
         f"i{view.information} l{view.lives} d{len(view.deck)}"
         + ("" if view.deck else f" t{view.turns_left}"),
         "-" + "".join(card(c.color, c.rank) for c in sorted(view.discards)),
-        " ".join(told(held) for held in view.hands[position]),
+        " ".join(possible(held) for held in view.hands[position]),
     ]
     for step in range(1, variant.num_players):
         hand = view.hands[(position + step) % variant.num_players]
-        lines.append(" ".join(f"{card(h.card.color, h.card.rank)}:{told(h)}" for h in hand))
+        lines.append(" ".join(f"{card(h.card.color, h.card.rank)}:{possible(h)}" for h in hand))
     said = [event.move for event in view.events[-(variant.num_players - 1) :]]
-    lines += ["none" if move is None else notify(move) for move in said]
+    lines += ["none" if move is None else move_text(move) for move in said]
     return "\n".join(lines)
 
 
@@ -92,7 +92,7 @@ def card_text(card: Card) -> str:
 
 
 def known(variant: Variant, held: Held) -> str:
-    """Colors and ranks that hints left possible for a card."""
+    """Colors and ranks of a card that hints left possible."""
     colors = "/".join(COLORS[color] for color in held.colors)
     ranks = "/".join(map(str, held.ranks))
     if len(held.colors) == variant.num_colors > 1:
@@ -103,7 +103,7 @@ def known(variant: Variant, held: Held) -> str:
 
 
 def event_text(event: Event, position: int) -> str:
-    """One move or refused reply, as the seat is told of it."""
+    """One move or illegal reply, as the player is shown it."""
     who = "you" if event.position == position else name(event.position)
     if event.move is None:
         reason = f" ({event.refusal})" if event.refusal else ""
@@ -116,14 +116,14 @@ def event_text(event: Event, position: int) -> str:
     ending = ""
     if event.move.kind == "play":
         ending = ", a point" if event.fits else ", does not fit, a life lost"
-    return f"- {who}: {notify(event.move)}, {card_text(event.card)}{ending}"
+    return f"- {who}: {move_text(event.move)}, {card_text(event.card)}{ending}"
 
 
 def moves_text(variant: Variant, view: Table) -> str:
-    """The legal moves of the mover, those of one kind together."""
+    """The legal moves of the player to move, grouped by kind."""
     by_start: dict[str, list[str]] = {}
     for move in legal_moves(variant, view):
-        start, _, end = notify(move).rpartition(" ")
+        start, _, end = move_text(move).rpartition(" ")
         by_start.setdefault(start, []).append(end)
     return "; ".join(f"{start} {'/'.join(ends)}" for start, ends in by_start.items())
 

@@ -1,4 +1,4 @@
-"""Moves in words, both ways. A refusal never repeats the reply: its reason enters a prompt."""
+"""Format and parse moves. Error texts enter prompts, so they never quote the reply."""
 
 from pettingllms.envs.games.hanabi.rules import COLORS, Move, Table, Variant
 from pettingllms.envs.toolkit.answers import BadReply, answer_in
@@ -8,11 +8,11 @@ RANKS = {str(rank): rank for rank in range(1, 10)}
 
 
 def name(position: int) -> str:
-    """The role that sits there."""
+    """The role at this position."""
     return f"player_{position + 1}"
 
 
-def notify(move: Move) -> str:
+def move_text(move: Move) -> str:
     """The move as a role writes it."""
     if move.kind in ("play", "discard"):
         return f"{move.kind} {move.value + 1}"
@@ -25,7 +25,7 @@ def hinted(move: Move) -> str:
 
 
 def read_move(variant: Variant, table: Table, reply: str, terse: bool = False) -> Move:
-    """The legal move that a reply names; BadReply says why there is none."""
+    """Parse a legal move; raise BadReply with the reason if there is none."""
     verb, *rest = answer_in(reply, terse).lower().split()
     if verb in ("play", "discard"):
         at = _position(verb, rest, len(table.hands[table.mover]))

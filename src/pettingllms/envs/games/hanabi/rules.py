@@ -1,7 +1,7 @@
-"""The rules of Hanabi: the table, the legal moves, and what follows a move.
+"""The rules of Hanabi: the table, the legal moves and the transitions.
 
-Seats, colors and positions in a hand count from 0 here, ranks from 1. The chance of a game is the
-order of its deck, which stands in the table from the start: every transition is a pure function.
+Players, colors and positions in a hand count from 0, ranks from 1. The shuffled deck is part of the
+state, so every transition is deterministic.
 """
 
 import math
@@ -25,7 +25,7 @@ class Card(NamedTuple):
 
 @dataclass(frozen=True)
 class Variant:
-    """The numbers that a game is played with."""
+    """The parameters of a game."""
 
     num_players: int
     num_colors: int
@@ -48,7 +48,7 @@ class Variant:
 
     @property
     def max_score(self) -> int:
-        """The points of a perfect game."""
+        """The perfect score."""
         return self.num_colors * self.num_ranks
 
 
@@ -60,8 +60,8 @@ class Held:
     colors: tuple[int, ...]
     ranks: tuple[int, ...]
 
-    def told(self, move: "Move") -> "Held":
-        """The same card after a hint to its holder, whether or not the hint touched it."""
+    def after_hint(self, move: "Move") -> "Held":
+        """The card after a hint to its holder, whether or not the hint touched it."""
         touched = move.touches(self.card)
         if move.kind == "color":
             return replace(self, colors=_narrowed(self.colors, move.value, touched))
@@ -77,13 +77,13 @@ Hand = tuple[Held, ...]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Play or discard the card at a position, or hint a color or a rank to a seat."""
+    """Play or discard the card at a position, or hint a color or rank to a player."""
 
     kind: Literal["play", "discard", "color", "rank"]
     value: int
     """The position, the color or the rank."""
     target: int = -1
-    """The seat that a hint goes to."""
+    """The player who receives the hint."""
 
     def touches(self, card: Card) -> bool:
         """Whether this hint points at the card."""
@@ -92,7 +92,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a seat did: a move and what it showed, or a reply that was refused."""
+    """What a player did: a move and its result, or an illegal reply."""
 
     position: int
     move: Move | None
@@ -100,48 +100,48 @@ class Event:
     fits: bool = False
     touched: tuple[int, ...] = ()
     refusal: str = ""
-    """Why the reply was refused. Only the seat itself may read it: that a hint would have touched
-    no card tells its target something."""
+    """Why the reply was illegal. Shown only to its author: that a hint would touch no card is
+    information for its target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A game at one moment. `views.hidden_from` gives what one seat may see of it."""
+    """The full state. `views.hidden_from` gives what one player may see of it."""
 
     deck: tuple[Card, ...]
     """Cards not dealt yet, the next one first."""
     hands: tuple[Hand, ...]
-    """A hand for each seat, the oldest card first."""
+    """One hand per player, the oldest card first."""
     fireworks: tuple[int, ...]
     """The highest rank played of each color, 0 for none."""
     information: int
     lives: int
     turns_left: int
-    """Turns until the end, counted from the moment that the deck is empty."""
+    """Turns until the end, counted down once the deck is empty."""
     mover: int = 0
     discards: tuple[Card, ...] = ()
     events: tuple[Event, ...] = ()
-    """The last event of every seat, the newest last."""
+    """The last event of every player, the newest last."""
 
     @property
     def score(self) -> int:
-        """Cards on the fireworks, or nothing once the last life is lost."""
+        """Cards on the fireworks; 0 once the last life is lost."""
         return sum(self.fireworks) if self.lives else 0
 
     def over(self, variant: Variant) -> bool:
-        """Whether nobody moves any more."""
+        """Whether the game is over."""
         return not self.lives or not self.turns_left or self.score == variant.max_score
 
 
 def deal(variant: Variant, rng: random.Random) -> Table:
-    """A new game: a shuffled deck, full hands, seat 0 to move."""
+    """A new game: a shuffled deck, full hands, player 0 to move."""
     deck = list(variant.cards)
     rng.shuffle(deck)
-    return laid_out(variant, deck)
+    return initial_table(variant, deck)
 
 
 def deals(variant: Variant) -> Iterator[tuple[Card, ...]]:
-    """Every order of the deck that can be told from others, all of them equally likely."""
+    """Every distinct order of the deck; all are equally likely."""
 
     def orders(left: Counter[Card]) -> Iterator[tuple[Card, ...]]:
         if not left:
@@ -154,13 +154,13 @@ def deals(variant: Variant) -> Iterator[tuple[Card, ...]]:
 
 
 def num_deals(variant: Variant) -> int:
-    """How many there are of them."""
+    """Number of distinct orders of the deck."""
     alike = [math.factorial(count) for count in Counter(variant.cards).values()]
     return math.factorial(len(variant.cards)) // math.prod(alike)
 
 
-def laid_out(variant: Variant, deck: Sequence[Card]) -> Table:
-    """The table of a game with this deck."""
+def initial_table(variant: Variant, deck: Sequence[Card]) -> Table:
+    """The initial table for a deck."""
     size, num_dealt = variant.hand_size, variant.hand_size * variant.num_players
     hands = tuple(
         tuple(_fresh(variant, card) for card in deck[start : start + size])
@@ -181,7 +181,7 @@ def _fresh(variant: Variant, card: Card) -> Held:
 
 
 def legal_moves(variant: Variant, table: Table) -> list[Move]:
-    """What the mover may do. It does not depend on cards that the mover cannot see."""
+    """Legal moves of the player to move. They do not depend on cards it cannot see."""
     positions = range(len(table.hands[table.mover]))
     moves = [Move("play", at) for at in positions]
     if table.information < variant.max_information:
@@ -199,7 +199,7 @@ def _hints(table: Table, target: int) -> list[Move]:
 
 
 def after_move(variant: Variant, table: Table, move: Move) -> Table:
-    """The table after a legal move of the mover."""
+    """The table after a legal move."""
     if move.kind in ("color", "rank"):
         return _after_hint(variant, table, move)
     hand = table.hands[table.mover]
@@ -219,8 +219,8 @@ def after_move(variant: Variant, table: Table, move: Move) -> Table:
     return _next_turn(variant, after, event)
 
 
-def after_refusal(variant: Variant, table: Table, reason: str) -> Table:
-    """The table after a reply that is no legal move: a life is lost and the turn passes."""
+def after_illegal_reply(variant: Variant, table: Table, reason: str) -> Table:
+    """The table after an illegal reply: a life is lost and the turn passes."""
     after = replace(table, lives=table.lives - 1)
     return _next_turn(variant, after, Event(table.mover, None, refusal=reason))
 
@@ -228,10 +228,10 @@ def after_refusal(variant: Variant, table: Table, reason: str) -> Table:
 def _after_hint(variant: Variant, table: Table, move: Move) -> Table:
     hand = table.hands[move.target]
     touched = tuple(at for at, held in enumerate(hand) if move.touches(held.card))
-    told = tuple(held.told(move) for held in hand)
+    hinted = tuple(held.after_hint(move) for held in hand)
     after = replace(
         table,
-        hands=put(table.hands, move.target, told),
+        hands=put(table.hands, move.target, hinted),
         information=table.information - 1,
     )
     return _next_turn(variant, after, Event(table.mover, move, touched=touched))
@@ -252,5 +252,5 @@ def _next_turn(variant: Variant, table: Table, event: Event) -> Table:
 
 
 def put(values: tuple[ItemT, ...], at: int, value: ItemT) -> tuple[ItemT, ...]:
-    """The same tuple with another value at one place."""
+    """The tuple with one value replaced."""
     return (*values[:at], value, *values[at + 1 :])

@@ -1,4 +1,4 @@
-"""The table for a person at a terminal, in Rich markup, from one seat's view."""
+"""Terminal rendering of the table in Rich markup, from one player's view."""
 
 from pettingllms.envs.games.hanabi.prompts import event_text
 from pettingllms.envs.games.hanabi.replies import name
@@ -30,7 +30,7 @@ def draw_table(variant: Variant, view: Table, position: int) -> str:
 
 
 def _hand(variant: Variant, view: Table, position: int, own: bool) -> str:
-    """Two lines: the cards, and under each what its holder knows of it."""
+    """Two lines: the cards, and below each what its holder knows about it."""
     mark = "[bold]>[/]" if position == view.mover and not view.over(variant) else " "
     width = max(variant.num_colors + variant.num_ranks, len("1 R1")) + 2
     cards = "".join(
@@ -47,7 +47,7 @@ def _card(card: Card) -> str:
 
 
 def _known(variant: Variant, held: Held) -> str:
-    """The letters and ranks still possible; a dot where that one was ruled out."""
+    """The possible colors and ranks; a dot for each one ruled out."""
     colors = "".join(
         f"[{STYLES[color]}]{LETTERS[color]}[/]" if color in held.colors else "[dim]·[/]"
         for color in range(variant.num_colors)

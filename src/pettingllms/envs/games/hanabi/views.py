@@ -1,4 +1,4 @@
-"""What a seat may see of the table, and other tables that it could not tell from this one."""
+"""What a player may see of the table, and other tables with the same view."""
 
 import random
 from dataclasses import replace
@@ -6,13 +6,13 @@ from dataclasses import replace
 from pettingllms.envs.games.hanabi.rules import Card, Event, Held, Table, put
 
 HIDDEN = Card(-1, 0)
-"""Stands where a seat cannot see the card."""
+"""Placeholder for a card that the player cannot see."""
 NUM_SWEEPS = 32
-"""Swaps tried for every card of a redealt hand."""
+"""Swaps tried for every card of a resampled hand."""
 
 
 def hidden_from(table: Table, position: int) -> Table:
-    """The table with everything hidden that the seat must not know: all it is ever shown."""
+    """The player's view: the table with hidden cards replaced by placeholders."""
     hand = tuple(replace(held, card=HIDDEN) for held in table.hands[position])
     return replace(
         table,
@@ -23,10 +23,10 @@ def hidden_from(table: Table, position: int) -> Table:
 
 
 def redealt(table: Table, position: int, rng: random.Random) -> Table:
-    """Another table that the seat cannot tell from this one.
+    """Resample the hidden cards: another table with the same view for the player.
 
-    The cards of the hand and the deck change places in random swaps that respect what hints have
-    said about the hand, which comes close to a uniform draw and cannot get stuck.
+    Random swaps between hand and deck respect all hints. The result is close to a uniform sample,
+    and the procedure cannot get stuck.
     """
     hand = list(table.hands[position])
     pool = [held.card for held in hand] + rng.sample(table.deck, len(table.deck))
@@ -44,7 +44,7 @@ def redealt(table: Table, position: int, rng: random.Random) -> Table:
 
 
 def _allows(hand: list[Held], at: int, card: Card) -> bool:
-    """Whether the card may stand there; places past the hand are the deck, where any may."""
+    """Whether hints allow the card there; positions past the hand are the deck."""
     return at >= len(hand) or (card.color in hand[at].colors and card.rank in hand[at].ranks)
 
 

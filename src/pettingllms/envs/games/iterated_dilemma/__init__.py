@@ -1,4 +1,4 @@
-"""The iterated dilemma, `iterated_dilemma-v1`."""
+"""Iterated prisoner's dilemma, `iterated_dilemma-v1`."""
 
 from pettingllms.envs.games.iterated_dilemma.env import IteratedDilemma, IteratedDilemmaConfig
 

@@ -1,4 +1,4 @@
-"""The iterated dilemma: what is best for each is worst for both, and both will meet again."""
+"""The iterated prisoner's dilemma, with optional messages and configurable payoffs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,40 +20,40 @@ PASS = "pass"  # noqa: S105 - a word of the game
 
 
 class IteratedDilemmaConfig(EnvConfig):
-    """Options of the iterated dilemma. The payoffs may be those of any game of two moves."""
+    """Options of the iterated dilemma. The payoffs may define any symmetric 2x2 game."""
 
     num_rounds: int = Field(default=10, ge=1, le=100)
-    """How often both choose."""
+    """Number of rounds."""
     shows_end: bool = True
-    """Whether roles are told how many rounds there are."""
+    """Whether prompts state the number of rounds."""
     talk: bool = False
-    """Whether both send a message before every choice, at the same time."""
+    """Whether both roles send a message before every choice, simultaneously."""
     reward: float = 3.0
-    """Payoff of each if both cooperate."""
+    """Payoff for each role if both cooperate."""
     temptation: float = 5.0
-    """Payoff of defecting against one who cooperates."""
+    """Payoff for defecting against a cooperator."""
     sucker: float = 0.0
-    """Payoff of cooperating with one who defects."""
+    """Payoff for cooperating with a defector."""
     punishment: float = 1.0
-    """Payoff of each if both defect."""
+    """Payoff for each role if both defect."""
     num_tasks: int = Field(default=1024, ge=1)
-    """Plays in a split. They differ only in their seeds."""
+    """Matches per split. They differ only in their seeds."""
     illegal_reward: float = -0.5
-    """Process reward of a reply that is refused; a refused choice counts as defecting."""
+    """Process reward for an illegal reply; an illegal choice counts as defecting."""
     opponent: Literal["random", "tit_for_tat", "cooperate", "defect", "grim"] = "tit_for_tat"
-    """Solo: the scripted player in the other seat."""
+    """Solo: the scripted opponent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What both chose in every round, and what they said before each."""
+    """Both roles' choices in every round, and their messages before each."""
 
     chosen: tuple[tuple[str, str], ...] = ()
     said: tuple[tuple[str, str], ...] = ()
 
 
 class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
-    """General-sum, simultaneous, nothing hidden. Every round pays both."""
+    """General-sum, simultaneous, perfect information. Both roles get a reward every round."""
 
     id = "iterated_dilemma-v1"
     Config = IteratedDilemmaConfig
@@ -79,11 +79,11 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
         return ROLES if len(state.chosen) < self.config.num_rounds else ()
 
     def talking(self, state: Match) -> bool:
-        """Whether messages are sent now, and not choices."""
+        """Whether the roles send messages now, rather than choices."""
         return self.config.talk and len(state.said) == len(state.chosen)
 
     def payoffs(self, chosen: tuple[str, str]) -> tuple[float, float]:
-        """What a round pays both."""
+        """The payoffs of one round."""
         mine = {
             (COOPERATE, COOPERATE): self.config.reward,
             (DEFECT, COOPERATE): self.config.temptation,
@@ -115,22 +115,22 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
         if self.talking(state):
             after = replace(state, said=(*state.said, both))
             return StepResult(after, Rewards(process), metrics)
-        paid = dict(zip(ROLES, map(Scored, self.payoffs(both)), strict=True))
+        agent = dict(zip(ROLES, map(Scored, self.payoffs(both)), strict=True))
         metrics["cooperation"] = both.count(COOPERATE) / 2
         after = replace(state, chosen=(*state.chosen, both))
-        return StepResult(after, Rewards(process, agent=paid), metrics)
+        return StepResult(after, Rewards(process, agent), metrics)
 
     def success(self, state: Match, role: str) -> bool:
-        """Whether the role got at least what it gets when both always cooperate."""
+        """Whether the return is at least that of mutual cooperation."""
         position = ROLES.index(role)
-        won = sum(self.payoffs(both)[position] for both in state.chosen)
-        return won >= self.config.reward * len(state.chosen)
+        points = sum(self.payoffs(both)[position] for both in state.chosen)
+        return points >= self.config.reward * len(state.chosen)
 
     def solo(self) -> SoloOneRole:
         return SoloOneRole(self, self.config.opponent)
 
     def silence(self, state: Match, role: str) -> str:
-        """No message, and no favour: what a refused reply counts as, without its price."""
+        """No message, and defect: what an illegal reply counts as, without the penalty."""
         return self.reply_of(PASS if self.talking(state) else DEFECT)
 
     def reply_of(self, typed: str) -> str:
@@ -184,15 +184,17 @@ class IteratedDilemma(Environment[Match, IteratedDilemmaConfig]):
                 line += f' {who} said "{words}",' if words else ""
             if number < len(state.chosen):
                 mine, other = _mine_first(state.chosen, number, position)
-                paid = self.payoffs((mine, other))
-                line += f" you {mine}, {rival} {other}; you get {paid[0]:g}, {rival} {paid[1]:g}."
+                points = self.payoffs((mine, other))
+                line += (
+                    f" you {mine}, {rival} {other}; you get {points[0]:g}, {rival} {points[1]:g}."
+                )
             lines.append(line.rstrip(","))
         return lines
 
     def _question(self, state: Match, position: int) -> str:
         if not self.acting(state):
-            won = sum(self.payoffs(both)[position] for both in state.chosen)
-            return f"All rounds are over. You got {won:g} points."
+            points = sum(self.payoffs(both)[position] for both in state.chosen)
+            return f"All rounds are over. You got {points:g} points."
         of = f" of {self.config.num_rounds}" if self.config.shows_end else ""
         asked = "your message" if self.talking(state) else f"{COOPERATE} or {DEFECT}"
         return f"Round {len(state.chosen) + 1}{of}: {asked}?"

@@ -1,4 +1,4 @@
-"""Scripted players of the iterated dilemma: those of Axelrod's tournament (1984) that all know."""
+"""Scripted players of the iterated dilemma: classic strategies from Axelrod (1984)."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from pettingllms.envs.toolkit.noisy import noisy
 ROLES = ("player_1", "player_2")
 COOPERATE, DEFECT = "cooperate", "defect"
 PROMISES = ("Let us both cooperate.", "I repeat what you do.", "I trust nobody.")
-Rule = Callable[[Sequence[str], random.Random], str]
-"""What the other one chose in every round in; a choice out."""
+Strategy = Callable[[Sequence[str], random.Random], str]
+"""A strategy: maps the opponent's past choices to a choice."""
 
 
-def _by_rule(rule: Rule, env: Any, state: Any, role: str, rng: random.Random) -> str:
+def _by_strategy(strategy: Strategy, env: Any, state: Any, role: str, rng: random.Random) -> str:
     if env.talking(state):
         return str(env.reply_of(rng.choice(PROMISES)))
     rival = 1 - ROLES.index(role)
-    return str(env.reply_of(rule([both[rival] for both in state.chosen], rng)))
+    return str(env.reply_of(strategy([both[rival] for both in state.chosen], rng)))
 
 
 def _random(seen: Sequence[str], rng: random.Random) -> str:
@@ -42,13 +42,13 @@ def _grim(seen: Sequence[str], rng: random.Random) -> str:
     return DEFECT if DEFECT in seen else COOPERATE
 
 
-play_random: ScriptedPlayer = partial(_by_rule, _random)
-play_tit_for_tat: ScriptedPlayer = partial(_by_rule, _tit_for_tat)
+play_random: ScriptedPlayer = partial(_by_strategy, _random)
+play_tit_for_tat: ScriptedPlayer = partial(_by_strategy, _tit_for_tat)
 PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
     "noisy": noisy(play_tit_for_tat, play_random),
     "tit_for_tat": play_tit_for_tat,
-    "cooperate": partial(_by_rule, _cooperate),
-    "defect": partial(_by_rule, _defect),
-    "grim": partial(_by_rule, _grim),
+    "cooperate": partial(_by_strategy, _cooperate),
+    "defect": partial(_by_strategy, _defect),
+    "grim": partial(_by_strategy, _grim),
 }

@@ -1,4 +1,4 @@
-"""Negotiation: a seller and a buyer, each with a number that the other must not know."""
+"""Negotiation: alternating offers between a seller and a buyer with private values."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from pettingllms.envs.games.negotiation.replies import (
     Said,
     gain,
     hint_text,
-    price_on_the_table,
+    offered_price,
     read_reply,
     rules_text,
     story_text,
@@ -37,26 +37,26 @@ class NegotiationConfig(EnvConfig):
     """Options of negotiation."""
 
     max_price: int = Field(default=20, ge=2, le=1000)
-    """Prices go from 0 to this, and so do cost and value."""
+    """Highest price. Prices, cost and value are integers from 0 to it."""
     max_turns: int = Field(default=6, ge=1, le=40)
-    """Replies of both together before the talks end without a deal."""
+    """Total number of turns before the talks end without a deal."""
     talk: bool = True
-    """Whether a message may go with an offer."""
+    """Whether an offer may include a message."""
     always_gain: bool = True
-    """Whether the buyer's value is always above the seller's cost. If not, some deals should not
-    be made."""
+    """Whether the buyer's value always exceeds the seller's cost. If false, some tasks have no
+    profitable deal."""
     discount: float = Field(default=1.0, gt=0, le=1)
-    """What a gain is worth after each turn that has passed; below 1, waiting costs both."""
+    """Discount factor per turn; below 1, delay costs both roles."""
     num_tasks: int = Field(default=1024, ge=1)
-    """Plays in a split. They differ only in their seeds."""
+    """Negotiations per split. They differ only in their seeds."""
     illegal_reward: float = -0.5
-    """Process reward of a reply that is refused; the turn passes without an offer."""
+    """Process reward for an illegal reply; the turn passes without an offer."""
     opponent: Literal["random", "conceder", "stubborn"] = "conceder"
-    """Solo: the scripted player in the other seat."""
+    """Solo: the scripted opponent."""
 
 
 class Negotiation(Environment[Bargain, NegotiationConfig]):
-    """General-sum, sequential, private values. Alternating offers, the seller's first."""
+    """General-sum, sequential, private values. The seller makes the first offer."""
 
     id = "negotiation-v1"
     Config = NegotiationConfig
@@ -99,7 +99,7 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
         except BadReply:
             said = Said("nothing")
             process = {mover: Scored(self.config.illegal_reward)}
-        price = price_on_the_table(state)
+        price = offered_price(state)
         after = replace(
             state,
             said=(*state.said, said),
@@ -110,31 +110,28 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
         if self.acting(after):
             return StepResult(after, Rewards(process), metrics)
         metrics |= {"deal": float(after.price is not None), "turns": float(len(after.said))}
-        paid = {role: Scored(self.paid(after, role)) for role in ROLES}
-        shown = {TEAM: submission_of(after)}
-        return StepResult(after, Rewards(process, agent=paid), metrics, shown)
+        agent = {role: Scored(self.final_reward(after, role)) for role in ROLES}
+        return StepResult(after, Rewards(process, agent), metrics, {TEAM: submission_of(after)})
 
-    def paid(self, state: Bargain, role: str) -> float:
-        """What a finished play pays a role: its gain as a share of the highest price."""
-        waited = self.config.discount ** (len(state.said) - 1)
-        return waited * gain(state, role) / self.config.max_price
+    def final_reward(self, state: Bargain, role: str) -> float:
+        """Discounted gain of a role, divided by the highest price."""
+        discount = self.config.discount ** (len(state.said) - 1)
+        return discount * gain(state, role) / self.config.max_price
 
     def rule(self, submission: Submission, part: str = "") -> Reward:
         parts = parts_of(submission)
         return told(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Bargain, role: str) -> bool:
-        """Whether the role got at least half of what there was to share, or, if there was nothing,
-        lost nothing."""
-        pie = max(0, state.value - state.cost)
-        return 2 * gain(state, role) >= pie
+        """Whether the role got at least half of the surplus; without surplus, lost nothing."""
+        surplus = max(0, state.value - state.cost)
+        return 2 * gain(state, role) >= surplus
 
     def solo(self) -> SoloOneRole:
         return SoloOneRole(self, self.config.opponent)
 
     def redeal(self, state: Bargain, role: str, rng: random.Random) -> Bargain:
-        """The other one's number changed. It is drawn anew until it fits the role's own, which is
-        how it was drawn."""
+        """Resample the opponent's private value, conditioned on the role's own (by rejection)."""
         while True:
             cost, value = self._draw_numbers(rng)
             if role == SELLER and (not self.config.always_gain or value > state.cost):
@@ -143,7 +140,7 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
                 return replace(state, cost=cost)
 
     def silence(self, state: Bargain, role: str) -> str:
-        """Leave: who says nothing makes no deal."""
+        """Leave: no reply means no deal."""
         return self.reply_of("leave")
 
     def reply_of(self, typed: str) -> str:

@@ -1,8 +1,8 @@
-"""What a judge sees of talks beside their surplus: were they fair, and did they hold together?
+"""Judging of negotiations by fairness and coherence.
 
-Surplus pays a role that takes all, and words that mean nothing. Fairness is counted from how a deal
-divides what there was to share; coherence from offers that go one way, stay within one's own limit,
-and agree with the words beside them.
+The surplus reward alone favors a role that takes everything and ignores what messages mean.
+Fairness measures how evenly a deal divides the surplus. Coherence measures whether offers are
+monotone, stay within the role's limit, and agree with the messages.
 """
 
 import re
@@ -19,7 +19,7 @@ NUMBER = re.compile(r"[0-9]+")
 
 
 def submission_of(state: Bargain) -> Submission:
-    """Finished talks, as a judge reads them."""
+    """A finished negotiation as a submission to a judge."""
     question = (
         f"A seller, whom a lamp cost {state.cost}, and a buyer, to whom it is worth {state.value}, "
         "talk about its price. Neither knows the other's number."
@@ -29,8 +29,8 @@ def submission_of(state: Bargain) -> Submission:
         did = f"offer {said.price}" if said.kind == "offer" else said.kind
         lines.append(f"{ROLES[at % 2]}: {did}" + (f', "{said.words}"' if said.words else ""))
     end = "No deal." if state.price is None else f"Deal at {state.price}."
-    said_so = [[said.kind, said.price, said.words] for said in state.said]
-    facts = {"cost": state.cost, "value": state.value, "price": state.price, "said": said_so}
+    turns = [[said.kind, said.price, said.words] for said in state.said]
+    facts = {"cost": state.cost, "value": state.value, "price": state.price, "said": turns}
     return Submission(question, "\n".join([*lines, end]), CRITERIA, facts)
 
 
@@ -43,22 +43,22 @@ def parts_of(submission: Submission) -> dict[str, float]:
 
 
 def _fairness(state: Bargain) -> float:
-    pie = state.value - state.cost
+    surplus = state.value - state.cost
     gains = [gain(state, role) for role in ROLES]
     if state.price is None:
-        return float(pie <= 0)
-    if pie <= 0 or min(gains) < 0:
+        return float(surplus <= 0)
+    if surplus <= 0 or min(gains) < 0:
         return 0.0
-    return 1 - abs(gains[0] - gains[1]) / pie
+    return 1 - abs(gains[0] - gains[1]) / surplus
 
 
 def _coherence(state: Bargain) -> float:
-    """Share of turns that fit what the same role said before."""
-    fits = [_fits(state, at) for at in range(len(state.said))]
-    return sum(fits) / len(fits) if fits else 0.0
+    """Fraction of turns that are consistent with the role's earlier turns."""
+    coherent = [_is_coherent(state, at) for at in range(len(state.said))]
+    return sum(coherent) / len(coherent) if coherent else 0.0
 
 
-def _fits(state: Bargain, at: int) -> bool:
+def _is_coherent(state: Bargain, at: int) -> bool:
     said, role = state.said[at], ROLES[at % 2]
     if said.kind != "offer":
         return said.kind != "nothing"

@@ -1,4 +1,4 @@
-"""Scripted players of negotiation: random, one that concedes step by step, one that hardly does."""
+"""Scripted players of negotiation: random, a linear conceder and a late conceder."""
 
 import random
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 from pettingllms.envs.base import ScriptedPlayer
-from pettingllms.envs.games.negotiation.replies import SELLER, price_on_the_table
+from pettingllms.envs.games.negotiation.replies import SELLER, offered_price
 from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Any price, now and then a deal, seldom the door."""
+    """A random offer; sometimes accept, rarely leave."""
     chance = rng.random()
-    if chance < 0.3 and price_on_the_table(state) is not None:
+    if chance < 0.3 and offered_price(state) is not None:
         return str(env.reply_of("accept"))
     if chance > 0.95:
         return str(env.reply_of("leave"))
@@ -21,14 +21,16 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def _concede(bend: float, env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Go from the best price that the other could pay to one's own limit; accept what is as good
-    as the next offer would be. The larger the bend, the later."""
+    """Concede from the best price to the role's limit; a larger `bend` concedes later.
+
+    Accept any offer that is as good as the next own offer.
+    """
     limit, best = (state.cost, env.config.max_price) if role == SELLER else (state.value, 0)
     own_turns = range(len(state.said) % 2, env.config.max_turns, 2)
     ahead = len(own_turns) - 1
     passed = own_turns.index(len(state.said)) / ahead if ahead else 1.0
     price = round(best + (limit - best) * passed**bend)
-    offered = price_on_the_table(state)
+    offered = offered_price(state)
     if offered is not None and (offered >= price if role == SELLER else offered <= price):
         return str(env.reply_of("accept"))
     words = f": I cannot go further than {price} now." if env.config.talk else ""

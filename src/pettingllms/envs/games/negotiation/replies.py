@@ -1,4 +1,4 @@
-"""What is said in a negotiation, both ways: replies read strictly, and the talks told to a role."""
+"""State, reply parsing and prompts of negotiation."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +12,7 @@ ROLES = (SELLER, BUYER)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One turn: an offer with its price, or how the talks ended, and the words beside it."""
+    """One turn: an offer with its price, or another move, and its message."""
 
     kind: Literal["offer", "accept", "leave", "nothing"]
     price: int = 0
@@ -21,7 +21,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Bargain:
-    """Both numbers, all that was said, and the price once there is a deal."""
+    """Both private values, all turns, and the price of the deal, if any."""
 
     cost: int
     value: int
@@ -31,28 +31,28 @@ class Bargain:
 
 
 def gain(state: Bargain, role: str) -> int:
-    """What a deal leaves a role; 0 without one."""
+    """A role's gain from the deal; 0 without a deal."""
     if state.price is None:
         return 0
     return state.price - state.cost if role == SELLER else state.value - state.price
 
 
-def price_on_the_table(state: Bargain) -> int | None:
-    """The other one's offer, if its last turn was one."""
+def offered_price(state: Bargain) -> int | None:
+    """The opponent's offer, if its last turn was one."""
     if not state.said or state.said[-1].kind != "offer":
         return None
     return state.said[-1].price
 
 
 def read_reply(config: Any, state: Bargain, reply: str) -> Said:
-    """What a reply does; BadReply says why it does nothing."""
+    """Parse a reply; raise BadReply with the reason if it is illegal."""
     move, colon, rest = answer_in(reply, config.terse).partition(":")
     words = checked_words(rest)
     if colon and not config.talk:
         raise BadReply("a message is not allowed here")
     match move.lower().split():
         case ["accept"]:
-            if price_on_the_table(state) is None:
+            if offered_price(state) is None:
                 raise BadReply("there is no offer to accept")
             return Said("accept", words=words)
         case ["leave"]:
@@ -71,7 +71,7 @@ def _price(config: Any, number: str) -> int:
 
 
 def rules_text(config: Any, role: str) -> str:
-    """How the talks go and how to answer, for one role."""
+    """The rules and the reply format, for one role."""
     if role == SELLER:
         part = "You are the seller of a lamp. It cost you a number that only you know; a deal pays"
         part += " you the price less the cost."
@@ -98,7 +98,7 @@ def rules_text(config: Any, role: str) -> str:
 
 
 def story_text(config: Any, state: Bargain, role: str, asked: bool, turns_left: int) -> str:
-    """The talks so far, and what the role may do now."""
+    """The negotiation so far, and the role's legal replies."""
     own = (
         f"Your cost: {state.cost}."
         if role == SELLER
@@ -122,7 +122,7 @@ def story_text(config: Any, state: Bargain, role: str, asked: bool, turns_left: 
 
 
 def terse_text(state: Bargain, role: str, turns_left: int) -> str:
-    """The same in symbols: role and own number, turns left, the offers with their words."""
+    """The same in symbols: role and private value, turns left, offers with messages."""
     number = state.cost if role == SELLER else state.value
     offers = [
         (str(said.price) if said.kind == "offer" else said.kind)
@@ -133,7 +133,7 @@ def terse_text(state: Bargain, role: str, turns_left: int) -> str:
 
 
 def hint_text(config: Any, state: Bargain) -> str:
-    """What may be answered now."""
-    price = price_on_the_table(state)
+    """Legal replies now."""
+    price = offered_price(state)
     accept = "" if price is None else f"accept (at {price}), "
     return f"offer PRICE, {accept}leave"

@@ -1,8 +1,9 @@
-"""Tic-tac-toe: two seats, alternating moves, three in a row wins."""
+"""Tic-tac-toe: two players, alternating moves, three in a row wins."""
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field
@@ -10,39 +11,40 @@ from pydantic import Field
 from pettingllms.datasets.seeded import SeededTasks
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.tic_tac_toe import players
-from pettingllms.envs.games.tic_tac_toe.image import LEGEND, draw_board
 from pettingllms.envs.solo import SoloOneRole
+from pettingllms.envs.toolkit import drawing
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.toolkit.drawing import SeenConfig, by_observation
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Rewards, Scored, Task, system, user
+from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 MARKS = {"player_x": "X", "player_o": "O"}
 COLORS = {"X": "[bold cyan]X[/]", "O": "[bold magenta]O[/]"}
+LEGEND = "In the picture X is a blue cross, O a red ring, and a grey number stands in a free cell."
 
 
 class TicTacToeConfig(SeenConfig):
     """Options of tic-tac-toe."""
 
     num_tasks: int = Field(default=1024, ge=1)
-    """Games in a split. They differ only in their seeds."""
+    """Games per split. They differ only in their seeds."""
     illegal_reward: float = -0.5
-    """Process reward of a reply that is not a legal move; the game is lost as well."""
+    """Process reward for an illegal reply, which also loses the game."""
     max_opening: int = Field(default=0, ge=0, le=8)
-    """Moves that chance makes at most before a game begins, so that plays meet more positions."""
+    """Maximum number of random opening moves, for more varied positions."""
     opponent: Literal["random", "minimax"] = "random"
-    """Solo: the scripted player in the other seat."""
+    """Solo: the scripted opponent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Nine cells of 'X', 'O' or '.', whose turn it is, and the winner once there is one."""
+    """Nine cells of 'X', 'O' or '.', the role to move, and the winner, if any."""
 
     cells: str = "." * 9
     mover: str = "player_x"
     winner: str | None = None
     forfeit: str | None = None
-    """Why the loser's last reply was refused, if the game ended so."""
+    """Why the loser's last reply was illegal, if that ended the game."""
 
 
 class TicTacToe(Environment[Board, TicTacToeConfig]):
@@ -66,7 +68,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return SeededTasks(split, self.config.num_tasks)
 
     def reset(self, task: Task, seed: int) -> Board:
-        """The empty board, or one on which chance has made the first moves."""
+        """The empty board, or a board after random opening moves."""
         rng = random.Random(derive_seed("opening", task.seed, seed))
         board = Board()
         for _ in range(rng.randint(0, self.config.max_opening)):
@@ -77,10 +79,10 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return board
 
     def starts(self) -> list[tuple[float, Board]]:
-        """Every board that a game can begin with, and its chance."""
+        """Every initial board with its probability."""
         going, ended = {Board(): 1.0}, dict[Board, float]()
-        share = 1 / (self.config.max_opening + 1)
-        found = {Board(): share}
+        per_length = 1 / (self.config.max_opening + 1)
+        found = {Board(): per_length}
         for _ in range(self.config.max_opening):
             after: dict[Board, float] = {}
             for board, chance in going.items():
@@ -91,11 +93,11 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
                     to[place] = to.get(place, 0.0) + chance / len(free)
             going = after
             for board, chance in [*going.items(), *ended.items()]:
-                found[board] = found.get(board, 0.0) + share * chance
+                found[board] = found.get(board, 0.0) + per_length * chance
         return [(chance, board) for board, chance in found.items()]
 
     def legal(self, state: Board, role: str) -> list[str]:
-        """Every reply of an acting role that is a legal move."""
+        """All legal replies of an acting role."""
         return [self.reply_of(str(at + 1)) for at in players.free(state.cells)]
 
     def acting(self, state: Board) -> tuple[str, ...]:
@@ -122,8 +124,8 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         mover, rival = state.mover, _other(state.mover)
         try:
             at = _move(state.cells, answer_in(replies[mover], self.config.terse))
-        except BadReply as refusal:
-            lost = Board(state.cells, mover, winner=rival, forfeit=str(refusal))
+        except BadReply as error:
+            lost = Board(state.cells, mover, winner=rival, forfeit=str(error))
             process = {mover: Scored(self.config.illegal_reward)}
             return StepResult(lost, Rewards(process, _outcome(rival)), {"illegal": 1.0})
         cells = state.cells[:at] + MARKS[mover] + state.cells[at + 1 :]
@@ -139,7 +141,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
         return SoloOneRole(self, self.config.opponent)
 
     def silence(self, state: Board, role: str) -> str:
-        """The first free cell: nobody may pass, and an empty reply loses the game at once."""
+        """The first free cell: passing is not allowed, and an empty reply loses the game."""
         return self.reply_of(str(players.free(state.cells)[0] + 1))
 
     def draw(self, state: Board, role: str) -> str:
@@ -157,8 +159,8 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
     def refusal(self, state: Board, role: str, reply: str) -> str | None:
         try:
             _move(state.cells, answer_in(reply, self.config.terse))
-        except BadReply as refusal:
-            return str(refusal)
+        except BadReply as error:
+            return str(error)
         return None
 
     def hint(self, state: Board, role: str) -> str:
@@ -166,7 +168,7 @@ class TicTacToe(Environment[Board, TicTacToeConfig]):
 
 
 def _opened(board: Board, at: int) -> Board | None:
-    """The board after a move of chance; None if that would end the game."""
+    """The board after a random opening move; None if the move would end the game."""
     cells = board.cells[:at] + MARKS[board.mover] + board.cells[at + 1 :]
     over = players.wins(cells, MARKS[board.mover]) or "." not in cells
     return None if over else Board(cells, _other(board.mover))
@@ -193,3 +195,20 @@ def _move(cells: str, answer: str) -> int:
     if cells[at] != ".":
         raise BadReply(f"cell {answer} is taken by {cells[at]}")
     return at
+
+
+@lru_cache(maxsize=8192)
+def draw_board(cells: str, cell: int) -> Image:
+    """The board as an image."""
+    board = drawing.Board(3, 3, cell)
+    board.lines()
+    for number, mark in enumerate(cells):
+        at = (number % 3, number // 3)
+        match mark:
+            case "X":
+                board.cross(at, drawing.BLUE, 0.26, 0.13)
+            case "O":
+                board.ring(at, drawing.RED, 0.18, 0.13)
+            case _:
+                board.letter(at, str(number + 1), drawing.GREY, 0.5)
+    return board.image()

@@ -1,4 +1,4 @@
-"""Scripted players of tic-tac-toe: random, minimax, which never loses, and either by chance."""
+"""Scripted players of tic-tac-toe: random, minimax, and a noisy mix of both."""
 
 import random
 from functools import cache
@@ -10,18 +10,18 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 def free(cells: str) -> list[int]:
-    """Cells that nobody has taken."""
+    """Free cells."""
     return [at for at, cell in enumerate(cells) if cell == "."]
 
 
 def wins(cells: str, mark: str) -> bool:
-    """Whether the mark stands three times in a row."""
+    """Whether the mark has three in a row."""
     return any(cells[a] == cells[b] == cells[c] == mark for a, b, c in LINES)
 
 
 @cache
 def value(cells: str, mark: str) -> int:
-    """What the game is worth to the side to move, if both play perfectly: 1, 0 or -1."""
+    """Minimax value for the side to move: 1, 0 or -1."""
     rival = "O" if mark == "X" else "X"
     if wins(cells, rival):
         return -1
@@ -38,10 +38,10 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_minimax(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A perfect move, any of the best ones."""
+    """A random one of the optimal moves."""
     mark, rival = ("X", "O") if role == "player_x" else ("O", "X")
-    worth = {at: -value(_put(state.cells, at, mark), rival) for at in free(state.cells)}
-    best = [at for at, won in worth.items() if won == max(worth.values())]
+    values = {at: -value(_put(state.cells, at, mark), rival) for at in free(state.cells)}
+    best = [at for at, of_move in values.items() if of_move == max(values.values())]
     return str(env.reply_of(str(rng.choice(best) + 1)))
 
 

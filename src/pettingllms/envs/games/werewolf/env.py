@@ -1,4 +1,4 @@
-"""Werewolf: a village that talks and votes, and wolves in it who do the same and lie."""
+"""Werewolf: a social deduction game with hidden roles, discussion and votes."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.games.werewolf import players
 from pettingllms.envs.games.werewolf.prompts import PASS, called, rules_text, story_text, terse_text
 from pettingllms.envs.games.werewolf.rules import (
-    NOBODY,
+    NO_PLAYER,
     VILLAGE,
     Village,
     after_night,
@@ -30,30 +30,30 @@ class WerewolfConfig(EnvConfig):
     """Options of werewolf."""
 
     num_players: int = Field(default=6, ge=5, le=8)
-    """Everybody at the table, wolves and seer included."""
+    """Number of players, including wolves and seer."""
     num_wolves: int = Field(default=1, ge=1, le=2)
-    """How many of them are wolves. Two need seven at the table."""
+    """Number of wolves. Two wolves need at least seven players."""
     num_talks: int = Field(default=1, ge=0, le=4)
-    """Messages of each player before every vote."""
+    """Messages per player before every vote."""
     max_days: int = Field(default=6, ge=1, le=20)
-    """Days after which the wolves have won."""
+    """The wolves win after this many days."""
     num_tasks: int = Field(default=1024, ge=1)
-    """Games in a split. They differ only in their seeds."""
+    """Games per split. They differ only in their seeds."""
     illegal_reward: float = -0.5
-    """Process reward of a reply that is refused; it counts as saying or choosing nobody."""
+    """Process reward for an illegal reply, which counts as no message or no choice."""
 
     @model_validator(mode="after")
-    def _wolves_are_few(self) -> Self:
+    def _check_num_wolves(self) -> Self:
         if self.num_wolves == 2 and self.num_players < 7:
             raise ValueError(
-                f"num_wolves = 2 of num_players = {self.num_players} would win in the first night "
-                "or two; set num_players = 7 or 8, or num_wolves = 1"
+                f"num_wolves = 2 is too strong for num_players = {self.num_players}; set "
+                "num_players = 7 or 8, or num_wolves = 1"
             )
         return self
 
 
 class Werewolf(Environment[Village, WerewolfConfig]):
-    """Two sides, hidden parts. Nights and votes are simultaneous, talk goes round the table."""
+    """Two teams, hidden roles. Nights and votes are simultaneous; players talk in turn."""
 
     id = "werewolf-v1"
     Config = WerewolfConfig
@@ -106,21 +106,21 @@ class Werewolf(Environment[Village, WerewolfConfig]):
                 else:
                     chosen[position] = _chosen(state, position, answer)
             except BadReply:
-                said[position], chosen[position] = "", NOBODY
+                said[position], chosen[position] = "", NO_PLAYER
                 process[role] = Scored(self.config.illegal_reward)
         after = self._after(state, said, chosen)
         metrics = {"illegal": float(len(process))}
         if after.winner is None:
             return StepResult(after, Rewards(process), metrics)
         metrics |= {"village_won": float(after.winner == VILLAGE), "days": float(after.day)}
-        paid = {role: Scored(1.0 if self.success(after, role) else -1.0) for role in self.roles}
-        return StepResult(after, Rewards(process, agent=paid), metrics)
+        agent = {role: Scored(1.0 if self.success(after, role) else -1.0) for role in self.roles}
+        return StepResult(after, Rewards(process, agent), metrics)
 
     def success(self, state: Village, role: str) -> bool:
         return state.winner == state.side(self.roles.index(role))
 
     def redeal(self, state: Village, role: str, rng: random.Random) -> Village:
-        """Other parts for those who live and of whom the role does not know more."""
+        """Reassign the names of living players whose roles are unknown to this role."""
         me = self.roles.index(role)
         free = [position for position in state.living() if position not in _known(state, me)]
         names = list(state.names)
@@ -130,8 +130,8 @@ class Werewolf(Environment[Village, WerewolfConfig]):
         return replace(state, names=tuple(names))
 
     def silence(self, state: Village, role: str) -> str:
-        """No message, and nobody named."""
-        return self.reply_of(PASS if state.phase == "talk" else called(NOBODY))
+        """No message, or a vote for no player."""
+        return self.reply_of(PASS if state.phase == "talk" else called(NO_PLAYER))
 
     def reply_of(self, typed: str) -> str:
         return as_reply(typed, self.config.terse)
@@ -139,7 +139,7 @@ class Werewolf(Environment[Village, WerewolfConfig]):
     def hint(self, state: Village, role: str) -> str:
         if state.phase == "talk":
             return f"a message to all ({HOW_TO_TALK}), or {PASS}"
-        names = [*state.choices(self.roles.index(role)), NOBODY]
+        names = [*state.choices(self.roles.index(role)), NO_PLAYER]
         return ", ".join(map(called, names))
 
     def draw(self, state: Village, role: str) -> str:
@@ -158,14 +158,14 @@ class Werewolf(Environment[Village, WerewolfConfig]):
 
 
 def _chosen(state: Village, position: int, answer: str) -> int:
-    names = {called(name): name for name in (*state.choices(position), NOBODY)}
+    names = {called(name): name for name in (*state.choices(position), NO_PLAYER)}
     if answer.lower() not in names:
         raise BadReply(f"the answer is none of {', '.join(names)}")
     return names[answer.lower()]
 
 
 def _known(state: Village, me: int) -> set[int]:
-    """Seats whose part a seat knows for sure: its own, its pack's, and those it has looked at."""
+    """Positions whose role a player knows: its own, its fellow wolves', and those it inspected."""
     pack = set(range(state.num_wolves)) if me < state.num_wolves else set()
     found = {
         state.position_of(event.who)

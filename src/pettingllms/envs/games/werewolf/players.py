@@ -1,4 +1,4 @@
-"""Scripted players of werewolf: random, and sound ones, who say what they know and believe it."""
+"""Scripted players of werewolf: random, and sound, which shares and trusts information."""
 
 import random
 import re
@@ -15,7 +15,7 @@ CLAIM = re.compile(r"player_([1-8]) is a wolf")
 
 
 def play_random(env: Any, state: Village, role: str, rng: random.Random) -> str:
-    """Anybody who may be named, and now and then a suspicion."""
+    """A random legal choice, and sometimes a random accusation."""
     name = rng.choice(state.choices(env.roles.index(role)))
     if state.phase == "talk":
         claim = f"I think {called(name)} is a wolf."
@@ -24,7 +24,7 @@ def play_random(env: Any, state: Village, role: str, rng: random.Random) -> str:
 
 
 def play_sound(env: Any, state: Village, role: str, rng: random.Random) -> str:
-    """The seer says whom it found, villagers follow who is accused most, wolves lie low."""
+    """The seer reveals wolves, villagers vote for the most accused, wolves stay quiet."""
     position = env.roles.index(role)
     names = state.choices(position)
     if state.phase == "talk":
@@ -36,7 +36,7 @@ def play_sound(env: Any, state: Village, role: str, rng: random.Random) -> str:
 
 
 def _at_night(state: Village, position: int, names: list[int], rng: random.Random) -> int:
-    """A wolf kills who accused a wolf; the seer looks where it has not yet looked."""
+    """A wolf kills the latest accuser of a wolf; the seer inspects an unknown player."""
     if state.part(position) == "seer":
         seen = {*_found(state, position, "a wolf"), *_found(state, position, "no wolf")}
         return rng.choice([name for name in names if name not in seen] or names)
@@ -57,7 +57,7 @@ def _vote(state: Village, position: int, names: list[int], rng: random.Random) -
 
 
 def _found(state: Village, position: int, part: str) -> list[int]:
-    """Names that a seer has looked at and found to be this."""
+    """Names that a seer has inspected with this result."""
     return [
         event.who
         for event in state.events
@@ -66,7 +66,7 @@ def _found(state: Village, position: int, part: str) -> list[int]:
 
 
 def _claims(state: Village) -> list[tuple[int, int]]:
-    """Who said of whom that it is a wolf."""
+    """All accusations, as pairs of accuser and accused."""
     return [
         (event.who, int(name))
         for event in state.events

@@ -1,8 +1,8 @@
-"""What a seat of werewolf reads: the rules and its part once, then the days as it lived them."""
+"""Prompts of werewolf: the rules and the hidden role, then the events a player knows."""
 
 from typing import Any
 
-from pettingllms.envs.games.werewolf.rules import NOBODY, Event, Village
+from pettingllms.envs.games.werewolf.rules import NO_PLAYER, Event, Village
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, as_reply
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK
 
@@ -16,12 +16,12 @@ PARTS = {
 
 
 def called(name: int) -> str:
-    """A name as it is written."""
-    return "nobody" if name == NOBODY else f"player_{name}"
+    """A player's name in prompts and replies."""
+    return "nobody" if name == NO_PLAYER else f"player_{name}"
 
 
 def rules_text(config: Any, village: Village, position: int) -> str:
-    """How the game goes, and what the seat is in it."""
+    """The rules, and the player's hidden role."""
     everyone = ", ".join(called(name) for name in sorted(village.names))
     wolves = "one is a wolf" if village.num_wolves == 1 else f"{village.num_wolves} are wolves"
     pack = [called(village.names[w]) for w in range(village.num_wolves) if w != position]
@@ -41,8 +41,10 @@ def rules_text(config: Any, village: Village, position: int) -> str:
 
 
 def story_text(village: Village, position: int, asked: bool) -> str:
-    """All that the seat knows of what happened, and what it is asked."""
-    lines = [_told(village, event, position) for event in village.events if _knows(event, position)]
+    """All events that the player knows, and the question to it."""
+    lines = [
+        _event_text(village, event, position) for event in village.events if _knows(event, position)
+    ]
     if village.winner is not None:
         parts = (f"{called(n)}: {village.part(s)}" for s, n in enumerate(village.names))
         lines += [f"The game is over: {village.winner} won.", ", ".join(parts)]
@@ -54,7 +56,7 @@ def story_text(village: Village, position: int, asked: bool) -> str:
 
 
 def terse_text(village: Village, position: int) -> str:
-    """The same in symbols: part and name, the living, then each event in a few letters."""
+    """The same in symbols: role and name, events, then phase and living players."""
     living = "".join(str(village.names[other]) for other in village.living())
     pack = "".join(str(village.names[w]) for w in range(village.num_wolves))
     mates = f" w{pack}" if position < village.num_wolves > 1 else ""
@@ -71,7 +73,7 @@ def _knows(event: Event, position: int) -> bool:
     return event.known_to is None or position in event.known_to
 
 
-def _told(village: Village, event: Event, position: int) -> str:
+def _event_text(village: Village, event: Event, position: int) -> str:
     own = village.names[position] == event.who
     who, was = ("you", "were") if own else (called(event.who), "was")
     match event.kind:
@@ -96,7 +98,7 @@ def _told(village: Village, event: Event, position: int) -> str:
 def _question(village: Village, position: int) -> str:
     if village.phase == "talk":
         return f"Your message to all, or {PASS}?"
-    names = ", ".join(map(called, (*village.choices(position), NOBODY)))
+    names = ", ".join(map(called, (*village.choices(position), NO_PLAYER)))
     if village.phase == "vote":
         return f"Whom do you vote to hang: {names}?"
     doing = "kill" if position < village.num_wolves else "look at"

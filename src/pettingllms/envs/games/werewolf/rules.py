@@ -1,8 +1,8 @@
-"""The rules of werewolf: who is alive, whose turn it is, and what follows nights and votes.
+"""The rules of werewolf: who is alive, who acts, and the results of nights and votes.
 
-Roles are the hidden parts, in a fixed order: wolves, the seer, villagers. Who they are at the table
-is a name that chance gives, so a policy for wolves is a policy for a role, and nobody can tell a
-wolf by its name. Seats are places in the order of roles, from 0; names are numbers from 1.
+Environment roles are the hidden roles, in a fixed order: wolves, seer, villagers. The names that
+players see are assigned at random, so a name reveals nothing about a role. A position is an index
+into the roles, from 0; names are numbers from 1.
 """
 
 from collections import Counter
@@ -12,64 +12,64 @@ from typing import Literal
 
 WOLVES, VILLAGE = "wolves", "village"
 Phase = Literal["night", "talk", "vote", "over"]
-NOBODY = 0
-"""Stands where a name is, if nobody is meant."""
+NO_PLAYER = 0
+"""The name that means no player."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened on a day, and the seats that know of it."""
+    """Something that happened on a day, and the positions that know of it."""
 
     day: int
     kind: Literal["kill", "look", "found", "died", "hanged", "said", "vote"]
     who: int
-    """Name of the one who did it, or whom it befell."""
-    whom: int = NOBODY
+    """Name of the player who acted or was affected."""
+    whom: int = NO_PLAYER
     words: str = ""
     known_to: tuple[int, ...] | None = None
-    """None: to all."""
+    """None: all players."""
 
 
 @dataclass(frozen=True, slots=True)
 class Village:
-    """A game at one moment."""
+    """The full state of a game."""
 
     names: tuple[int, ...]
-    """The name of each seat."""
+    """The name of each position."""
     num_wolves: int
     alive: tuple[bool, ...]
     day: int = 1
     phase: Phase = "night"
     num_spoken: int = 0
-    """Messages of this day."""
+    """Number of messages this day."""
     events: tuple[Event, ...] = ()
     winner: str | None = None
 
     def wolves(self) -> list[int]:
-        """Seats of wolves that live."""
+        """Positions of living wolves."""
         return [position for position in range(self.num_wolves) if self.alive[position]]
 
     def living(self) -> list[int]:
-        """Seats that live, in the order of their names."""
+        """Positions of living players, in the order of their names."""
         positions = [position for position, alive in enumerate(self.alive) if alive]
         return sorted(positions, key=lambda position: self.names[position])
 
     def position_of(self, name: int) -> int:
-        """Who has the name."""
+        """The position with this name."""
         return self.names.index(name)
 
     def part(self, position: int) -> str:
-        """What a seat really is."""
+        """The hidden role of a position."""
         if position < self.num_wolves:
             return "wolf"
         return "seer" if position == self.num_wolves else "villager"
 
     def side(self, position: int) -> str:
-        """Whom a seat wins with."""
+        """The team of a position."""
         return WOLVES if position < self.num_wolves else VILLAGE
 
     def acting(self) -> list[int]:
-        """Seats that speak now."""
+        """Positions to act now."""
         if self.phase == "night":
             seer = self.num_wolves
             return [*self.wolves(), *([seer] if self.alive[seer] else [])]
@@ -78,7 +78,7 @@ class Village:
         return self.living() if self.phase == "vote" else []
 
     def choices(self, position: int) -> list[int]:
-        """Names that a seat may choose at night or in a vote."""
+        """Names that a player may choose at night or in a vote."""
         barred = (
             set(self.wolves())
             if self.phase == "night" and position < self.num_wolves
@@ -88,14 +88,14 @@ class Village:
 
 
 def after_night(village: Village, chosen: Mapping[int, int], num_talks: int) -> Village:
-    """The morning: the wolves' choice is dead, and the seer knows one more."""
+    """The state after a night: the wolves' victim dies and the seer learns a role."""
     events = list(village.events)
     wolves = tuple(range(village.num_wolves))
     for position, name in chosen.items():
         kind: Literal["kill", "look"] = "kill" if position in wolves else "look"
         known_to = wolves if position in wolves else (position,)
         events.append(Event(village.day, kind, village.names[position], name, known_to=known_to))
-        if kind == "look" and name != NOBODY:
+        if kind == "look" and name != NO_PLAYER:
             part = "a wolf" if village.position_of(name) in wolves else "no wolf"
             events.append(Event(village.day, "found", name, words=part, known_to=(position,)))
     victim = most_named([name for position, name in chosen.items() if position in wolves])
@@ -106,7 +106,7 @@ def after_night(village: Village, chosen: Mapping[int, int], num_talks: int) -> 
 
 
 def after_words(village: Village, words: str, num_talks: int) -> Village:
-    """Somebody has spoken to all."""
+    """The state after a public message."""
     (position,) = village.acting()
     event = Event(village.day, "said", village.names[position], words=words)
     spoken = village.num_spoken + 1
@@ -116,7 +116,7 @@ def after_words(village: Village, words: str, num_talks: int) -> Village:
 
 
 def after_vote(village: Village, chosen: Mapping[int, int], max_days: int) -> Village:
-    """The evening: whom most named is hanged; nobody, if two were named as often."""
+    """The state after a vote: the player with most votes is hanged; none in a tie."""
     votes = [Event(village.day, "vote", village.names[s], name) for s, name in chosen.items()]
     votes.sort(key=lambda event: event.who)
     village = replace(village, events=(*village.events, *votes))
@@ -129,16 +129,16 @@ def after_vote(village: Village, chosen: Mapping[int, int], max_days: int) -> Vi
 
 
 def most_named(names: list[int]) -> int:
-    """The one name that stands there most often, or nobody."""
-    counts = Counter(name for name in names if name != NOBODY).most_common(2)
+    """The unique most frequent name, or NO_PLAYER."""
+    counts = Counter(name for name in names if name != NO_PLAYER).most_common(2)
     if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
-        return NOBODY
+        return NO_PLAYER
     return counts[0][0]
 
 
 def _without(village: Village, name: int, how: Literal["died", "hanged"]) -> Village:
     event = Event(village.day, how, name)
-    if name == NOBODY:
+    if name == NO_PLAYER:
         return replace(village, events=(*village.events, event))
     gone = village.position_of(name)
     event = replace(event, words=village.part(gone))
