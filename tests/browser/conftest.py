@@ -1,4 +1,4 @@
-"""Chromium: the machine's own, else the one that Playwright fetched."""
+"""Chromium: the system's, or the one that Playwright installed."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 
 def chromium(playwright: Any) -> Any:
-    """A browser without a window. Chromium has no sandbox of its own for root."""
+    """A headless browser. Chromium's sandbox does not work as root."""
     own = shutil.which("chromium") or shutil.which("chromium-browser")
     arguments = ["--no-sandbox"] if hasattr(os, "getuid") and os.getuid() == 0 else []
     return playwright.chromium.launch(executable_path=own, args=arguments)

@@ -1,4 +1,4 @@
-"""How tests drive the viewer: a server for some runs, a page that may speak to nobody else."""
+"""Drive the viewer: serve runs, and open pages that may only contact their server."""
 
 import os
 import threading
@@ -35,7 +35,7 @@ def served(*paths: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
-    """A page that may speak to nobody but the server that sent it, and may have no error."""
+    """A page that fails the test on any error or request to another host."""
     page = browser.new_page(**options)
     page.set_default_timeout(WAIT)
     wrong: list[str] = []
@@ -52,9 +52,9 @@ def _own(url: str, address: str) -> bool:
     return url.startswith((address.split("#", maxsplit=1)[0], "data:"))
 
 
-def grave_faults(page: Page) -> list[tuple[str, str]]:
-    """What keeps people out of a page, by axe: the rule, and where."""
+def accessibility_violations(page: Page) -> list[tuple[str, str]]:
+    """Serious accessibility violations found by axe: rule and element."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = axe.run(page).response["violations"]
-    grave = [fault for fault in found if fault["impact"] in ("serious", "critical")]
-    return [(fault["id"], fault["nodes"][0]["html"][:200]) for fault in grave]
+    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    return [(fault["id"], fault["nodes"][0]["html"][:200]) for fault in serious]

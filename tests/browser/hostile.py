@@ -1,4 +1,4 @@
-"""Twenty strings that a model might write to get out of its box. Each must be shown as text."""
+"""Twenty hostile strings that a model might write. Each must be shown as plain text."""
 
 MARK = "pwned"
 HOSTILE = [

@@ -1,7 +1,7 @@
-"""The viewer in a real browser: what a person does with it, how it looks, what it lets through.
+"""The viewer in a real browser: navigation, layout, accessibility and hostile text.
 
-With PETTINGLLMS_TEST_RUN a run of yours is opened; else one is made of 2,000 real rollouts of a
-scripted player. Pictures go to the folder that PETTINGLLMS_SHOTS names, if it is set.
+The tests open the run in PETTINGLLMS_TEST_RUN, or make one of 2,000 scripted rollouts.
+Screenshots are saved to the folder in PETTINGLLMS_SHOTS, if set.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("playwright")
-from driving import SHOTS, WAIT, grave_faults, opened, served
+from driving import SHOTS, WAIT, accessibility_violations, opened, served
 from hostile import HOSTILE, MARK
 from plays import LOST, overwrite, siblings
 from playwright.sync_api import Browser, Page, expect
@@ -49,18 +49,18 @@ def address(run: Path) -> Iterator[str]:
 def choose_tree(page: Page) -> None:
     page.goto(re.sub("#.*", "", page.url) + "#/episodes")
     page.locator("#kind").select_option("tree")
-    page.locator("#outcome").select_option("reached")
+    page.locator("#outcome").select_option("success")
     expect(page.locator("#count")).to_contain_text("episodes", timeout=WAIT)
 
 
-def test_a_person_opens_filters_reads_and_compares(browser: Browser, address: str) -> None:
+def test_open_filter_read_and_compare(browser: Browser, address: str) -> None:
     with opened(browser, address, viewport={"width": 1280, "height": 900}) as page:
         expect(page.locator(".chart").first).to_be_visible(timeout=WAIT)
         assert page.locator(".chart canvas").count() >= 4
         page.keyboard.press("e")
         expect(page.locator("#count")).to_contain_text("of 2,", timeout=WAIT)
         whole = page.locator("#count").inner_text()
-        page.locator("#outcome").select_option("reached")
+        page.locator("#outcome").select_option("success")
         expect(page.locator("#count")).not_to_have_text(whole, timeout=WAIT)
         rows = page.locator(".episodes tbody tr")
         assert rows.count() == 50
@@ -81,8 +81,8 @@ def test_a_person_opens_filters_reads_and_compares(browser: Browser, address: st
         expect(page.locator(".tree svg")).to_be_visible(timeout=WAIT)
         assert page.locator(".lane-heads h3").all_inner_texts() == ["planner", "checker"]
         decision = page.locator(".decision").first
-        assert decision.locator(".reply.chosen").count() == 1
-        assert decision.locator(".reply.aside").count() == 3
+        assert decision.locator(".reply.main").count() == 1
+        assert decision.locator(".reply.side").count() == 3
         assert not decision.locator(".prompt .message").first.is_visible()
         decision.locator(".prompt summary").first.click()
         expect(decision.locator(".prompt .message").first).to_be_visible()
@@ -91,8 +91,8 @@ def test_a_person_opens_filters_reads_and_compares(browser: Browser, address: st
         assert decision.locator(".compared table").first.locator("tbody tr").count() == 4
         page.locator("#shade").select_option("mismatch")
         assert page.locator(".token").count() > 8
-        page.locator("label", has_text="only what went on").click()
-        expect(page.locator(".reply.aside")).to_have_count(0)
+        page.locator("label", has_text="main branch only").click()
+        expect(page.locator(".reply.side")).to_have_count(0)
 
         page.keyboard.press("c")
         expect(page.locator(".pair .episode")).to_have_count(2, timeout=WAIT)
@@ -117,13 +117,13 @@ def test_the_redirect_file_leads_to_the_page(
         page.close()
 
 
-def test_two_runs_stand_side_by_side(browser: Browser, address: str) -> None:
+def test_two_runs_are_compared(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         expect(page.locator(".facts")).to_have_count(2, timeout=WAIT)
-        expect(page.get_by_text("Their configurations are the same.")).to_be_visible(timeout=WAIT)
+        expect(page.get_by_text("The configs are identical.")).to_be_visible(timeout=WAIT)
 
 
-def test_search_finds_what_was_said(browser: Browser, address: str) -> None:
+def test_search_finds_replies(browser: Browser, address: str) -> None:
     with opened(browser, address + "#/episodes") as page:
         first = page.locator(".episodes td.name a").first
         expect(first).to_be_visible(timeout=WAIT)
@@ -132,11 +132,11 @@ def test_search_finds_what_was_said(browser: Browser, address: str) -> None:
         page.keyboard.type(name.split("/")[0])
         expect(page.locator("#count")).not_to_contain_text("of 2,", timeout=WAIT)
         assert name in page.locator(".episodes td.name a").all_inner_texts()
-        page.locator("#search").fill("nobody said this")
-        expect(page.locator("#count")).to_have_text("no episode is like that", timeout=WAIT)
+        page.locator("#search").fill("text of no reply")
+        expect(page.locator("#count")).to_have_text("no matching episodes", timeout=WAIT)
 
 
-def test_a_run_is_followed_while_it_goes_on(browser: Browser, tmp_path: Path) -> None:
+def test_growing_run_is_followed(browser: Browser, tmp_path: Path) -> None:
     episodes = rolled(tmp_path / "r", 12)
     write_run(tmp_path / "run", episodes[:8], 2)
     with served(tmp_path / "run") as address, opened(browser, address + "#/episodes") as page:
@@ -148,14 +148,14 @@ def test_a_run_is_followed_while_it_goes_on(browser: Browser, tmp_path: Path) ->
         expect(page.locator(".live")).to_be_visible(timeout=WAIT)
 
 
-def test_a_file_has_all_of_it_and_asks_nobody(browser: Browser, run: Path, tmp_path: Path) -> None:
+def test_exported_file_is_self_contained(browser: Browser, run: Path, tmp_path: Path) -> None:
     index = Index(open_run(run))
     assert export_page([index], tmp_path / "run.html", 60) == 60
     with opened(browser, (tmp_path / "run.html").as_uri()) as page:
         expect(page.locator(".chart canvas").first).to_be_visible(timeout=WAIT)
         page.goto((tmp_path / "run.html").as_uri() + "#/episodes")
         expect(page.locator("#count")).to_contain_text("of 60 episodes", timeout=WAIT)
-        page.locator("#outcome").select_option("missed")
+        page.locator("#outcome").select_option("no_success")
         expect(page.locator("#count")).not_to_contain_text("of 60 ", timeout=WAIT)
         page.locator(".episodes td.name a").first.click()
         expect(page.locator(".reply").first).to_be_visible(timeout=WAIT)
@@ -183,7 +183,7 @@ def test_hostile_text_is_shown_as_text(browser: Browser, tmp_path: Path, exporte
             for number, text in enumerate(HOSTILE, start=1):
                 page.goto(f"{address}#/episode?run=0&n={number}")
                 page.reload()
-                words = page.locator(".reply.chosen .words, .reply .words").first
+                words = page.locator(".reply.main .plain-text, .reply .plain-text").first
                 expect(words).to_be_visible(timeout=WAIT)
                 seen = re.sub(r"U\+[0-9A-F]{4}", "", words.text_content() or "")
                 plain = re.sub(
@@ -227,7 +227,7 @@ def test_every_page_fits_and_is_accessible(
             if SHOTS:
                 page.screenshot(path=Path(SHOTS) / f"{name}-{size}-{theme}.png")
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-            assert grave_faults(page) == []
+            assert accessibility_violations(page) == []
 
 
 @pytest.mark.slow
@@ -242,8 +242,8 @@ def test_a_hundred_thousand_episodes(browser: Browser) -> None:
         painted = time.perf_counter() - start
         times = []
         for change in (
-            lambda: page.locator("#outcome").select_option("reached"),
-            lambda: page.locator("#outcome").select_option("missed"),
+            lambda: page.locator("#outcome").select_option("success"),
+            lambda: page.locator("#outcome").select_option("no_success"),
             lambda: page.locator("#search").fill("UUR"),
         ):
             before = page.locator("#count").inner_text()

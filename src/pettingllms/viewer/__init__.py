@@ -1,5 +1,5 @@
-"""The viewer: a run's curves and episodes on a page, served on loopback or written as one file.
+"""The viewer: learning curves and episodes in a web page, served locally or exported as one file.
 
-It reads what a run wrote and runs nothing: no engine, no environment, and nothing that a run's
-configuration names. What models wrote is shown as text.
+It only reads a run's files. It starts no engine or environment and imports no user code that the
+config names. Text written by models is shown as plain text.
 """

@@ -1,4 +1,4 @@
-"""Which turns a turn was compared with: asked of the algorithm that did it, from the record."""
+"""The comparison group of each turn, recomputed by the algorithm from recorded episodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,15 +8,15 @@ from pettingllms.config import RunConfig
 from pettingllms.types import Episode, Group
 
 MAX_MEMBERS = 24
-"""Members of a group that the page shows."""
+"""Members that the page shows per group."""
 Place = tuple[str, int]
-"""An episode's id, and the number of one of its turns."""
+"""An episode's id and the index of one of its turns."""
 
 
 def groups_of(
     episodes: Sequence[Episode], config: RunConfig, step: int
 ) -> dict[Place, dict[str, Any]]:
-    """For every turn that was compared: the group, with what its members were paid."""
+    """The group of every compared turn, with the members' rewards and advantages."""
     algorithm = make_algorithm_for(config)
     if step:
         algorithm.policies = config.learning(step)
@@ -25,15 +25,15 @@ def groups_of(
         for episode in episodes
         for number, turn in enumerate(episode.turns)
     }
-    found: dict[Place, dict[str, Any]] = {}
+    group_by_place: dict[Place, dict[str, Any]] = {}
     for group in algorithm.groups(episodes):
-        shown = _shown(group, places)
+        data = _group_data(group, places)
         for member in group.members:
-            found |= {places[id(turn)]: shown for turn in member.turns}
-    return found
+            group_by_place |= {places[id(turn)]: data for turn in member.turns}
+    return group_by_place
 
 
-def _shown(group: Group, places: dict[int, Place]) -> dict[str, Any]:
+def _group_data(group: Group, places: dict[int, Place]) -> dict[str, Any]:
     rewards = [member.reward for member in group.members]
     return {
         "size": len(rewards),

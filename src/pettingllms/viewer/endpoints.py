@@ -1,4 +1,4 @@
-"""What the page asks for, as plain data: the same for the server and for a page in one file."""
+"""The data behind each page as JSON-ready values, for the server and for exported pages."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -9,55 +9,57 @@ from pettingllms.errors import ConfigError
 from pettingllms.runs.diagnostics import diagnose
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.viewer.comparison import Place, groups_of
-from pettingllms.viewer.curves import columns
 from pettingllms.viewer.episode import shown_episode
 from pettingllms.viewer.index import Index
-from pettingllms.viewer.query import NO_STEP, Question, answer, neighbours, shown_row
+from pettingllms.viewer.query import NO_STEP, EpisodeQuery, neighbors, query_page, visible_row
 
+MAX_POINTS = 600
+"""Points per curve; longer runs are averaged."""
+DIGITS = 6
 MAX_STEP_BYTES = 16_000_000
-"""Episodes of a step that are read to find out what was compared; of a larger one, the task's."""
-MAX_KEPT = 4
-"""Steps whose comparisons are remembered, for a reader who goes from episode to episode."""
+"""Steps with more bytes of episodes are grouped from the task's episodes only."""
+MAX_CACHED = 4
+"""Steps whose groups stay cached while a user browses their episodes."""
 
 
-class Answers:
-    """Everything about the runs that are looked at."""
+class Endpoints:
+    """Answers the page's requests about the open runs."""
 
     def __init__(self, indices: Sequence[Index]) -> None:
         self.indices = indices
         self._groups: OrderedDict[tuple[str, str], Mapping[Place, Any]] = OrderedDict()
 
     def overview(self) -> dict[str, Any]:
-        """What the runs are, before anything is drawn."""
+        """Name, config and progress of each run."""
         return {"runs": [self._run(index) for index in self.indices]}
 
     def state(self) -> dict[str, Any]:
-        """What changes while a run goes on: the page asks again and again."""
+        """What changes while a run is in progress; the page polls this."""
         return {"runs": [_progress(index) for index in self.indices]}
 
     def metrics(self, run: int) -> dict[str, Any]:
-        """The curves of a run, and what to worry about."""
+        """The learning curves and diagnostics of a run."""
         viewed = self._index(run).run
         rows = viewed.metrics()
-        found = [] if viewed.config is None else diagnose(rows, viewed.config)
-        return {**columns(rows), "diagnostics": [asdict(diagnosis) for diagnosis in found]}
+        diagnostics = [] if viewed.config is None else diagnose(rows, viewed.config)
+        return {**metric_columns(rows), "diagnostics": [asdict(one) for one in diagnostics]}
 
-    def episodes(self, run: int, question: Question) -> dict[str, Any]:
-        """A page of the table."""
-        return answer(self._index(run), question)
+    def episodes(self, run: int, query: EpisodeQuery) -> dict[str, Any]:
+        """One page of the episode table."""
+        return query_page(self._index(run), query)
 
     def episode(self, run: int, n: int) -> dict[str, Any]:
-        """One episode, with whom each of its turns was compared."""
+        """One episode, with the comparison group of each turn."""
         index = self._index(run)
         row = index.row(n)
         if row is None:
-            raise ConfigError(f"episode {n}", ["is not in this run any more; go back to the table"])
-        groups, whole = self._compared(index, row)
+            raise ConfigError(f"episode {n}", ["is no longer in this run; go back to the table"])
+        groups, whole = self._groups_near(index, row)
         shown = shown_episode(index.episode(row), index.run.reward, groups)
-        around = neighbours(index, n)
-        return {"run": run, "n": n, "row": shown_row(row), "whole": whole, **around, **shown}
+        adjacent = neighbors(index, n)
+        return {"run": run, "n": n, "row": visible_row(row), "whole": whole, **adjacent, **shown}
 
-    def _compared(self, index: Index, row: dict[str, Any]) -> tuple[Mapping[Place, Any], bool]:
+    def _groups_near(self, index: Index, row: dict[str, Any]) -> tuple[Mapping[Place, Any], bool]:
         if index.run.config is None:
             return {}, True
         whole = index.step_size(row) <= MAX_STEP_BYTES
@@ -66,19 +68,22 @@ class Answers:
         if key not in self._groups:
             episodes = index.same_step(row, task)
             self._groups[key] = groups_of(episodes, index.run.config, row["step"])
-            while len(self._groups) > MAX_KEPT:
+            while len(self._groups) > MAX_CACHED:
                 self._groups.popitem(last=False)
         return self._groups[key], whole
 
     def _index(self, run: int) -> Index:
         if not 0 <= run < len(self.indices):
-            raise ConfigError(f"run {run}", [f"there are {len(self.indices)}, counted from 0"])
+            raise ConfigError(
+                f"run {run}",
+                [f"not found; open runs: 0 to {len(self.indices) - 1}"],
+            )
         return self.indices[run]
 
     def _run(self, index: Index) -> dict[str, Any]:
         run = index.run
-        alike = [other for other in self.indices if other.run.name == run.name]
-        name = f"{run.path.resolve().parent.name}/{run.name}" if len(alike) > 1 else run.name
+        same_name = [other for other in self.indices if other.run.name == run.name]
+        name = f"{run.path.resolve().parent.name}/{run.name}" if len(same_name) > 1 else run.name
         return {
             "name": name,
             "path": str(run.path),
@@ -98,22 +103,40 @@ def _progress(index: Index) -> dict[str, Any]:
     return {
         "num_episodes": num,
         "last": last,
-        "read": index.num_bytes_done / index.num_bytes if index.num_bytes else 1.0,
+        "indexed_share": index.num_bytes_done / index.num_bytes if index.num_bytes else 1.0,
         "metrics_size": metrics.stat().st_size if metrics.is_file() else 0,
     }
 
 
-def question_of(asked: Mapping[str, str]) -> Question:
-    """The question in the address of a request."""
+def parse_query(parameters: Mapping[str, str]) -> EpisodeQuery:
+    """The query in the URL of a request."""
     found: dict[str, Any] = {}
-    for field in fields(Question):
-        if field.name in asked:
-            given = asked[field.name]
+    for field in fields(EpisodeQuery):
+        if field.name in parameters:
+            given = parameters[field.name]
             kind: Any = type(field.default)
             try:
                 found[field.name] = given == "true" if kind is bool else kind(given)
             except ValueError:
-                raise ConfigError(field.name, [f"'{given:.40}' is no number"]) from None
+                raise ConfigError(field.name, [f"'{given:.40}' is not a number"]) from None
             if kind is int and abs(found[field.name]) > NO_STEP:
-                raise ConfigError(field.name, [f"'{given:.40}' is too large a number"])
-    return Question(**found)
+                raise ConfigError(field.name, [f"'{given:.40}' is too large"])
+    return EpisodeQuery(**found)
+
+
+def metric_columns(rows: Sequence[dict[str, Any]], max_points: int = MAX_POINTS) -> dict[str, Any]:
+    """Metrics as columns for charts; neighboring steps are averaged beyond `max_points`."""
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
+    size = -(-len(rows) // max_points) if rows else 1
+    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+    return {
+        "num_steps": len(rows),
+        "steps_per_point": size,
+        "steps": [part[-1]["step"] for part in parts],
+        "series": {name: [_mean(part, name) for part in parts] for name in names},
+    }
+
+
+def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return float(f"{sum(values) / len(values):.{DIGITS}g}") if values else None

@@ -1,7 +1,7 @@
-"""An episode as the page draws it: lanes of roles over the decisions of the trunk.
+"""An episode as the page draws it: one lane per role, one row per decision of the main branch.
 
-A decision is a state of the trunk in which roles were asked; beside the reply that went on stand
-its siblings. What was played only to judge a sibling, or again with one thing changed, hangs below.
+A decision shows the reply on the main branch and its siblings. Continuations that only evaluate a
+sibling, and counterfactual replays, are listed below as side branches.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ LEVELS = ("process", "agent", "team")
 
 
 def shown_episode(
-    episode: Episode, mix: RewardConfig, groups: Mapping[Place, dict[str, Any]]
+    episode: Episode, weights: RewardConfig, groups: Mapping[Place, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Everything that the page shows of an episode, as plain data."""
+    """Everything that the page shows of an episode, as JSON-ready values."""
     prompts: dict[tuple[Message, ...], int] = {}
     main_branch = episode.main_branch()
     on_main_branch = {index for at in main_branch for index in episode.steps[at].turns}
@@ -35,9 +35,9 @@ def shown_episode(
             _turn(turn)
             | {
                 "prompt": prompt,
-                "chosen": number in on_main_branch,
+                "on_main_branch": number in on_main_branch,
                 "rewards": dict(zip(LEVELS, map(reward_to_json, levels), strict=True)),
-                "reward": reward_to_json(turn_reward(episode, turn, mix)),
+                "reward": reward_to_json(turn_reward(episode, turn, weights)),
                 "group": groups.get((episode.id, number)),
                 "judged": judged_turn(episode, turn),
             }
@@ -67,7 +67,7 @@ def shown_episode(
 
 
 def decisions(episode: Episode) -> list[dict[str, Any]]:
-    """Along the trunk: which turns stood side by side, and what the step that went on paid."""
+    """The turns of each decision on the main branch, with the metrics and rewards of its step."""
     main_branch = episode.main_branch()
     parents: list[int | None] = [None, *main_branch]
     depth = {parent: at for at, parent in enumerate(parents)}
@@ -75,17 +75,23 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
     at = 0
     for number, turn in enumerate(episode.turns):
         parent = None if turn.links.step is None else episode.steps[turn.links.step].parent
-        beside = parent not in depth or (turn.links.branch is None and turn.links.step not in depth)
-        if turn.links.step is not None and beside:
+        is_side = parent not in depth or (
+            turn.links.branch is None and turn.links.step not in depth
+        )
+        if turn.links.step is not None and is_side:
             continue
-        at = depth[parent] if turn.links.step is not None else _place(episode, number, depth, at)
+        at = (
+            depth[parent]
+            if turn.links.step is not None
+            else _depth_of_failed(episode, number, depth, at)
+        )
         rows[at].append(number)
-    paid = [episode.steps[at] for at in main_branch]
+    steps = [episode.steps[at] for at in main_branch]
     return [
         {
             "turns": numbers,
-            "metrics": dict(paid[at].metrics) if at < len(paid) else {},
-            "rewards": _step_rewards(paid[at].rewards) if at < len(paid) else {},
+            "metrics": dict(steps[at].metrics) if at < len(steps) else {},
+            "rewards": _step_rewards(steps[at].rewards) if at < len(steps) else {},
         }
         for at, numbers in enumerate(rows)
         if numbers
@@ -93,7 +99,7 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
 
 
 def branches(episode: Episode) -> list[dict[str, Any]]:
-    """What was played beside the trunk, with the replies that were kept of it."""
+    """Branches off the main branch, with their recorded replies."""
     main_branch = set(episode.main_branch())
     children = {step.parent for step in episode.steps}
     shown = {number for row in decisions(episode) for number in row["turns"]}
@@ -102,15 +108,17 @@ def branches(episode: Episode) -> list[dict[str, Any]]:
         if at in main_branch or at in children:
             continue
         path = [one for one in episode.path(at) if one not in main_branch][::-1]
-        said = [index for one in path for index in episode.steps[one].turns]
-        if len(path) > 1 or any(index not in shown for index in said):
-            kept = [index for index in said if index not in shown]
-            found.append({"turns": kept, "steps": len(path), "role": _without(episode, at)})
+        turns = [index for one in path for index in episode.steps[one].turns]
+        if len(path) > 1 or any(index not in shown for index in turns):
+            recorded = [index for index in turns if index not in shown]
+            found.append({"turns": recorded, "steps": len(path), "role": _without(episode, at)})
     return found
 
 
-def _place(episode: Episode, number: int, depth: Mapping[int | None, int], before: int) -> int:
-    """The decision of a turn that never reached the environment: that of its siblings."""
+def _depth_of_failed(
+    episode: Episode, number: int, depth: Mapping[int | None, int], before: int
+) -> int:
+    """The decision of a turn that never reached the environment: the one of its siblings."""
     turn = episode.turns[number]
     for other in episode.turns[number + 1 :]:
         if other.role != turn.role or not other.links.branch:
@@ -155,7 +163,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Four digits are more than an eye tells apart."""
+    """Rounded to four digits, which is enough for display."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]
 
 

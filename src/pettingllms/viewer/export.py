@@ -1,40 +1,40 @@
-"""A run as one file that can be mailed: the page, its scripts, the curves and some episodes."""
+"""Export runs as one self-contained HTML file with learning curves and a sample of episodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pettingllms.runs.folder import write_whole
-from pettingllms.viewer.endpoints import Answers
+from pettingllms.viewer.endpoints import Endpoints
 from pettingllms.viewer.index import Index
-from pettingllms.viewer.page import whole_page
+from pettingllms.viewer.page import standalone_page
 
 NUM_EPISODES = 200
 
 
 def export_page(indices: Sequence[Index], path: Path, num_episodes: int = NUM_EPISODES) -> int:
-    """Write the page; give how many episodes are in it, spread evenly over each run."""
+    """Write the page and return how many episodes it contains, evenly spaced over each run."""
     for index in indices:
         index.update()
-    answers = Answers(indices)
+    endpoints = Endpoints(indices)
     runs = []
     for run, index in enumerate(indices):
-        numbers = chosen(index, num_episodes)
+        numbers = evenly_spaced(index, num_episodes)
         runs.append(
             {
-                "metrics": answers.metrics(run),
-                "episodes": [_without_path(answers.episode(run, n)) for n in numbers],
+                "metrics": endpoints.metrics(run),
+                "episodes": [_without_neighbors(endpoints.episode(run, n)) for n in numbers],
             }
         )
-    overview = answers.overview()
+    overview = endpoints.overview()
     for one in overview["runs"]:
-        one["path"] = one["name"]  # where it was on this machine is nobody's business
-    write_whole(path, whole_page({"overview": overview, "runs": runs}))
+        one["path"] = one["name"]  # do not leak local paths
+    write_whole(path, standalone_page({"overview": overview, "runs": runs}))
     return sum(len(run["episodes"]) for run in runs)
 
 
-def chosen(index: Index, count: int) -> list[int]:
-    """Rows at even distances, the first and the last among them, in order."""
+def evenly_spaced(index: Index, count: int) -> list[int]:
+    """Row numbers at even distances in order, including the first and the last."""
     with index.open() as db:
         numbers = [row["n"] for row in db.execute("SELECT n FROM episodes ORDER BY step, start")]
     if len(numbers) <= count:
@@ -43,5 +43,5 @@ def chosen(index: Index, count: int) -> list[int]:
     return [numbers[round(at * last / max(1, count - 1))] for at in range(count)]
 
 
-def _without_path(episode: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in episode.items() if name not in ("before", "after")}
+def _without_neighbors(episode: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in episode.items() if name not in ("previous", "next")}

@@ -1,7 +1,6 @@
-"""Images of an episode as the page shows them: by their hash, as data that needs no second request.
+"""Images of an episode as data URLs by hash, so that served and exported pages show them alike.
 
-So the served page and the one in a file show them alike. What is not a PNG file by its first bytes
-is never handed to a browser, and an episode carries only so much.
+Files without a PNG signature are never sent to the browser, and the bytes per episode are limited.
 """
 
 import base64
@@ -12,11 +11,11 @@ from pettingllms.types import Image
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_BYTES = 16_000_000
-"""Of all images that one episode carries to the page."""
+"""Upper bound on image bytes per episode."""
 
 
 def shown_images(images: Iterable[Image]) -> dict[str, dict[str, Any]]:
-    """By digest: the address that an <img> takes, or why there is none."""
+    """By digest: the data URL for an <img>, or why the image is missing."""
     found: dict[str, dict[str, Any]] = {}
     left = MAX_BYTES
     for image in dict.fromkeys(images):
@@ -24,7 +23,7 @@ def shown_images(images: Iterable[Image]) -> dict[str, dict[str, Any]]:
         if not image.data.startswith(SIGNATURE):
             found[image.digest] = {"missing": "not a PNG file"}
         elif size > left:
-            found[image.digest] = {"missing": f"{size:,} bytes; the episode has too many to show"}
+            found[image.digest] = {"missing": f"{size:,} bytes; over the image limit per episode"}
         else:
             left -= size
             data = base64.b64encode(image.data).decode()

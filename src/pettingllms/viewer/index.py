@@ -1,9 +1,8 @@
-"""The table of a run's episodes in SQLite: sorted, filtered, searched and paged, never all at once.
+"""An SQLite index of a run's episodes, for sorting, filtering, full-text search and paging.
 
-A row says where in which file its episode is, so a file is read once from start to end, and an
-episode by itself when somebody looks at it. Files are followed while they grow; the newest are read
-first, so that the table of a long run has something to show at once. A file that was written anew,
-as by a run that went back to a checkpoint, is read anew.
+A row stores the file and byte range of its episode, so each file is scanned once and an episode is
+loaded only when opened. Growing files are followed; the newest are read first, so that a long run
+shows rows at once. A rewritten file, as after resuming from a checkpoint, is read again.
 """
 
 import hashlib
@@ -27,10 +26,10 @@ from pettingllms.viewer.sources import ViewedRun
 
 FILE = ".view.sqlite"
 VERSION = 1
-"""Of the tables; an index of another version is made anew."""
+"""Schema version; an index with another version is rebuilt."""
 BATCH = 200
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-STRANGE = (
+INVALID_LINE = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -38,7 +37,7 @@ STRANGE = (
     TypeError,
     ValueError,
 )
-"""What reading and keeping a line raises that is no episode."""
+"""Raised by reading or storing a line that is not an episode."""
 ResultT = TypeVar("ResultT")
 JSON_COLUMNS = ("outcomes", "rewards", "roles")
 TABLES = f"""
@@ -55,7 +54,7 @@ CREATE VIRTUAL TABLE words USING fts5 (text, content='', detail='full');
 
 @dataclass(slots=True)
 class File:
-    """How far a file has been read."""
+    """An episode file and how far it was read."""
 
     path: Path
     step: int
@@ -64,7 +63,7 @@ class File:
 
 
 class Index:
-    """The table of one run. Any thread may ask; one call at a time brings it up to date."""
+    """The index of one run. Any thread may query it; updates are serialized."""
 
     def __init__(self, run: ViewedRun) -> None:
         self.run = run
@@ -76,11 +75,11 @@ class Index:
             weakref.finalize(self, shutil.rmtree, folder)
         self.path = folder / FILE
         self._is_damaged = False
-        self._mended(self._prepare)
+        self._retried(self._prepare)
 
     @contextmanager
     def open(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one question."""
+        """A connection for one query."""
         try:
             with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as db:
                 db.row_factory = sqlite3.Row
@@ -89,11 +88,11 @@ class Index:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
                 self._is_damaged = True
             raise RecordError(
-                f"{self.path}: {error}; it is only a table of the episodes, so take it away"
+                f"{self.path}: {error}; this file is only an index, so delete it and it is rebuilt"
             ) from error
 
-    def _mended(self, work: Callable[[], ResultT]) -> ResultT:
-        """What the work comes to; done again if it meets damage, as `_prepare` takes it away."""
+    def _retried(self, work: Callable[[], ResultT]) -> ResultT:
+        """Call `work`; if the index turns out damaged, call it again, as `_prepare` rebuilds it."""
         try:
             return work()
         except RecordError:
@@ -102,17 +101,16 @@ class Index:
             return work()
 
     def _prepare(self) -> None:
-        """Make the tables if there are none of ours. Damaged ones hold nothing that the files of
-        episodes do not."""
+        """Create the tables if needed. A damaged index is deleted and rebuilt."""
         if self._is_damaged:
             for end in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + end).unlink(missing_ok=True)
             self._is_damaged = False
         with self.open() as db:
             if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                self._make(db)
+                self._create(db)
 
-    def _make(self, db: sqlite3.Connection) -> None:
+    def _create(self, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode = WAL")
         names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")]
         for name in ("files", "episodes", "words"):
@@ -122,24 +120,24 @@ class Index:
         db.execute(f"PRAGMA user_version = {VERSION}")
 
     def update(self, stop: threading.Event | None = None) -> bool:
-        """Read what is new; whether there was anything. Rows are there as they are read."""
+        """Index new episodes, batch by batch, and return whether there were any."""
         with self._updating:
-            return self._mended(lambda: self._update(stop))
+            return self._retried(lambda: self._update(stop))
 
     def _update(self, stop: threading.Event | None) -> bool:
         self._prepare()
         with self.open() as db:
-            db.execute("PRAGMA synchronous = OFF")  # what is lost can be read again
-            there = self.run.episode_files()
+            db.execute("PRAGMA synchronous = OFF")  # lost rows are read again
+            files = self.run.episode_files()
             found = db.execute("SELECT * FROM files")
             known = {self.run.folder / row["path"]: row for row in found}
-            changed, problem = bool(known.keys() - there.keys()), cast("RecordError | None", None)
-            for path in known.keys() - there.keys():
+            changed, problem = bool(known.keys() - files.keys()), cast("RecordError | None", None)
+            for path in known.keys() - files.keys():
                 self._forget(db, path)
-            sizes = {path: path.stat().st_size for path in there}
+            sizes = {path: path.stat().st_size for path in files}
             self.num_bytes, self.num_bytes_done = sum(sizes.values()), 0
-            for path in sorted(there, key=lambda path: (there[path], path.name), reverse=True):
-                file = _file_of(path, there[path], known.get(path))
+            for path in sorted(files, key=lambda path: (files[path], path.name), reverse=True):
+                file = _resume_file(path, files[path], known.get(path))
                 if file.done == 0 and path in known:
                     self._forget(db, path)
                 self.num_bytes_done += file.done
@@ -147,7 +145,7 @@ class Index:
                     try:
                         changed = self._read(db, file, stop) or changed
                     except RecordError as error:
-                        problem = problem or error  # the other files are read all the same
+                        problem = problem or error  # still read the other files
                 if stop is not None and stop.is_set():
                     break
             if problem is not None:
@@ -160,17 +158,17 @@ class Index:
             db.execute("DELETE FROM files WHERE path = ?", (self._name(path),))
 
     def _name(self, path: Path) -> str:
-        """A file as the tables call it: a run may be moved, or be looked at from elsewhere."""
+        """The file's relative path, which stays valid if the run folder moves."""
         return path.relative_to(self.run.folder).as_posix()
 
     def _read(self, db: sqlite3.Connection, file: File, stop: threading.Event | None) -> bool:
-        """Read a file from where it was left, a batch at a time, up to its last whole line."""
+        """Read a file in batches from its last position up to its last complete line."""
         with file.path.open("rb") as lines:
             lines.seek(file.done)
             while batch := list(_whole_lines(lines, BATCH)):
                 with _transaction(db):
                     if _done(db, self._name(file.path)) != file.done:
-                        return True  # another viewer reads it as well
+                        return True  # another viewer is reading it
                     for line in batch:
                         self._add(db, file, line)
                         file.done += len(line)
@@ -187,7 +185,7 @@ class Index:
             data = json.loads(line)
             row, words = row_of(data, self.run.reward), words_of(data)
             self._insert(db, file, line, row, words)
-        except (*STRANGE, RecordError) as error:
+        except (*INVALID_LINE, RecordError) as error:
             raise RecordError(
                 f"{file.path}, byte {file.done}: not an episode ({error!r}); was it cut short?"
             ) from error
@@ -203,54 +201,54 @@ class Index:
             "size": len(line),
         }
         names, marks = ", ".join(row), ", ".join("?" * len(row))
-        insert = f"INSERT INTO episodes ({names}) VALUES ({marks})"  # noqa: S608 - names of ours
+        insert = f"INSERT INTO episodes ({names}) VALUES ({marks})"  # noqa: S608 - fixed names
         found = db.execute(insert, [*row.values()])
         db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (found.lastrowid, words))
 
     def row(self, n: int) -> dict[str, Any] | None:
-        """One row of the table."""
+        """One row of the index."""
         with self.open() as db:
             found = db.execute("SELECT * FROM episodes WHERE n = ?", (n,)).fetchone()
         return None if found is None else as_row(found)
 
     def episode(self, row: dict[str, Any]) -> Episode:
-        """The episode of a row, whole."""
+        """Load the full episode of a row."""
         return _load(self.run.folder / row["path"], row["start"], row["size"])
 
     def step_size(self, row: dict[str, Any]) -> int:
-        """Bytes of the episodes that were sampled together with this one."""
-        ask = "SELECT SUM(size) FROM episodes WHERE path = ?"
+        """Bytes of all episodes sampled in the same step."""
+        sql = "SELECT SUM(size) FROM episodes WHERE path = ?"
         with self.open() as db:
-            return int(db.execute(ask, (row["path"],)).fetchone()[0])
+            return int(db.execute(sql, (row["path"],)).fetchone()[0])
 
     def same_step(self, row: dict[str, Any], task: str = "") -> list[Episode]:
-        """The episodes that were sampled together with this one, or of these those of a task."""
-        ask = "SELECT * FROM episodes WHERE path = ? AND (? = '' OR task = ?) ORDER BY start"
+        """The episodes sampled in the same step, optionally only those of one task."""
+        sql = "SELECT * FROM episodes WHERE path = ? AND (? = '' OR task = ?) ORDER BY start"
         with self.open() as db:
-            rows = [as_row(one) for one in db.execute(ask, (row["path"], task, task))]
+            rows = [as_row(one) for one in db.execute(sql, (row["path"], task, task))]
         return [self.episode(one) for one in rows]
 
     def num_episodes(self) -> int:
-        """How many there are so far."""
+        """Number of episodes indexed so far."""
         with self.open() as db:
             return int(db.execute("SELECT COUNT(*) FROM episodes").fetchone()[0])
 
 
 def as_row(found: sqlite3.Row) -> dict[str, Any]:
-    """A row as plain data."""
+    """A row with its JSON columns decoded."""
     row = dict(found)
     return row | {name: json.loads(row[name]) for name in JSON_COLUMNS}
 
 
-def _file_of(path: Path, step: int, known: sqlite3.Row | None) -> File:
-    """A file as far as it was read, or at its start if it is another by now."""
+def _resume_file(path: Path, step: int, known: sqlite3.Row | None) -> File:
+    """The file with its last position, or from its start if its content was replaced."""
     if known is None or known["head"] != _head(path) or path.stat().st_size < known["done"]:
         return File(path, step)
     return File(path, step, known["head"], known["done"])
 
 
 def _head(path: Path) -> str:
-    """A mark of the first line: plays of another run, or of other weights, begin otherwise."""
+    """Hash of the first line, which differs between runs and between weights."""
     with path.open("rb") as file:
         return hashlib.sha256(file.readline()).hexdigest()
 
@@ -276,9 +274,9 @@ def _load(path: Path, start: int, size: int) -> Episode:
         return episode_from_json(json.loads(line), images_beside(path))
     except RecordError as error:
         raise RecordError(f"{path}, byte {start}: {error}") from None
-    except STRANGE as error:
+    except INVALID_LINE as error:
         raise RecordError(
-            f"{path}, byte {start}: the episode has changed since ({error})"
+            f"{path}, byte {start}: the episode changed after it was indexed ({error})"
         ) from error
 
 

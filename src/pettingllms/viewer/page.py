@@ -1,7 +1,7 @@
-"""The page and its files: a document that loads them, or one that carries them all.
+"""The HTML page: either loading its scripts from the server, or with everything embedded.
 
-The one that carries them may run exactly its own scripts: the policy in it names their hashes. What
-the runs say stands in a block of data, in which no tag can begin.
+The content security policy of an exported page allows its own scripts only, by hash. The runs' data
+is an escaped JSON block that cannot contain a tag.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = (
     "vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "vendor/uplot.js",
-    "source.js", "words.js", "boards.js", "charts.js", "runs.js", "table.js", "episode.js",
+    "source.js", "text.js", "boards.js", "charts.js", "runs.js", "table.js", "episode.js",
     "app.js",
 )  # fmt: skip
 STYLES = ("vendor/uplot.css", "app.css")
@@ -35,20 +35,20 @@ HEAD = """<!doctype html>
 BODY = """</head>
 <body>
 <div id="app"><p class="loading">Loading…</p></div>
-<noscript>This page draws with JavaScript, of its own only.</noscript>
+<noscript>This page needs JavaScript. It loads no scripts from other sites.</noscript>
 """
 END = "</body>\n</html>\n"
 
 
 def page() -> str:
-    """The document that a server sends."""
+    """The document that the server sends."""
     styles = "".join(f'<link rel="stylesheet" href="{name}">\n' for name in STYLES)
     scripts = "".join(f'<script src="{name}"></script>\n' for name in SCRIPTS)
     return HEAD + styles + BODY + scripts + END
 
 
-def whole_page(data: dict[str, Any]) -> str:
-    """The document that has everything in it."""
+def standalone_page(data: dict[str, Any]) -> str:
+    """A self-contained document with scripts, styles and data embedded."""
     scripts = [FILES[name].read_text(encoding="utf-8") for name in SCRIPTS]
     styles = [FILES[name].read_text(encoding="utf-8") for name in STYLES]
     policy = (
@@ -60,7 +60,7 @@ def whole_page(data: dict[str, Any]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
         *(f"<style>{text}</style>\n" for text in styles),
         BODY,
-        f'<script type="application/json" id="data">{_inert(data)}</script>\n',
+        f'<script type="application/json" id="data">{_escaped_json(data)}</script>\n',
         *(f"<script>{text}</script>\n" for text in scripts),
         END,
     ]
@@ -72,7 +72,7 @@ def _hashes(texts: list[str]) -> str:
     return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
 
 
-def _inert(data: dict[str, Any]) -> str:
-    """JSON in which nothing can be read as a tag or a comment."""
+def _escaped_json(data: dict[str, Any]) -> str:
+    """JSON without characters that could start a tag or a comment."""
     text = json.dumps(data, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,4 +1,4 @@
-"""Questions to the table: which episodes, in which order, which page of them."""
+"""Queries on the episode index: filters, sort order and page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,9 @@ SORTS = (
     "advantage",
 )  # fmt: skip
 OUTCOMES: dict[str, str] = {
-    "reached": "success = 1",
-    "missed": "success = 0",
-    "split": "success > 0 AND success < 1",
+    "success": "success = 1",
+    "no_success": "success = 0",
+    "partial": "success > 0 AND success < 1",
     "failed": "failure IS NOT NULL",
     "none": "success IS NULL",
 }
@@ -22,11 +22,11 @@ NO_STEP = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What the page asks for."""
+class EpisodeQuery:
+    """Filters, sort order and page of the episode table."""
 
     text: str = ""
-    """Words that stand in the episode, the last one perhaps cut short."""
+    """Words to search for; the last one may be a prefix."""
     outcome: str = ""
     kind: str = ""
     first_step: int = 0
@@ -37,66 +37,66 @@ class Question:
     count: int = 50
 
 
-def answer(index: Index, question: Question) -> dict[str, Any]:
-    """A page of rows, and how many rows there are."""
-    if question.sort not in SORTS:
-        raise ConfigError("sort", [nearest(question.sort, SORTS)])
-    where, values = _conditions(question)
-    count = max(1, min(question.count, MAX_PAGE))
-    # Names and signs in these are ours; what was asked for stands in `values`.
+def query_page(index: Index, query: EpisodeQuery) -> dict[str, Any]:
+    """One page of rows and the total number of matches."""
+    if query.sort not in SORTS:
+        raise ConfigError("sort", [nearest(query.sort, SORTS)])
+    where, values = _conditions(query)
+    count = max(1, min(query.count, MAX_PAGE))
+    # Column names and operators are fixed strings; user input is only in `values`.
     count_all = f"SELECT COUNT(*) FROM episodes {where}"  # noqa: S608
-    page = f"SELECT n FROM episodes {where} ORDER BY {_order(question)} LIMIT ? OFFSET ?"  # noqa: S608
+    page = f"SELECT n FROM episodes {where} ORDER BY {_order(query)} LIMIT ? OFFSET ?"  # noqa: S608
     with index.open() as db:
         total = db.execute(count_all, values).fetchone()[0]
-        found = db.execute(page, [*values, count, question.start]).fetchall()
-        ask = "SELECT * FROM episodes WHERE n = ?"  # a sort carries numbers, not whole rows
-        rows = [shown_row(as_row(db.execute(ask, (row["n"],)).fetchone())) for row in found]
-    return {"total": total, "start": question.start, "rows": rows}
+        found = db.execute(page, [*values, count, query.start]).fetchall()
+        one_row = "SELECT * FROM episodes WHERE n = ?"  # sort row numbers, not full rows
+        rows = [visible_row(as_row(db.execute(one_row, (row["n"],)).fetchone())) for row in found]
+    return {"total": total, "start": query.start, "rows": rows}
 
 
-def _order(question: Question) -> str:
-    down = "DESC" if question.descending else "ASC"
-    if question.sort == "step":
-        return f"step {down}, start {'ASC' if question.descending else 'DESC'}"
-    return f"{question.sort} IS NULL, {question.sort} {down}, step DESC, start"
+def _order(query: EpisodeQuery) -> str:
+    down = "DESC" if query.descending else "ASC"
+    if query.sort == "step":
+        return f"step {down}, start {'ASC' if query.descending else 'DESC'}"
+    return f"{query.sort} IS NULL, {query.sort} {down}, step DESC, start"
 
 
-def shown_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what the page has no use for."""
+def visible_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without the columns that the page does not use."""
     return {name: value for name, value in row.items() if name not in ("path", "start", "size")}
 
 
-def neighbours(index: Index, n: int) -> dict[str, int | None]:
-    """The rows before and after one, as they were read."""
+def neighbors(index: Index, n: int) -> dict[str, int | None]:
+    """The rows before and after a row, in the order they were indexed."""
     with index.open() as db:
-        before = db.execute("SELECT MAX(n) FROM episodes WHERE n < ?", (n,)).fetchone()[0]
-        after = db.execute("SELECT MIN(n) FROM episodes WHERE n > ?", (n,)).fetchone()[0]
-    return {"before": before, "after": after}
+        previous = db.execute("SELECT MAX(n) FROM episodes WHERE n < ?", (n,)).fetchone()[0]
+        following = db.execute("SELECT MIN(n) FROM episodes WHERE n > ?", (n,)).fetchone()[0]
+    return {"previous": previous, "next": following}
 
 
-def _conditions(question: Question) -> tuple[str, list[Any]]:
+def _conditions(query: EpisodeQuery) -> tuple[str, list[Any]]:
     parts: list[str] = []
     values: list[Any] = []
-    if words := _match(question.text):
+    if words := _match(query.text):
         parts.append("n IN (SELECT rowid FROM words WHERE words MATCH ?)")
         values.append(words)
-    if question.outcome:
-        if question.outcome not in OUTCOMES:
-            raise ConfigError("outcome", [nearest(question.outcome, OUTCOMES)])
-        parts.append(OUTCOMES[question.outcome])
-    if question.kind:
+    if query.outcome:
+        if query.outcome not in OUTCOMES:
+            raise ConfigError("outcome", [nearest(query.outcome, OUTCOMES)])
+        parts.append(OUTCOMES[query.outcome])
+    if query.kind:
         parts.append("kind = ?")
-        values.append(question.kind)
-    if question.first_step > 0:
+        values.append(query.kind)
+    if query.first_step > 0:
         parts.append("step >= ?")
-        values.append(question.first_step)
-    if question.last_step < NO_STEP:
+        values.append(query.first_step)
+    if query.last_step < NO_STEP:
         parts.append("step <= ?")
-        values.append(question.last_step)
+        values.append(query.last_step)
     return ("WHERE " + " AND ".join(parts) if parts else ""), values
 
 
 def _match(text: str) -> str:
-    """Words as FTS5 reads them: each in quotes, so that none is an operator."""
+    """Words quoted for FTS5, so that none is read as an operator."""
     words = [word.replace('"', '""') for word in text.replace("\0", " ").split()]
     return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}" *']) if words else ""

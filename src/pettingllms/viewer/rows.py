@@ -1,4 +1,4 @@
-"""One line of an episode file as one row of the table, and the words that it is found by."""
+"""Turn one line of an episode file into an index row and its searchable text."""
 
 from typing import Any
 
@@ -23,18 +23,18 @@ COLUMNS = {
     "advantage": "REAL",
     "roles": "TEXT",
 }
-"""What the table knows of an episode."""
+"""Columns of the episode table."""
 MAX_WORDS = 20_000
-"""Letters of an episode that can be searched."""
+"""Characters of an episode that are searchable."""
 
 
-def row_of(data: dict[str, Any], mix: RewardConfig) -> dict[str, Any]:
-    """The row of an episode. Tokens are not read, so that a hundred thousand take no time."""
+def row_of(data: dict[str, Any], weights: RewardConfig) -> dict[str, Any]:
+    """The row of an episode. Tokens are not decoded, to keep indexing fast."""
     turns = data["turns"]
     outline = episode_from_json({**data, "turns": []})
     roles = list(dict.fromkeys(turn["role"] for turn in turns))
-    paid = {role: role_reward(outline, role, mix) for role in roles}
-    rewards = {role: one.value for role, one in paid.items() if isinstance(one, Scored)}
+    role_rewards = {role: role_reward(outline, role, weights) for role in roles}
+    rewards = {role: one.value for role, one in role_rewards.items() if isinstance(one, Scored)}
     success = data["success"]
     advantages = [abs(t["advantage"]) for t in turns if t["advantage"] is not None]
     return {
@@ -42,13 +42,13 @@ def row_of(data: dict[str, Any], mix: RewardConfig) -> dict[str, Any]:
         "task": data["task"]["id"],
         "env": data["env"],
         "kind": _kind(data),
-        "success": mean([float(reached) for reached in success.values()]) if success else None,
+        "success": mean([float(one) for one in success.values()]) if success else None,
         "outcomes": success,
         "reward": mean(list(rewards.values())) if rewards else None,
         "rewards": rewards,
         "steps": len(outline.main_branch()),
         "replies": len(turns),
-        "tokens": sum(_num_tokens(turn) for turn in turns) + _num_hidden(data),
+        "tokens": sum(_num_tokens(turn) for turn in turns) + _num_unrecorded(data),
         "failed": sum(turn["failure"] is not None for turn in turns),
         "failure": _reason(data),
         "advantage": max(advantages, default=None),
@@ -57,7 +57,7 @@ def row_of(data: dict[str, Any], mix: RewardConfig) -> dict[str, Any]:
 
 
 def words_of(data: dict[str, Any]) -> str:
-    """What an episode is found by: its names, what was said, and why anything failed."""
+    """Searchable text of an episode: ids, roles, replies and failure reasons."""
     turns = data["turns"]
     parts = [data["id"], data["task"]["id"], data["env"], _reason(data) or ""]
     parts += dict.fromkeys(turn["role"] for turn in turns)
@@ -78,7 +78,7 @@ def _kind(data: dict[str, Any]) -> str:
 
 
 def _reason(data: dict[str, Any]) -> str | None:
-    """Why the play failed, or else why the first of its turns did."""
+    """Why the episode failed, or else why its first failed turn did."""
     failures = [data["failure"], *(turn["failure"] for turn in data["turns"])]
     found = next((failure for failure in failures if failure), None)
     return None if found is None else f"{found['owner']}: {found['failed']}"
@@ -89,7 +89,7 @@ def _num_tokens(turn: dict[str, Any]) -> int:
     return len(turn["response_ids"]) if usage is None else int(usage[1])
 
 
-def _num_hidden(data: dict[str, Any]) -> int:
-    """Tokens of continuations whose turns were not kept: their steps name none."""
-    hidden = any(not step["turns"] for step in data["steps"])
-    return int(data["num_extra_tokens"]) if hidden else 0
+def _num_unrecorded(data: dict[str, Any]) -> int:
+    """Tokens of continuations whose turns were not recorded."""
+    has_unrecorded = any(not step["turns"] for step in data["steps"])
+    return int(data["num_extra_tokens"]) if has_unrecorded else 0

@@ -1,8 +1,8 @@
-"""The page over HTTP, for this machine alone.
+"""Serve the page over HTTP, for this machine only.
 
-It listens on loopback, and every address begins with a key that is made anew each time. So other
-users of the machine, and pages of other sites in the same browser, get nothing: they do not know
-the key, and a request under another host name is refused. It only ever reads.
+The server listens on loopback, and every URL starts with a random key that is new for each start.
+Other users and other sites' pages do not know the key, and requests with another Host header are
+rejected. The server never writes to a run.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pettingllms.errors import PettingError, describe
-from pettingllms.viewer.endpoints import Answers, question_of
+from pettingllms.viewer.endpoints import Endpoints, parse_query
 from pettingllms.viewer.index import Index
 from pettingllms.viewer.page import FILES, TYPES, page
 
@@ -32,40 +32,40 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-BROKEN = (OSError, OverflowError, ValueError, sqlite3.Error)
-"""What a file that is damaged raises where nothing more is known of it."""
-PAUSE = 1.0
-"""Seconds between two looks at a run that may be going on."""
+READ_ERRORS = (OSError, OverflowError, ValueError, sqlite3.Error)
+"""Raised by damaged files without a more specific error."""
+POLL_SECONDS = 1.0
+"""Interval for checking runs in progress."""
 SOCKET_SECONDS = 20.0
-"""How long a connection may send nothing, or take nothing, before it is closed."""
+"""Idle time after which a connection is closed."""
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves the page, and follows the runs in a thread of its own."""
+    """Serves the page and indexes growing runs in a background thread."""
 
     daemon_threads = True
 
     def __init__(self, indices: Sequence[Index], port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.key = secrets.token_urlsafe(16)
-        self.answers = Answers(indices)
+        self.endpoints = Endpoints(indices)
         self._problems = [""] * len(indices)
         self._stop = threading.Event()
         self._follower = threading.Thread(target=self._follow, args=(indices,), daemon=True)
 
     @property
     def address(self) -> str:
-        """Where a browser finds the page."""
+        """URL of the page, including the key."""
         return f"http://127.0.0.1:{self.server_port}/{self.key}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show errors of the viewer, and none that a client makes by leaving."""
+        """Print errors of the viewer, but not disconnects."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     @property
     def problem(self) -> str:
-        """What keeps the tables from being complete."""
+        """Why the indices are incomplete, if they are."""
         return "; ".join(filter(None, self._problems))
 
     def __enter__(self) -> "ViewServer":
@@ -83,13 +83,13 @@ class ViewServer(ThreadingHTTPServer):
                 try:
                     index.update(self._stop)
                     self._problems[at] = ""
-                except (PettingError, *BROKEN) as error:
+                except (PettingError, *READ_ERRORS) as error:
                     self._problems[at] = str(error)
-            self._stop.wait(PAUSE)
+            self._stop.wait(POLL_SECONDS)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
+    """Handles one request."""
 
     server: ViewServer
     protocol_version = "HTTP/1.1"
@@ -98,51 +98,53 @@ class Handler(BaseHTTPRequestHandler):
     timeout = SOCKET_SECONDS
 
     def do_GET(self) -> None:
-        """Give the page, a file of it, or data."""
+        """Send the page, one of its files, or data."""
         path, _, query = self.path.partition("?")
-        key, _, what = path.removeprefix("/").partition("/")
+        key, _, resource = path.removeprefix("/").partition("/")
         known = secrets.compare_digest(key.encode(), self.server.key.encode())
         if not known or not self._is_own_host():
-            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"open the address that was printed\n")
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"open the URL that was printed\n")
             return
         try:
-            self._answer(what, dict(parse_qsl(query)))
+            self._respond(resource, dict(parse_qsl(query)))
         except (ConnectionError, TimeoutError):
-            raise  # the browser closed the connection: there is nobody to answer
+            raise  # the browser closed the connection
         except PettingError as error:
             self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
-        except BROKEN as error:
+        except READ_ERRORS as error:
             self._send_json({"error": describe(error)}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _is_own_host(self) -> bool:
-        """Whether the request names this server, once: two headers may be read as either."""
+        """Whether the request has exactly one Host header, and it names this server."""
         port = self.server.server_port
-        named = self.headers.get_all("Host", [])
-        return named in ([f"127.0.0.1:{port}"], [f"localhost:{port}"])
+        hosts = self.headers.get_all("Host", [])
+        return hosts in ([f"127.0.0.1:{port}"], [f"localhost:{port}"])
 
-    def _answer(self, what: str, asked: dict[str, str]) -> None:
-        if what == "":
+    def _respond(self, resource: str, parameters: dict[str, str]) -> None:
+        if resource == "":
             self._send(HTTPStatus.OK, TYPES["html"], page().encode())
-        elif what in FILES:
-            self._send(HTTPStatus.OK, TYPES[what.rpartition(".")[2]], FILES[what].read_bytes())
-        elif (found := self._data(what, asked)) is not None:
-            self._send_json(found)
+        elif resource in FILES:
+            self._send(
+                HTTPStatus.OK, TYPES[resource.rpartition(".")[2]], FILES[resource].read_bytes()
+            )
+        elif (data := self._data(resource, parameters)) is not None:
+            self._send_json(data)
         else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
 
-    def _data(self, what: str, asked: dict[str, str]) -> dict[str, Any] | None:
-        answers, run = self.server.answers, _number(asked.get("run", "0"))
-        match what:
+    def _data(self, resource: str, parameters: dict[str, str]) -> dict[str, Any] | None:
+        endpoints, run = self.server.endpoints, _number(parameters.get("run", "0"))
+        match resource:
             case "data/overview":
-                return answers.overview()
+                return endpoints.overview()
             case "data/state":
-                return {**answers.state(), "problem": self.server.problem}
+                return {**endpoints.state(), "problem": self.server.problem}
             case "data/metrics":
-                return answers.metrics(run)
+                return endpoints.metrics(run)
             case "data/episodes":
-                return answers.episodes(run, question_of(asked))
+                return endpoints.episodes(run, parse_query(parameters))
             case "data/episode":
-                return answers.episode(run, _number(asked.get("n", "")))
+                return endpoints.episode(run, _number(parameters.get("n", "")))
         return None
 
     def _send_json(self, data: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
@@ -158,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Say nothing of requests: addresses have the key in them."""
+        """Do not log requests: their URLs contain the key."""
 
 
 def _number(text: str) -> int:

@@ -1,8 +1,7 @@
-"""What is looked at: the files of a run, a rollout or an evaluation, read as plain data.
+"""Files of a run, a rollout or an evaluation, read as plain data.
 
-A configuration may name an environment in somebody's own file. To look at a run is not to trust
-it, so nothing that it names is imported: of the environment its name is known and no more, and an
-algorithm that does not ship is not asked what it compared.
+A config may name user code, and viewing a run must not execute it. So the environment is known by
+its id only, and groups are recomputed only for algorithms that ship with the package.
 """
 
 import json
@@ -29,58 +28,58 @@ STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class ViewedRun:
-    """A folder with a run in it, or one file of episodes."""
+    """A run folder or one episode file."""
 
     path: Path
     settings: dict[str, Any] = field(default_factory=dict)
-    """The configuration as it is written; empty if there is none."""
+    """The config as written; empty if the file is missing."""
     config: RunConfig | None = None
-    """The same, if this version reads it; its environment has a name and no options."""
+    """The parsed config, if this version supports it; its environment has an id but no options."""
     problem: str = ""
-    """Why there is none."""
+    """Why `config` is None."""
 
     @property
     def name(self) -> str:
-        """What the page calls it."""
+        """Display name."""
         return self.path.resolve().name
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder with its files."""
         return self.path if self.path.is_dir() else self.path.parent
 
     @property
     def reward(self) -> RewardConfig:
-        """How levels of reward are mixed."""
+        """Weights of the reward levels."""
         return RewardConfig() if self.config is None else self.config.reward
 
     def episode_files(self) -> dict[Path, int]:
-        """Every file of episodes there is now, with its step; 0 if it is of none."""
+        """All episode files with their training step, or 0 without one."""
         if self.path.is_file():
             return {self.path: _step_of(self.path)}
         found = [self.path / f"{EPISODES}.jsonl", *(self.path / EPISODES).glob("*.jsonl")]
         return {path: _step_of(path) for path in found if path.is_file()}
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics of every step so far; of a step that was done twice, the later ones."""
+        """The metrics of every step; a repeated step keeps its last row."""
         path = self.folder / METRICS_FILE
         if self.path.is_file() or not path.is_file():
             return []
         rows: dict[int, dict[str, Any]] = {}
         for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-            if line.endswith(b"\n"):  # else it is being written
+            if line.endswith(b"\n"):  # an incomplete line is still being written
                 try:
-                    row = _numbers_in(line)
+                    row = _parse_metrics(line)
                 except (LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
                     raise RecordError(
                         f"{path}, line {number}: not the metrics of a step ({describe(error)}); "
-                        "take the line out to see the others"
+                        "delete the line to view the others"
                     ) from error
                 rows[row["step"]] = migrate_metrics(row)
         return [rows[step] for step in sorted(rows)]
 
     def versions(self) -> dict[str, str]:
-        """Of what the run was made with."""
+        """Package versions that the run was made with."""
         path = self.folder / VERSIONS_FILE
         if not path.is_file():
             return {}
@@ -89,23 +88,23 @@ class ViewedRun:
             return {str(name): str(number) for name, number in found.items()}
         except (AttributeError, RecursionError, ValueError) as error:
             raise RecordError(
-                f"{path}: not the versions of a run ({describe(error)}); take the file away, "
-                "nothing else needs it"
+                f"{path}: not the versions of a run ({describe(error)}); delete the file, "
+                "it is only informative"
             ) from error
 
 
 def open_run(path: Path) -> ViewedRun:
-    """A run, a rollout or an evaluation to look at."""
+    """Open a run, a rollout or an evaluation for viewing."""
     if not path.exists():
-        raise ConfigError(str(path), ["there is no such folder or file; give that of a run"])
+        raise ConfigError(str(path), ["no such file or folder; expected a run folder"])
     run = ViewedRun(path)
     config = run.folder / CONFIG_FILE
     if path.is_dir() and not config.is_file() and not run.episode_files():
         raise ConfigError(
-            str(path), [f"holds no run: neither {CONFIG_FILE} nor {EPISODES}; look one folder on"]
+            str(path), [f"is not a run folder: it has neither {CONFIG_FILE} nor {EPISODES}"]
         )
     if not config.is_file():
-        return ViewedRun(path, problem=f"there is no {CONFIG_FILE} beside the episodes")
+        return ViewedRun(path, problem=f"no {CONFIG_FILE} next to the episodes")
     try:
         settings = migrate(tomllib.loads(config.read_text(encoding="utf-8")))
     except (RecursionError, ValueError) as error:
@@ -117,23 +116,21 @@ def _with_config(path: Path, settings: dict[str, Any]) -> ViewedRun:
     try:
         algo = settings["algo"]["type"]
         if algo not in ALGORITHMS.names():
-            return ViewedRun(
-                path, settings, problem=f"the algorithm '{algo}' is not one that ships"
-            )
+            return ViewedRun(path, settings, problem=f"algorithm '{algo}' is not built in")
         others = {key: value for key, value in settings.items() if key not in ("env", "log")}
         if foreign := named_code(others):
-            return ViewedRun(path, settings, problem=f"'{foreign[0]}' is not one that ships")
+            return ViewedRun(path, settings, problem=f"'{foreign[0]}' is not built in")
         env = EnvConfig(id=str(settings["env"]["id"]))
         config = RunConfig.model_validate({**settings, "env": env})
     except (KeyError, TypeError, ValidationError) as error:
-        return ViewedRun(path, settings, problem=f"this version does not read it: {error}")
+        return ViewedRun(path, settings, problem=f"unsupported config: {error}")
     return ViewedRun(path, settings, config)
 
 
-def _numbers_in(line: bytes) -> dict[str, Any]:
+def _parse_metrics(line: bytes) -> dict[str, Any]:
     row: dict[str, Any] = json.loads(line.decode("utf-8"))
     if not isinstance(row["step"], int):
-        raise TypeError(f"its step is {row['step']!r:.40}")
+        raise TypeError(f"step is {row['step']!r:.40}")
     for name, value in row.items():
         if value is not None and not math.isfinite(value):
             raise ValueError(f"{name} is {value}")
@@ -141,7 +138,7 @@ def _numbers_in(line: bytes) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Settings as JSON can have them: infinity, and days of the calendar, as text."""
+    """Settings as JSON values; infinity and dates become strings."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list):

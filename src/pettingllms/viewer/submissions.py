@@ -1,4 +1,4 @@
-"""What was laid before a judge, what the judge said of it, and which turns answer for that."""
+"""Submissions to a judge, the judge's verdicts, and the turns whose rewards depend on them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pettingllms.types import TEAM, Episode, Failed, Scored, Step, Turn
 
 
 def shown_submissions(episode: Episode) -> dict[str, dict[str, Any]]:
-    """Every submission of the episode, by its step and role."""
+    """All submissions of the episode by step and role."""
     return {
         _name(at, role): {
             "role": role,
@@ -21,7 +21,7 @@ def shown_submissions(episode: Episode) -> dict[str, dict[str, Any]]:
 
 
 def judged_turn(episode: Episode, turn: Turn) -> list[str]:
-    """The submissions whose verdicts a turn was paid by: of its role, and of the team."""
+    """Submissions whose verdicts reward a turn: those of its role and of the team."""
     places = {id(step): at for at, step in enumerate(episode.steps)}
     return [
         _name(places[id(step)], role)
@@ -36,11 +36,11 @@ def _name(step: int, role: str) -> str:
 
 
 def _verdict(step: Step, role: str) -> float | dict[str, str] | None:
-    """A number from 0 to 1, why there is none, or None if nobody judged."""
-    paid = step.rewards.team if role == TEAM else step.rewards.agent.get(role)
-    said = step.metrics.get(f"judged_{role}" if role else "judged")
-    match paid:
+    """A score from 0 to 1, the judge's failure, or None without a verdict."""
+    reward = step.rewards.team if role == TEAM else step.rewards.agent.get(role)
+    score = step.metrics.get(f"judged_{role}" if role else "judged")
+    match reward:
         case Failed(reason, "judge"):
             return {"failed": reason, "owner": "judge"}
         case Scored() | Failed() | None:
-            return said
+            return score

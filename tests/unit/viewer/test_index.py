@@ -1,4 +1,4 @@
-"""The table of a run: complete, in step with its files, and paged."""
+"""The episode index: complete, in sync with the files, and paged."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from viewed import rolled, write_run
 from pettingllms.errors import RecordError
 from pettingllms.types import Episode, write_episodes
 from pettingllms.viewer.index import FILE, Index
-from pettingllms.viewer.query import Question, answer
+from pettingllms.viewer.query import EpisodeQuery, query_page
 from pettingllms.viewer.sources import open_run
 
 
@@ -25,14 +25,14 @@ def index_of(folder: Path) -> Index:
     return index
 
 
-def ids(index: Index, **question: object) -> list[str]:
-    return [row["id"] for row in answer(index, Question(**question))["rows"]]
+def ids(index: Index, **query: object) -> list[str]:
+    return [row["id"] for row in query_page(index, EpisodeQuery(**query))["rows"]]
 
 
 def test_every_episode_is_found_once_newest_first(tmp_path: Path, episodes: list[Episode]) -> None:
     write_run(tmp_path / "run", episodes, 6)
     index = index_of(tmp_path / "run")
-    found = answer(index, Question(count=100))
+    found = query_page(index, EpisodeQuery(count=100))
     assert found["total"] == len(episodes)
     assert sorted(row["id"] for row in found["rows"]) == sorted(e.id for e in episodes)
     assert [row["step"] for row in found["rows"]] == sorted(
@@ -46,7 +46,7 @@ def test_a_row_says_what_its_episode_holds(tmp_path: Path, episodes: list[Episod
     write_run(tmp_path / "run", episodes, 2)
     index = index_of(tmp_path / "run")
     by_id = {episode.id: episode for episode in episodes}
-    for row in answer(index, Question())["rows"]:
+    for row in query_page(index, EpisodeQuery())["rows"]:
         episode = by_id[row["id"]]
         assert row["outcomes"] == episode.success
         assert row["replies"] == len(episode.turns)
@@ -67,11 +67,11 @@ def test_filters_and_search_give_those_and_no_others(tmp_path: Path) -> None:
     overwrite(lost.turns[0], text='say "OR" * (up')
     write_episodes(tmp_path / "e.jsonl", [won, lost, split])
     index = index_of(tmp_path / "e.jsonl")
-    assert ids(index, outcome="reached") == ["task1.0/0"]
-    assert ids(index, outcome="missed") == ["task0.0/0"]
-    assert ids(index, outcome="split") == ids(index, outcome="failed") == ids(index, kind="tree")
+    assert ids(index, outcome="success") == ["task1.0/0"]
+    assert ids(index, outcome="no_success") == ["task0.0/0"]
+    assert ids(index, outcome="partial") == ids(index, outcome="failed") == ids(index, kind="tree")
     assert ids(index, text="then LEFT") == ["task1.0/0"]
-    assert ids(index, text="lef") == ["task1.0/0"], "the last word may be cut short"
+    assert ids(index, text="lef") == ["task1.0/0"], "the last word may be a prefix"
     assert ids(index, text='"OR" * (up') == ["task0.0/0"], "nothing in it is an operator"
     assert ids(index, text="lost") == ["fork/0"], "reasons of failures are searched"
     assert ids(index, sort="reward", descending=False)[0] == "task0.0/0"
@@ -150,8 +150,8 @@ def test_a_damaged_index_is_made_anew(what: str, tmp_path: Path, episodes: list[
     }
     path.write_bytes(damaged[what])
     index = index_of(tmp_path / "run")
-    assert answer(index, Question())["total"] == len(episodes)
-    assert answer(index_of(tmp_path / "run"), Question())["total"] == len(episodes)
+    assert query_page(index, EpisodeQuery())["total"] == len(episodes)
+    assert query_page(index_of(tmp_path / "run"), EpisodeQuery())["total"] == len(episodes)
 
 
 def test_an_index_that_is_damaged_while_it_is_looked_at_is_made_anew(
@@ -160,7 +160,7 @@ def test_an_index_that_is_damaged_while_it_is_looked_at_is_made_anew(
     write_run(tmp_path / "run", episodes, 6)
     index = index_of(tmp_path / "run")
     (tmp_path / "run" / FILE).write_bytes(b"no table at all\n" * 500)
-    with pytest.raises(RecordError, match="take it away"):
+    with pytest.raises(RecordError, match="delete it"):
         index.num_episodes()
     index.update()
     assert index.num_episodes() == len(episodes)

@@ -1,4 +1,4 @@
-"""What the page is told of an episode: who stood beside whom, and what was compared."""
+"""The page's data of an episode: decisions, siblings, side branches and comparison groups."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RewardConfig
 from pettingllms.types import Episode
 from pettingllms.viewer.comparison import groups_of
-from pettingllms.viewer.endpoints import Answers
+from pettingllms.viewer.endpoints import Endpoints
 from pettingllms.viewer.episode import branches, decisions, shown_episode
 from pettingllms.viewer.index import Index
 from pettingllms.viewer.sources import open_run
 
 
-def test_siblings_stand_at_one_decision_and_one_went_on(tmp_path: Path) -> None:
+def test_siblings_share_a_decision_and_one_is_on_the_main_branch(tmp_path: Path) -> None:
     for episode in rolled(tmp_path, 8):
         shown = shown_episode(episode, RewardConfig(), {})
         assert sorted(n for row in shown["decisions"] for n in row["turns"]) == [
@@ -26,17 +26,17 @@ def test_siblings_stand_at_one_decision_and_one_went_on(tmp_path: Path) -> None:
         for row in shown["decisions"]:
             turns = [shown["turns"][n] for n in row["turns"]]
             assert len({turn["prompt"] for turn in turns}) == 1, "all answered the same"
-            assert sum(turn["chosen"] for turn in turns) == 1
+            assert sum(turn["on_main_branch"] for turn in turns) == 1
 
 
-def test_a_sibling_that_failed_stands_beside_the_others() -> None:
+def test_failed_sibling_is_listed_with_the_others() -> None:
     episode = siblings("t", "a", [LOST, 1.0, LOST, 0.5])
     assert [row["turns"] for row in decisions(episode)] == [[0, 1, 2, 3]]
     all_failed = siblings("t", "a", [LOST, LOST])
     assert [row["turns"] for row in decisions(all_failed)] == [[0, 1]]
 
 
-def test_what_was_played_beside_the_trunk_hangs_below() -> None:
+def test_side_branches_are_listed_separately() -> None:
     episode = removals("t", 0, ("a", "b"), 1.0, {"a": 0.5})
     assert [row["turns"] for row in decisions(episode)] == [[0], [1]]
     assert [(one["role"], one["steps"]) for one in branches(episode)] == [("a", 2)]
@@ -48,7 +48,7 @@ def test_what_was_played_beside_the_trunk_hangs_below() -> None:
 
 @pytest.mark.parametrize("algo", ["at_grpo", "grpo", "dr_mas", "reinforce_pp", "magrpo"])
 def test_what_is_shown_as_compared_is_what_gave_the_advantage(tmp_path: Path, algo: str) -> None:
-    """Shown members carry the rewards from which the algorithm's own numbers follow."""
+    """The shown rewards reproduce the algorithm's advantages."""
     episodes = rolled(tmp_path / "r", 4, f"algo.type={algo}")
     config = config_of(f"algo.type={algo}")
     algorithm = make_algorithm_for(config)
@@ -68,7 +68,7 @@ def test_what_is_shown_as_compared_is_what_gave_the_advantage(tmp_path: Path, al
     assert compared == len(groups) > 0
 
 
-def test_a_policy_that_rested_was_compared_with_nobody() -> None:
+def test_policy_before_its_join_step_has_no_group() -> None:
     config = config_of("policies.checker.join_step=3")
     episodes = [siblings("t", "checker", [0.0, 1.0])]
     for turn in episodes[0].turns:
@@ -77,12 +77,12 @@ def test_a_policy_that_rested_was_compared_with_nobody() -> None:
     assert len(groups_of(episodes, config, 3)) == 2
 
 
-def test_gaps_and_parts_of_text_come_with_every_token(tmp_path: Path) -> None:
+def test_every_token_has_a_mismatch_and_a_text_span(tmp_path: Path) -> None:
     episodes = [with_tokens(one) for one in rolled(tmp_path / "r", 2)]
     write_run(tmp_path / "run", episodes, 1)
     index = Index(open_run(tmp_path / "run"))
     index.update()
-    shown = Answers([index]).episode(0, 1)
+    shown = Endpoints([index]).episode(0, 1)
     for number, turn in enumerate(shown["turns"]):
         assert len(turn["mismatch"]) == len(turn["ends"]) == len(turn["text"]) + 1 == turn["tokens"]
         assert turn["mismatch"][0] == pytest.approx(0.001 * (number + 1), rel=1e-3)

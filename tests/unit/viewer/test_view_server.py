@@ -1,4 +1,4 @@
-"""The server: for this machine, for whoever has the key, and read-only."""
+"""The view server: loopback only, protected by a key, read-only."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ import pytest
 from viewed import rolled, write_run
 
 from pettingllms.viewer.index import Index
-from pettingllms.viewer.page import SCRIPTS, STATIC, STYLES, page, whole_page
+from pettingllms.viewer.page import SCRIPTS, STATIC, STYLES, page, standalone_page
 from pettingllms.viewer.server import ViewServer
 from pettingllms.viewer.sources import open_run
 
@@ -67,7 +67,7 @@ def test_without_the_key_there_is_nothing(server: ViewServer, path: str) -> None
 
 
 def test_a_page_of_another_site_gets_nothing(server: ViewServer) -> None:
-    """A name that an attacker lets point here: the browser says it in Host."""
+    """DNS rebinding: the browser sends the attacker's name as Host."""
     assert ask(server, f"/{server.key}/", host="evil.example:80")[0] == 403
 
 
@@ -93,7 +93,7 @@ def test_it_only_reads(server: ViewServer) -> None:
         "episode?n=99",
     ],
 )
-def test_a_question_without_an_answer_is_said_in_words(server: ViewServer, asked: str) -> None:
+def test_bad_query_gets_an_error_message(server: ViewServer, asked: str) -> None:
     status, body, _ = ask(server, f"/{server.key}/data/{asked}")
     assert status == 400
     assert json.loads(body)["error"]
@@ -110,11 +110,11 @@ def test_what_is_damaged_is_an_answer_and_no_dropped_connection(
 ) -> None:
     path = f"/{server.key}/data/metrics"
     for error in (OverflowError("a"), ValueError("a"), sqlite3.OperationalError("a")):
-        monkeypatch.setattr(server.answers, "metrics", Mock(side_effect=error))
+        monkeypatch.setattr(server.endpoints, "metrics", Mock(side_effect=error))
         status, body, _ = ask(server, path)
         assert status == 500
         assert json.loads(body)["error"] == f"{type(error).__name__}: a"
-    monkeypatch.setattr(server.answers, "metrics", lambda _: {"a": float("nan")})
+    monkeypatch.setattr(server.endpoints, "metrics", lambda _: {"a": float("nan")})
     assert ask(server, path)[0] == 500
 
 
@@ -154,7 +154,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_the_page_names_its_own_files_alone() -> None:
-    text = page() + whole_page({})
+    text = page() + standalone_page({})
     assert "http:" not in text.split("<script>")[0]
     assert "https:" not in text.split("<script>")[0]
     for name in (*SCRIPTS, *STYLES):
@@ -165,7 +165,7 @@ def test_the_page_names_its_own_files_alone() -> None:
 
 
 def test_no_script_of_ours_makes_markup_of_text() -> None:
-    ways = (
+    functions = (
         "innerHTML",
         "outerHTML",
         "insertAdjacent",
@@ -176,11 +176,11 @@ def test_no_script_of_ours_makes_markup_of_text() -> None:
     )
     for name in SCRIPTS:
         if not name.startswith("vendor/"):
-            assert not [way for way in ways if way in (STATIC / name).read_text()]
+            assert not [one for one in functions if one in (STATIC / name).read_text()]
 
 
 def test_data_in_a_file_cannot_end_its_block() -> None:
     hostile = "</script><script>alert(1)</script><!-- & \u2028"
-    text = whole_page({"x": hostile})
+    text = standalone_page({"x": hostile})
     block = text.split('id="data">')[1].split("</script>")[0]
     assert json.loads(block) == {"x": hostile}

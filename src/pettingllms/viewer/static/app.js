@@ -1,103 +1,103 @@
 "use strict";
-// The page: what the address asks for, what is new in the run, keys, and the colours.
+// The application: routing by the URL hash, polling for new data, keyboard shortcuts and the theme.
 (() => {
   const { html, source } = petting;
   const { useEffect, useState } = preactHooks;
-  const PAUSE = 2000;
+  const POLL_MS = 2000;
   const QUERY = { run: 0, text: "", outcome: "", kind: "", first_step: "", last_step: "", sort: "step", descending: true, start: 0 };
-  const KEYS = [["g", "runs"], ["e", "episodes"], ["/", "search"], ["j, k", "down and up the table"], ["Enter", "open"],
-    ["x", "mark to compare"], ["c", "compare what is marked"], ["[, ]", "episode before, after"], ["s", "next shade"], ["?", "these keys"]];
+  const KEYS = [["g", "learning curves"], ["e", "episodes"], ["/", "search episodes"], ["j, k", "next, previous row"], ["Enter", "open the episode"],
+    ["x", "select for comparison"], ["c", "compare the selected episodes"], ["[, ]", "previous, next episode"], ["s", "next token shading"], ["?", "show this list"]];
 
-  function read() {
+  function read_hash() {
     const [path, text] = (location.hash.slice(1) || "/").split("?");
     return { path, values: Object.fromEntries(new URLSearchParams(text || "")) };
   }
 
-  const whole = (text, other) => (/^\d+$/.test(text || "") ? Number(text) : other);
+  const integer = (text, fallback) => (/^\d+$/.test(text || "") ? Number(text) : fallback);
 
-  function query_of(values) {
+  function parse_query(values) {
     const found = { ...QUERY, ...values };
-    return { ...found, run: whole(values.run, 0), start: whole(values.start, 0), descending: values.descending !== "false" };
+    return { ...found, run: integer(values.run, 0), start: integer(values.start, 0), descending: values.descending !== "false" };
   }
 
-  function link_of(query) {
+  function query_link(query) {
     const set = Object.entries(query).filter(([key, value]) => value !== QUERY[key]);
     return `#/episodes?${new URLSearchParams(set)}`;
   }
 
-  const pair_of = (values) => [values.a, values.b].filter(Boolean).map((one) => one.split(".").map((x) => whole(x, 0)));
+  const parse_pair = (values) => [values.a, values.b].filter(Boolean).map((one) => one.split(".").map((x) => integer(x, 0)));
   petting.compare_link = (marks) => (marks.length < 2 ? null : `#/compare?a=${marks[0].run}.${marks[0].n}&b=${marks[1].run}.${marks[1].n}`);
 
-  function kept(name, other) {
-    try { return localStorage.getItem(`petting-${name}`) || other; } catch { return other; }
+  function load_setting(name, fallback) {
+    try { return localStorage.getItem(`petting-${name}`) || fallback; } catch { return fallback; }
   }
-  function keep(name, value) {
-    try { localStorage.setItem(`petting-${name}`, value); } catch { /* a file may have no storage */ }
+  function save_setting(name, value) {
+    try { localStorage.setItem(`petting-${name}`, value); } catch { /* file:// pages may have no storage */ }
   }
 
   function Keys({ close }) {
-    return html`<dialog class="keys" ref=${(box) => box && !box.open && box.showModal()} onClose=${close} aria-label="keys">
-      <h2>Keys</h2><dl>${KEYS.map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    return html`<dialog class="keys" ref=${(box) => box && !box.open && box.showModal()} onClose=${close} aria-label="keyboard shortcuts">
+      <h2>Keyboard shortcuts</h2><dl>${KEYS.map(([key, action]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${action}</dd></div>`)}</dl>
       <form method="dialog"><button>Close</button></form></dialog>`;
   }
 
-  function Top({ runs, path, live, read_share, problem, theme, setTheme, help }) {
-    const tab = (to, name) => html`<a href="#${to}" aria-current=${path === to ? "page" : null}>${name}</a>`;
+  function Top({ runs, path, live, indexed_share, problem, theme, setTheme, help }) {
+    const tab = (to, label) => html`<a href="#${to}" aria-current=${path === to ? "page" : null}>${label}</a>`;
     return html`<header class="top"><h1>${runs.map((run) => run.name).join(" and ") || "PettingLLMs"}</h1>
-      <nav aria-label="pages">${tab("/", runs.length > 1 ? "Runs" : "Run")}${tab("/episodes", "Episodes")}</nav>
+      <nav aria-label="pages">${tab("/", "Learning curves")}${tab("/episodes", "Episodes")}</nav>
       <span class="grow"></span>
-      ${read_share < 1 && html`<span class="faint" role="status">reading episodes <progress max="1" value=${read_share} aria-label="episodes read"></progress></span>`}
+      ${indexed_share < 1 && html`<span class="faint" role="status">indexing episodes <progress max="1" value=${indexed_share} aria-label="episodes indexed"></progress></span>`}
       ${live && html`<span class="live" role="status">live</span>`}
       ${problem && html`<span class="alarm" role="alert">${problem}</span>`}
-      <label class="theme"><span class="sr">Colours</span><select value=${theme} onChange=${(e) => setTheme(e.target.value)}>
+      <label class="theme"><span class="sr">Theme</span><select value=${theme} onChange=${(e) => setTheme(e.target.value)}>
         ${["auto", "light", "dark"].map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
-      <button class="small" onClick=${help} aria-label="keys">?</button></header>`;
+      <button class="small" onClick=${help} aria-label="keyboard shortcuts">?</button></header>`;
   }
 
-  const sizes = (runs) => runs.map((run) => run.metrics_size).join();
-  let at_first = "";
+  const metrics_sizes = (runs) => runs.map((run) => run.metrics_size).join();
+  let initial_sizes = "";
 
-  function useNews(setRuns) {
-    const [news, setNews] = useState({ episodes: "", metrics: "", live: false, problem: "" });
+  function useUpdates(setRuns) {
+    const [updates, setUpdates] = useState({ episodes: "", metrics: "", live: false, problem: "" });
     useEffect(() => {
       if (!source.live) return undefined;
       let timer = null;
-      const look = async () => {
+      const poll = async () => {
         try {
           const state = document.hidden ? null : await source.state();
           if (state) {
             const episodes = state.runs.map((run) => `${run.num_episodes}.${run.last}`).join();
-            const metrics = sizes(state.runs);
+            const metrics = metrics_sizes(state.runs);
             setRuns((runs) => runs && runs.map((run, at) => ({ ...run, ...state.runs[at] })));
-            setNews((old) => {
-              const same = (old.metrics || at_first) === metrics;
-              const still = same ? (old.still || 0) + 1 : 0;
-              return { episodes, metrics, still, live: !same || (old.live && still < 15), problem: state.problem };
+            setUpdates((old) => {
+              const same = (old.metrics || initial_sizes) === metrics;
+              const num_idle = same ? (old.num_idle || 0) + 1 : 0;
+              return { episodes, metrics, num_idle, live: !same || (old.live && num_idle < 15), problem: state.problem };
             });
           }
         } catch {
-          setNews((old) => ({ ...old, live: false, problem: "the viewer has ended; start it again to go on" }));
+          setUpdates((old) => ({ ...old, live: false, problem: "the viewer has stopped; restart it to continue" }));
         }
-        timer = setTimeout(look, PAUSE);
+        timer = setTimeout(poll, POLL_MS);
       };
-      timer = setTimeout(look, PAUSE);
+      timer = setTimeout(poll, POLL_MS);
       return () => clearTimeout(timer);
     }, []);
-    return news;
+    return updates;
   }
 
-  function useKeys({ marks, mark, place, change, help }) {
+  function useKeys({ marks, mark, route, change, help }) {
     useEffect(() => {
-      const press = (e) => {
+      const on_key = (e) => {
         if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey) return;
         const shades = Object.keys(petting.SHADES);
-        const act = {
+        const action = {
           g: () => { location.hash = "#/"; },
           e: () => { location.hash = "#/episodes"; },
           c: () => { if (marks.length === 2) location.hash = petting.compare_link(marks); },
           s: () => change((view) => ({ shade: shades[(shades.indexOf(view.shade) + 1) % shades.length] })),
-          "[": () => document.getElementById("before")?.click(),
-          "]": () => document.getElementById("after")?.click(),
+          "[": () => document.getElementById("previous")?.click(),
+          "]": () => document.getElementById("next")?.click(),
           "?": help,
           "/": () => {
             const box = document.getElementById("search");
@@ -105,69 +105,69 @@
             location.hash = "#/episodes";
             setTimeout(() => document.getElementById("search")?.focus(), 100);
           },
-          x: () => { if (place.path === "/episode") mark(whole(place.values.run, 0), whole(place.values.n, 0)); },
+          x: () => { if (route.path === "/episode") mark(integer(route.values.run, 0), integer(route.values.n, 0)); },
         }[e.key];
-        if (act) { e.preventDefault(); act(); }
+        if (action) { e.preventDefault(); action(); }
       };
-      document.addEventListener("keydown", press);
-      return () => document.removeEventListener("keydown", press);
+      document.addEventListener("keydown", on_key);
+      return () => document.removeEventListener("keydown", on_key);
     });
   }
 
   function App() {
-    const [place, setPlace] = useState(read());
+    const [route, setRoute] = useState(read_hash());
     const [runs, setRuns] = useState(null);
     const [metrics, setMetrics] = useState([]);
     const [error, setError] = useState("");
-    const [theme, setTheme] = useState(kept("theme", "auto"));
-    const [view, setView] = useState({ shade: "advantage", trunk: false, boards: true });
+    const [theme, setTheme] = useState(load_setting("theme", "auto"));
+    const [view, setView] = useState({ shade: "advantage", main_only: false, boards: true });
     const [marks, setMarks] = useState([]);
     const [keys, setKeys] = useState(false);
-    const news = useNews(setRuns);
+    const updates = useUpdates(setRuns);
     const change = (part) => setView((old) => ({ ...old, ...(typeof part === "function" ? part(old) : part) }));
     const mark = (run, n) => setMarks((old) => {
       const rest = old.filter((one) => one.run !== run || one.n !== n);
       return rest.length < old.length ? rest : [...old.slice(-1), { run, n }];
     });
     useEffect(() => {
-      const turn = () => { setPlace(read()); };
-      addEventListener("hashchange", turn);
-      source.overview().then((found) => { at_first = sizes(found.runs); setRuns(found.runs); }, (problem) => setError(problem.message));
-      return () => removeEventListener("hashchange", turn);
+      const navigate = () => { setRoute(read_hash()); };
+      addEventListener("hashchange", navigate);
+      source.overview().then((found) => { initial_sizes = metrics_sizes(found.runs); setRuns(found.runs); }, (problem) => setError(problem.message));
+      return () => removeEventListener("hashchange", navigate);
     }, []);
-    useEffect(() => { window.scrollTo(0, 0); }, [place.path, place.values.n]);
-    const curves = !["/episodes", "/episode", "/compare"].includes(place.path);
+    useEffect(() => { window.scrollTo(0, 0); }, [route.path, route.values.n]);
+    const on_curves_page = !["/episodes", "/episode", "/compare"].includes(route.path);
     useEffect(() => {
-      if (runs && curves) Promise.all(runs.map((_, at) => source.metrics(at))).then(setMetrics, (problem) => setError(problem.message));
-    }, [runs !== null, news.metrics, curves]);
-    const [drawn, setDrawn] = useState(theme);
+      if (runs && on_curves_page) Promise.all(runs.map((_, at) => source.metrics(at))).then(setMetrics, (problem) => setError(problem.message));
+    }, [runs !== null, updates.metrics, on_curves_page]);
+    const [applied_theme, setAppliedTheme] = useState(theme);
     useEffect(() => {
       const dark = matchMedia("(prefers-color-scheme: dark)");
-      const set = () => {
+      const apply = () => {
         const now = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
         document.documentElement.dataset.theme = now;
-        setDrawn(now);
+        setAppliedTheme(now);
       };
-      set();
-      keep("theme", theme);
-      dark.addEventListener("change", set);
-      return () => dark.removeEventListener("change", set);
+      apply();
+      save_setting("theme", theme);
+      dark.addEventListener("change", apply);
+      return () => dark.removeEventListener("change", apply);
     }, [theme]);
-    useKeys({ marks, mark, place, change, help: () => setKeys(true) });
+    useKeys({ marks, mark, route, change, help: () => setKeys(true) });
     useEffect(() => { if (runs) document.title = `${runs.map((run) => run.name).join(", ")} – PettingLLMs`; }, [runs !== null]);
     if (error) return html`<main><p class="alarm" role="alert">${error}</p></main>`;
     if (!runs) return html`<main><p class="loading">Loading…</p></main>`;
-    const { path, values } = place;
-    const query = query_of(values);
-    const share = Math.min(...runs.map((run) => run.read));
+    const { path, values } = route;
+    const query = parse_query(values);
+    const indexed_share = Math.min(...runs.map((run) => run.indexed_share));
     const pages = {
-      "/": () => html`<${petting.RunsPage} runs=${runs} metrics=${metrics} theme=${drawn} />`,
-      "/episodes": () => html`<${petting.TablePage} runs=${runs} query=${query} news=${news.episodes} marks=${marks} mark=${mark}
-        change=${(part) => { history.replaceState(null, "", link_of({ ...query, ...part })); setPlace(read()); }} />`,
-      "/episode": () => html`<${petting.EpisodePage} run=${whole(values.run, 0)} n=${whole(values.n, 0)} view=${view} change=${change} marks=${marks} mark=${mark} />`,
-      "/compare": () => html`<${petting.ComparePage} pair=${pair_of(values)} view=${view} change=${change} runs=${runs} />`,
+      "/": () => html`<${petting.RunsPage} runs=${runs} metrics=${metrics} theme=${applied_theme} />`,
+      "/episodes": () => html`<${petting.TablePage} runs=${runs} query=${query} updates=${updates.episodes} marks=${marks} mark=${mark}
+        change=${(part) => { history.replaceState(null, "", query_link({ ...query, ...part })); setRoute(read_hash()); }} />`,
+      "/episode": () => html`<${petting.EpisodePage} run=${integer(values.run, 0)} n=${integer(values.n, 0)} view=${view} change=${change} marks=${marks} mark=${mark} />`,
+      "/compare": () => html`<${petting.ComparePage} pair=${parse_pair(values)} view=${view} change=${change} runs=${runs} />`,
     };
-    return html`<${Top} runs=${runs} path=${path} live=${news.live} read_share=${share} problem=${news.problem} theme=${theme}
+    return html`<${Top} runs=${runs} path=${path} live=${updates.live} indexed_share=${indexed_share} problem=${updates.problem} theme=${theme}
         setTheme=${setTheme} help=${() => setKeys(true)} />
       <main>${(pages[path] || pages["/"])()}</main>
       ${keys && html`<${Keys} close=${() => setKeys(false)} />`}`;

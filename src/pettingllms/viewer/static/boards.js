@@ -1,5 +1,5 @@
 "use strict";
-// Boards and grids that stand in a text, drawn as such: three lines or more of as many cells each.
+// Draw boards and grids found in a text: three or more lines with the same number of cells.
 (() => {
   const { html } = petting;
   const CELL = /^[#.\-_@$*+A-Z0-9~^vo·]$/;
@@ -7,13 +7,13 @@
   const KINDS = { "#": "wall", ".": "free", "-": "free", "_": "free", "·": "free",
     S: "start", "@": "start", G: "goal", "$": "box", "*": "done", "+": "start", X: "one", O: "two" };
 
-  function cells(line) {
+  function parse_cells(line) {
     const parts = line.replace(/\|/g, " ").trim().split(/\s+/);
     if (parts.length >= 3 && parts.length <= 24 && parts.every((part) => CELL.test(part))) return parts;
     return LINE.test(line) && /[#.\-_@0-9·]/.test(line) ? [...line] : null;
   }
 
-  // The text as parts: { text } or { rows, text }.
+  // Split a text into parts: { text } or { rows, text }.
   function split(text) {
     const parts = [];
     let plain = [], block = [];
@@ -26,7 +26,7 @@
       block = [];
     };
     for (const line of text.split("\n")) {
-      const row = cells(line);
+      const row = parse_cells(line);
       if (!row || (block.length && block[0].row.length !== row.length)) close();
       if (row) block.push({ row, line });
       else plain.push(line);
@@ -37,28 +37,28 @@
   }
 
   function Board({ rows, text }) {
-    return html`<div class="board" role="img" aria-label="a board: ${text.replace(/\n/g, " / ")}"
+    return html`<div class="board" role="img" aria-label="board: ${text.replace(/\n/g, " / ")}"
       style=${{ gridTemplateColumns: `repeat(${rows[0].length}, 1fr)`, maxWidth: `${rows[0].length * 1.9}rem` }}>
-      ${rows.flat().map((cell) => html`<span class="cell ${KINDS[cell] || "sign"}" aria-hidden="true">
+      ${rows.flat().map((cell) => html`<span class="cell ${KINDS[cell] || "symbol"}" aria-hidden="true">
         ${KINDS[cell] === "wall" || KINDS[cell] === "free" ? "" : cell}</span>`)}</div>`;
   }
 
-  const board_of = (messages) => {
+  const find_board = (messages) => {
     const last = messages[messages.length - 1];
     return last ? split(last.content).find((part) => part.rows) : null;
   };
 
-  // An image that a role was shown; its words may say nothing of it, so neither can we.
+  // An image in a role's prompt. The prompt may not describe it, so the alt text names only its hash.
   function Picture({ digest, data, missing }) {
     if (missing) return html`<p class="faint">image ${digest.slice(0, 12)}: ${missing}</p>`;
-    return html`<img class="picture" src=${data} alt="what the role saw, image ${digest.slice(0, 12)}" title=${digest} />`;
+    return html`<img class="picture" src=${data} alt="image in the role's prompt, ${digest.slice(0, 12)}" title=${digest} />`;
   }
 
   function Message({ speaker, content, images, boards }) {
     const parts = boards ? split(content) : [{ text: content }];
-    return html`<div class="message"><b class="speaker">${speaker}${images.length ? `, with ${images.length} ${images.length === 1 ? "image" : "images"}` : ""}</b>
-      ${parts.map((part) => (part.rows ? html`<${Board} ...${part} />` : html`<${petting.Words} text=${part.text} />`))}</div>`;
+    return html`<div class="message"><b class="speaker">${speaker}${images.length ? ` · ${images.length} ${images.length === 1 ? "image" : "images"}` : ""}</b>
+      ${parts.map((part) => (part.rows ? html`<${Board} ...${part} />` : html`<${petting.PlainText} text=${part.text} />`))}</div>`;
   }
 
-  Object.assign(petting, { Board, Message, Picture, board_of });
+  Object.assign(petting, { Board, Message, Picture, find_board });
 })();

@@ -1,30 +1,30 @@
 "use strict";
-// Curves by role and policy. One chart is one metric; its lines are roles or policies, of every run.
+// Learning curves. One chart per metric, with one line per role or policy and run.
 (() => {
   const { html } = petting;
   const { useEffect, useRef, useState } = preactHooks;
   const SECTIONS = [
-    ["How it goes", ["roles/reward", "roles/success", "roles/eval_success"]],
-    ["What is learnt from", ["policies/sampler_entropy", "policies/mean_abs_advantage", "policies/zero_share",
+    ["Learning curves", ["roles/reward", "roles/success", "roles/eval_success"]],
+    ["Training signal", ["policies/sampler_entropy", "policies/mean_abs_advantage", "policies/zero_share",
       "policies/distinct_replies", "policies/mismatch", "policies/grad_norm"]],
     ["Rewards by level", ["roles/reward_process", "roles/reward_agent", "roles/reward_team"]],
     ["Replies", ["roles/reply_tokens", "roles/cut_share", "roles/failed_share"]],
-    ["Speed", ["rollout/tokens_per_second", "policies/tokens_per_second", "time/step"]],
+    ["Throughput", ["rollout/tokens_per_second", "policies/tokens_per_second", "time/step"]],
   ];
   const NAMES = {
-    "roles/reward": "reward", "roles/success": "success in training", "roles/eval_success": "success on test tasks",
-    "roles/reward_process": "process: this reply", "roles/reward_agent": "agent: this role",
-    "roles/reward_team": "team: all", "roles/reply_tokens": "tokens a reply",
-    "roles/cut_share": "share cut short", "roles/failed_share": "share failed",
-    "policies/sampler_entropy": "entropy of sampling", "policies/mean_abs_advantage": "size of advantages",
-    "policies/zero_share": "share of advantages that are 0", "policies/distinct_replies": "different replies",
+    "roles/reward": "reward", "roles/success": "success on training tasks", "roles/eval_success": "success on test tasks",
+    "roles/reward_process": "process reward (this reply)", "roles/reward_agent": "agent reward (this role)",
+    "roles/reward_team": "team reward (all roles)", "roles/reply_tokens": "tokens per reply",
+    "roles/cut_share": "share of replies truncated", "roles/failed_share": "share of replies failed",
+    "policies/sampler_entropy": "sampling entropy", "policies/mean_abs_advantage": "mean |advantage|",
+    "policies/zero_share": "share of zero advantages", "policies/distinct_replies": "distinct replies",
     "policies/mismatch": "train-inference mismatch", "policies/grad_norm": "gradient norm",
-    "rollout/tokens_per_second": "sampled tokens a second", "policies/tokens_per_second": "learnt tokens a second",
-    "time/step": "seconds a step",
+    "rollout/tokens_per_second": "sampled tokens per second", "policies/tokens_per_second": "trained tokens per second",
+    "time/step": "seconds per step",
   };
 
   // "roles/planner/reward" is the line "planner" of the chart "roles/reward".
-  function place(name) {
+  function chart_and_line(name) {
     const parts = name.split("/");
     const [group, ...rest] = parts;
     if (["roles", "policies", "critics"].includes(group) && rest.length > 1) {
@@ -33,12 +33,12 @@
     return [name, group];
   }
 
-  function charts_of(all) {
+  function group_charts(all) {
     const charts = new Map();
     all.forEach((metrics, run) => {
       for (const [name, values] of Object.entries(metrics ? metrics.series : {})) {
         if (values.every((value) => value === null)) continue;
-        const [chart, line] = place(name);
+        const [chart, line] = chart_and_line(name);
         if (!charts.has(chart)) charts.set(chart, []);
         charts.get(chart).push({ line, run, values, steps: metrics.steps });
       }
@@ -50,22 +50,22 @@
     if (width <= 1) return values;
     return values.map((value, at) => {
       if (value === null) return null;
-      const some = values.slice(Math.max(0, at + 1 - width), at + 1).filter((x) => x !== null);
-      return some.reduce((sum, x) => sum + x, 0) / some.length;
+      const recent = values.slice(Math.max(0, at + 1 - width), at + 1).filter((x) => x !== null);
+      return recent.reduce((sum, x) => sum + x, 0) / recent.length;
     });
   }
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  // Where no pointer is, the legend has the last values.
-  function rest(plot) {
+  // Without a cursor the legend shows the last values.
+  function show_last_values(plot) {
     if (plot.cursor.idx === null || plot.cursor.idx === undefined) {
       plot.setLegend({ idxs: plot.data.map((values, at) => (at ? values.findLastIndex((x) => x != null) : values.length - 1)) });
     }
   }
   const tick = (x) => (x !== 0 && (Math.abs(x) < 0.001 || Math.abs(x) >= 1e5) ? x.toExponential() : String(Number(x.toPrecision(4))));
-  // A line that lies on an earlier one would hide it: the earlier is drawn wider.
-  const covered = (line, others) => others.some((other) => other !== line
+  // A line that coincides with an earlier one would hide it, so the earlier one is drawn wider.
+  const is_covered = (line, others) => others.some((other) => other !== line
     && line.values.every((value, at) => value === other.values[at]));
 
   function options(lines, names, size, runs) {
@@ -74,7 +74,7 @@
       font: "11px system-ui, sans-serif" };
     return {
       ...size, padding: [8, 8, 0, 0], cursor: { sync: { key: "step" }, y: false, focus: { prox: 24 } },
-      legend: { live: true }, hooks: { setCursor: [rest] }, focus: { alpha: 0.35 }, scales: { x: { time: false } },
+      legend: { live: true }, hooks: { setCursor: [show_last_values] }, focus: { alpha: 0.35 }, scales: { x: { time: false } },
       axes: [{ ...axis, size: 28 }, { ...axis, size: 52, values: (_, ticks) => ticks.map(tick) }],
       series: [{ label: "step", value: (_, x) => (x === null ? "–" : String(x)) },
         ...lines.map((line) => {
@@ -82,7 +82,7 @@
           const sparse = line.values.filter((x) => x !== null).length < line.values.length / 2;
           return {
             label: runs.length > 1 ? `${line.line} · ${names[line.run]}` : line.line, stroke: color,
-            width: covered(line, lines.slice(lines.indexOf(line))) ? 5 : 1.75,
+            width: is_covered(line, lines.slice(lines.indexOf(line))) ? 5 : 1.75,
             dash: line.run ? [5, 4] : undefined, spanGaps: true,
             points: { show: sparse || line.values.length < 2, size: 5, fill: color },
             value: (_, x) => petting.number(x),
@@ -92,48 +92,48 @@
   }
 
   function Chart({ name, lines, runs, smooth, theme }) {
-    const place_of = useRef(null);
+    const container = useRef(null);
     const title = NAMES[name] || name.replace(/_/g, " ").replace("/", ": ");
     useEffect(() => {
-      const box = place_of.current;
+      const box = container.current;
       const data = uPlot.join(lines.map((line) => [line.steps, smoothed(line.values, smooth)]));
       const size = () => ({ width: Math.max(220, box.clientWidth), height: 190 });
       const plot = new uPlot(options(lines, runs.map((run) => run.name), size(), runs), data, box);
-      rest(plot);
-      const watch = new ResizeObserver(() => plot.setSize(size()));
-      watch.observe(box);
-      return () => { watch.disconnect(); plot.destroy(); };
+      show_last_values(plot);
+      const observer = new ResizeObserver(() => plot.setSize(size()));
+      observer.observe(box);
+      return () => { observer.disconnect(); plot.destroy(); };
     }, [lines, smooth, theme]);
-    const last = lines.map((line) => {
+    const ranges = lines.map((line) => {
       const known = line.values.filter((x) => x !== null);
       return `${line.line} from ${petting.number(known[0])} to ${petting.number(known[known.length - 1])}`;
     });
     return html`<figure class="chart"><figcaption>${title}</figcaption>
-      <div ref=${place_of} role="img" aria-label="${title}: ${last.join(", ")}"></div></figure>`;
+      <div ref=${container} role="img" aria-label="${title}: ${ranges.join(", ")}"></div></figure>`;
   }
 
   function Curves({ runs, metrics, theme }) {
     const [smooth, setSmooth] = useState(1);
-    const [rest, setRest] = useState(false);
-    const charts = preactHooks.useMemo(() => charts_of(metrics), [metrics]);
+    const [show_others, setShowOthers] = useState(false);
+    const charts = preactHooks.useMemo(() => group_charts(metrics), [metrics]);
     if (!metrics.some((one) => one && one.steps.length)) {
-      return html`<p class="note">There are no metrics yet. A run writes them step by step, and they appear here.</p>`;
+      return html`<p class="note">No metrics yet. They appear here after the first training step.</p>`;
     }
     const known = new Set(SECTIONS.flatMap(([, names]) => names));
     const others = [...charts.keys()].filter((name) => !known.has(name)).sort();
-    const together = Math.max(...metrics.map((one) => (one ? one.together : 1)));
+    const steps_per_point = Math.max(...metrics.map((one) => (one ? one.steps_per_point : 1)));
     const draw = (names) => html`<div class="charts">${names.filter((name) => charts.has(name)).map((name) => html`
       <${Chart} key=${name} name=${name} lines=${charts.get(name)} runs=${runs} smooth=${smooth} theme=${theme} />`)}</div>`;
     return html`
       <div class="bar"><label>Smooth over <select value=${smooth} onChange=${(e) => setSmooth(Number(e.target.value))}>
-        ${[1, 5, 20, 50].map((width) => html`<option value=${width}>${width === 1 ? "no steps" : `${width} points`}</option>`)}
+        ${[1, 5, 20, 50].map((width) => html`<option value=${width}>${width === 1 ? "1 point (off)" : `${width} points`}</option>`)}
         </select></label>
-        ${together > 1 && html`<span class="faint">a point is the mean of ${together} steps</span>`}
+        ${steps_per_point > 1 && html`<span class="faint">each point is the mean of ${steps_per_point} steps</span>`}
         ${runs.length > 1 && html`<span class="faint">solid: ${runs[0].name}; dashed: ${runs[1].name}</span>`}</div>
       ${SECTIONS.filter(([, names]) => names.some((name) => charts.has(name))).map(([title, names]) => html`
         <section key=${title}><h2>${title}</h2>${draw(names)}</section>`)}
-      ${others.length > 0 && html`<details class="more" onToggle=${(e) => setRest(e.target.open)}>
-        <summary>${others.length} more metrics</summary>${rest && draw(others)}</details>`}`;
+      ${others.length > 0 && html`<details class="more" onToggle=${(e) => setShowOthers(e.target.open)}>
+        <summary>${others.length} more metrics</summary>${show_others && draw(others)}</details>`}`;
   }
 
   Object.assign(petting, { Curves });

@@ -1,45 +1,45 @@
 "use strict";
-// Where the data comes from: the server that sent the page, or the page itself if it carries it all.
+// Data source: the server that sent the page, or the data embedded in an exported page.
 (() => {
   const html = htm.bind(preact.h);
   const block = document.getElementById("data");
-  const carried = block && JSON.parse(block.textContent);
+  const embedded = block && JSON.parse(block.textContent);
 
-  async function ask(what, values = {}) {
+  async function request(endpoint, values = {}) {
     const given = Object.entries(values).filter(([, value]) => value !== "" && value != null);
-    const answer = await fetch(`data/${what}?${new URLSearchParams(given)}`);
-    const data = await answer.json();
-    if (!answer.ok) throw new Error(data.error || answer.statusText);
+    const response = await fetch(`data/${endpoint}?${new URLSearchParams(given)}`);
+    const data = await response.json();
+    if (!response.ok) throw new Error(data.error || response.statusText);
     return data;
   }
 
-  const served = {
+  const from_server = {
     live: true,
-    overview: () => ask("overview"),
-    state: () => ask("state"),
-    metrics: (run) => ask("metrics", { run }),
-    episodes: (question) => ask("episodes", question),
-    episode: (run, n) => ask("episode", { run, n }),
+    overview: () => request("overview"),
+    state: () => request("state"),
+    metrics: (run) => request("metrics", { run }),
+    episodes: (query) => request("episodes", query),
+    episode: (run, n) => request("episode", { run, n }),
   };
 
-  // What SQLite does for the server, over the few episodes that a file carries.
+  // The filters that SQLite applies on the server, for the episodes embedded in the page.
   const OUTCOMES = {
-    reached: (row) => row.success === 1,
-    missed: (row) => row.success === 0,
-    split: (row) => row.success > 0 && row.success < 1,
+    success: (row) => row.success === 1,
+    no_success: (row) => row.success === 0,
+    partial: (row) => row.success > 0 && row.success < 1,
     failed: (row) => row.failure !== null,
     none: (row) => row.success === null,
   };
 
-  function matches(episode, question) {
+  function matches(episode, query) {
     const row = episode.row;
-    const said = [row.id, row.task, row.failure || "", ...row_roles(row),
+    const searched = [row.id, row.task, row.failure || "", ...row_roles(row),
       ...episode.turns.map((turn) => turn.text)].join("\n").toLowerCase();
-    return (question.text || "").toLowerCase().split(/\s+/).every((word) => said.includes(word))
-      && (!question.outcome || OUTCOMES[question.outcome](row))
-      && (!question.kind || row.kind === question.kind)
-      && (!question.first_step || row.step >= Number(question.first_step))
-      && (!question.last_step || row.step <= Number(question.last_step));
+    return (query.text || "").toLowerCase().split(/\s+/).every((word) => searched.includes(word))
+      && (!query.outcome || OUTCOMES[query.outcome](row))
+      && (!query.kind || row.kind === query.kind)
+      && (!query.first_step || row.step >= Number(query.first_step))
+      && (!query.last_step || row.step <= Number(query.last_step));
   }
 
   const row_roles = (row) => Object.keys(row.roles);
@@ -52,30 +52,30 @@
     };
   }
 
-  const whole = carried && {
+  const from_page = embedded && {
     live: false,
     overview: async () => ({
-      runs: carried.overview.runs.map((run, at) => ({
-        ...run, read: 1, num_carried: carried.runs[at].episodes.length,
+      runs: embedded.overview.runs.map((run, at) => ({
+        ...run, indexed_share: 1, num_embedded: embedded.runs[at].episodes.length,
       })),
     }),
     state: async () => null,
-    metrics: async (run) => carried.runs[run].metrics,
-    episodes: async (question) => {
-      const all = carried.runs[question.run || 0].episodes;
-      const rows = all.filter((one) => matches(one, question)).map((one) => one.row);
-      rows.sort(compare(question.sort || "step", question.descending === false ? 1 : -1));
-      const start = question.start || 0;
-      return { total: rows.length, start, rows: rows.slice(start, start + question.count) };
+    metrics: async (run) => embedded.runs[run].metrics,
+    episodes: async (query) => {
+      const all = embedded.runs[query.run || 0].episodes;
+      const rows = all.filter((one) => matches(one, query)).map((one) => one.row);
+      rows.sort(compare(query.sort || "step", query.descending === false ? 1 : -1));
+      const start = query.start || 0;
+      return { total: rows.length, start, rows: rows.slice(start, start + query.count) };
     },
     episode: async (run, n) => {
-      const all = carried.runs[run].episodes;
+      const all = embedded.runs[run].episodes;
       const at = all.findIndex((one) => one.n === n);
-      if (at < 0) throw new Error("this file does not carry that episode; the run's folder has it");
+      if (at < 0) throw new Error("this file does not contain that episode; open the run folder instead");
       const number = (one) => (one ? one.n : null);
-      return { ...all[at], before: number(all[at - 1]), after: number(all[at + 1]) };
+      return { ...all[at], previous: number(all[at - 1]), next: number(all[at + 1]) };
     },
   };
 
-  window.petting = { html, source: whole || served };
+  window.petting = { html, source: from_page || from_server };
 })();

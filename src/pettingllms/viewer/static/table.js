@@ -1,23 +1,23 @@
 "use strict";
-// The table of episodes: asked for a page at a time, so its length does not matter.
+// The table of episodes. It loads one page at a time, so runs can have any number of episodes.
 (() => {
   const { html } = petting;
   const { useEffect, useState, useRef } = preactHooks;
   const COUNT = 50;
   const COLUMNS = [
-    ["step", "step", "num"], ["id", "episode", ""], ["success", "reached", ""], ["reward", "reward", "num"],
+    ["step", "step", "num"], ["id", "episode", ""], ["success", "success", ""], ["reward", "reward", "num"],
     ["steps", "steps", "num"], ["replies", "replies", "num"], ["tokens", "tokens", "num"],
-    ["advantage", "largest |A|", "num"], ["kind", "kind", ""], ["failed", "failed", "num"],
+    ["advantage", "max |A|", "num"], ["kind", "rollout", ""], ["failed", "failures", "num"],
   ];
-  const OUTCOMES = { "": "any outcome", reached: "all reached", split: "some reached", missed: "none reached",
-    failed: "with failures", none: "without outcome" };
-  const KINDS = { "": "any kind", tree: "tree", linear: "linear", replay: "replay" };
+  const OUTCOMES = { "": "any outcome", success: "all roles succeeded", partial: "some roles succeeded",
+    no_success: "no role succeeded", failed: "with failures", none: "no outcome recorded" };
+  const KINDS = { "": "any rollout", tree: "tree", linear: "linear", replay: "replay" };
 
   function Outcome({ outcomes }) {
-    const all = Object.entries(outcomes);
-    if (!all.length) return html`<span class="faint">no outcome</span>`;
-    return all.map(([role, reached]) => html`<span class="chip ${reached ? "good" : "bad"}">
-      <span aria-hidden="true">${reached ? "✓" : "✗"}</span> ${role}<span class="sr"> ${reached ? "reached its aim" : "did not reach its aim"}</span></span>`);
+    const entries = Object.entries(outcomes);
+    if (!entries.length) return html`<span class="faint">no outcome</span>`;
+    return entries.map(([role, success]) => html`<span class="chip ${success ? "good" : "bad"}">
+      <span aria-hidden="true">${success ? "✓" : "✗"}</span> ${role}<span class="sr"> ${success ? "succeeded" : "did not succeed"}</span></span>`);
   }
 
   function Filters({ runs, query, change }) {
@@ -29,7 +29,7 @@
         value=${query.text} onInput=${field("text")} /></label>
       <label><span class="sr">Outcome</span><select id="outcome" value=${query.outcome} onChange=${field("outcome")}>
         ${Object.entries(OUTCOMES).map(([key, name]) => html`<option value=${key}>${name}</option>`)}</select></label>
-      <label><span class="sr">Kind</span><select id="kind" value=${query.kind} onChange=${field("kind")}>
+      <label><span class="sr">Rollout type</span><select id="kind" value=${query.kind} onChange=${field("kind")}>
         ${Object.entries(KINDS).map(([key, name]) => html`<option value=${key}>${name}</option>`)}</select></label>
       <label>Steps <input class="short" type="number" min="0" aria-label="first step" value=${query.first_step} onInput=${field("first_step")} /></label>
       <label>to <input class="short" type="number" min="0" aria-label="last step" value=${query.last_step} onInput=${field("last_step")} /></label>
@@ -48,7 +48,7 @@
   function Row({ row, run, at, marked, mark }) {
     const link = `#/episode?run=${run}&n=${row.n}`;
     return html`<tr>
-      <td><input type="checkbox" checked=${marked} aria-label="compare ${row.id}" onChange=${() => mark(run, row.n)} /></td>
+      <td><input type="checkbox" checked=${marked} aria-label="select ${row.id} to compare" onChange=${() => mark(run, row.n)} /></td>
       <td class="num">${row.step || "–"}</td>
       <td class="name"><a href=${link} data-row=${at}>${petting.visible(row.id)}</a></td>
       <td><${Outcome} outcomes=${row.outcomes} /></td>
@@ -58,22 +58,22 @@
       <td class="num">${row.failed || ""}${row.failure && html`<span class="why" title=${row.failure}>${petting.visible(row.failure)}</span>`}</td></tr>`;
   }
 
-  function TablePage({ runs, query, change, news, marks, mark }) {
+  function TablePage({ runs, query, change, updates, marks, mark }) {
     const [found, setFound] = useState(null);
     const [error, setError] = useState("");
-    const asked = useRef(0);
+    const last_request = useRef(0);
     useEffect(() => {
-      const mine = ++asked.current;
-      const wait = setTimeout(async () => {
+      const request = ++last_request.current;
+      const timer = setTimeout(async () => {
         try {
-          const answer = await petting.source.episodes({ ...query, count: COUNT });
-          if (mine === asked.current) { setFound(answer); setError(""); }
+          const page = await petting.source.episodes({ ...query, count: COUNT });
+          if (request === last_request.current) { setFound(page); setError(""); }
         } catch (problem) {
-          if (mine === asked.current) setError(problem.message);
+          if (request === last_request.current) setError(problem.message);
         }
       }, found ? 60 : 0);
-      return () => clearTimeout(wait);
-    }, [JSON.stringify(query), news]);
+      return () => clearTimeout(timer);
+    }, [JSON.stringify(query), updates]);
     useEffect(() => {
       const move = (e) => {
         if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey || !found) return;
@@ -89,12 +89,12 @@
     return html`<${Filters} runs=${runs} query=${query} change=${change} />
       ${error && html`<p class="alarm" role="alert">${error}</p>`}
       ${found && html`
-      <div class="bar"><span role="status" id="count">${found.total === 0 ? "no episode is like that"
+      <div class="bar"><span role="status" id="count">${found.total === 0 ? "no matching episodes"
         : `${(found.start + 1).toLocaleString("en")}–${last.toLocaleString("en")} of ${found.total.toLocaleString("en")} episodes`}</span>
         <span class="grow"></span>
         ${marks.length > 0 && html`<a class="button" id="compare" href=${petting.compare_link(marks)}
           aria-disabled=${marks.length < 2}>Compare ${marks.length} of 2</a>`}
-        <button disabled=${found.start === 0} onClick=${() => change({ start: Math.max(0, found.start - COUNT) })}>← Page before</button>
+        <button disabled=${found.start === 0} onClick=${() => change({ start: Math.max(0, found.start - COUNT) })}>← Previous page</button>
         <button disabled=${last >= found.total} onClick=${() => change({ start: found.start + COUNT })}>Next page →</button></div>
       <div class="scroll" tabindex="0" role="region" aria-label="episodes"><table class="episodes"><${Head} query=${query} change=${change} />
         <tbody>${found.rows.map((row, at) => html`<${Row} key=${row.n} row=${row} run=${query.run} at=${at}

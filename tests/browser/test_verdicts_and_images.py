@@ -1,4 +1,4 @@
-"""The viewer in a real browser, on what a judge said and on what a role saw."""
+"""The viewer in a real browser: judge verdicts and prompt images."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("playwright")
-from driving import SHOTS, WAIT, grave_faults, opened, served
+from driving import SHOTS, WAIT, accessibility_violations, opened, served
 from hostile import HOSTILE
 from playwright.sync_api import Browser, Page, expect
 
@@ -24,7 +24,7 @@ SHARED = {"kind": "full", "model": "any"}
 
 def played(folder: Path, player: str, **sections: object) -> Path:
     config = parse_config({"policies": {"shared": SHARED}, **sections})
-    with ThreadPoolExecutor(1) as pool:  # a loop of its own, as Playwright has one here
+    with ThreadPoolExecutor(1) as pool:  # Playwright already runs an event loop in this thread
         pool.submit(collect, config, folder, player).result()
     return folder
 
@@ -49,8 +49,8 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "honest",
         env={"id": "visual_relay-v1"},
         algo={"type": "grpo"},
-        policies={"shared": SHARED, "eyes": {"kind": "scripted", "player": "honest"}},
-        roles={"looker": "eyes", "mover": "shared"},
+        policies={"shared": SHARED, "vision": {"kind": "scripted", "player": "honest"}},
+        roles={"looker": "vision", "mover": "shared"},
         rollout={"num_tasks": 2, "num_samples": 2},
     )
 
@@ -60,7 +60,7 @@ def shot(page: Page, name: str) -> None:
         page.screenshot(path=Path(SHOTS) / f"{name}.png")
 
 
-def test_a_turn_shows_what_the_judge_was_shown_and_said(browser: Browser, stories: Path) -> None:
+def test_turn_shows_submission_and_verdict(browser: Browser, stories: Path) -> None:
     episode = next(iter(read_episodes(stories / "episodes.jsonl")))
     last = episode.steps[episode.last or 0]
     (submission,) = last.submissions.values()
@@ -70,24 +70,24 @@ def test_a_turn_shows_what_the_judge_was_shown_and_said(browser: Browser, storie
     ):
         judged = page.locator(".reply .judged")
         expect(judged.first).to_be_visible(timeout=WAIT)
-        assert judged.count() == len(episode.turns), "every turn answers for the whole story"
+        assert judged.count() == len(episode.turns), "every turn is rewarded by the story's verdict"
         assert f"{last.metrics['judged']:.3f}" in judged.first.inner_text()
         assert not judged.first.locator("dl").is_visible()
         judged.first.locator("summary").click()
-        words = judged.first.locator("dd .words")
-        assert submission.question in words.all_inner_texts()
-        assert submission.answer in words.all_inner_texts()
+        texts = judged.first.locator("dd .plain-text")
+        assert submission.question in texts.all_inner_texts()
+        assert submission.answer in texts.all_inner_texts()
         shot(page, "judged-light")
-        assert grave_faults(page) == []
+        assert accessibility_violations(page) == []
         page.emulate_media(color_scheme="dark")
         page.reload()
         expect(judged.first).to_be_visible(timeout=WAIT)
         judged.first.locator("summary").click()
         shot(page, "judged-dark")
-        assert grave_faults(page) == []
+        assert accessibility_violations(page) == []
 
 
-def test_a_verdict_that_failed_says_why_and_hostile_answers_are_text(
+def test_failed_verdict_shows_its_reason_and_hostile_answers_are_text(
     browser: Browser, stories: Path, tmp_path: Path
 ) -> None:
     import dataclasses
@@ -110,12 +110,12 @@ def test_a_verdict_that_failed_says_why_and_hostile_answers_are_text(
         expect(judged).to_contain_text("failed", timeout=WAIT)
         judged.locator("summary").click()
         expect(judged.locator(".failure")).to_contain_text("the judge was silent")
-        assert judged.locator("dd .words").last.text_content() == HOSTILE[0]
+        assert judged.locator("dd .plain-text").last.text_content() == HOSTILE[0]
         assert page.locator("article script, article a, article iframe").count() == 0
 
 
 @pytest.mark.parametrize("exported", [False, True], ids=["served", "file"])
-def test_what_a_role_saw_is_shown_to_it_alone(
+def test_prompt_images_appear_in_their_role_only(
     browser: Browser, relay: Path, tmp_path: Path, exported: bool
 ) -> None:
     export_page([Index(open_run(relay))], tmp_path / "x.html")
@@ -124,10 +124,10 @@ def test_what_a_role_saw_is_shown_to_it_alone(
         with opened(browser, f"{address}#/episode?run=0&n=1", viewport=SIZE) as page:
             pictures = page.locator("img.picture")
             expect(pictures.first).to_be_visible(timeout=WAIT)
-            assert page.locator(".lane").nth(0).locator("img").count() == 1, "the looker sees"
-            assert pictures.count() == 1, "and the mover does not"
+            assert page.locator(".lane").nth(0).locator("img").count() == 1, "the looker"
+            assert pictures.count() == 1, "not the mover"
             assert pictures.first.evaluate("image => image.complete && image.naturalWidth") > 50
             assert pictures.first.get_attribute("alt")
             shot(page, f"seen-{'file' if exported else 'served'}")
-            assert grave_faults(page) == []
+            assert accessibility_violations(page) == []
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

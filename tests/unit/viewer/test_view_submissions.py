@@ -1,4 +1,4 @@
-"""What the page is told of judges and images."""
+"""Submissions, verdicts and images in the page's data."""
 
 import base64
 
@@ -15,7 +15,7 @@ from pettingllms.viewer.submissions import judged_turn, shown_submissions
 PNG = Image(SIGNATURE + b"one")
 
 
-def test_a_turn_answers_for_its_role_and_its_team_and_for_nobody_else() -> None:
+def test_judged_turn_lists_the_submissions_of_its_role_and_team() -> None:
     episode = linear("t", 0, ("a", Rewards()), ("b", Rewards()))
     last = episode.steps[-1]
     last.submissions = {
@@ -31,36 +31,36 @@ def test_a_turn_answers_for_its_role_and_its_team_and_for_nobody_else() -> None:
     assert judged_turn(episode, episode.turns[0]) == [f"{at}/", f"{at}/a"]
     assert judged_turn(episode, episode.turns[1]) == [f"{at}/", f"{at}/b"]
     shown = shown_submissions(episode)
-    assert shown[f"{at}/"]["verdict"] == 0.5, "what the judge said, not what was paid"
+    assert shown[f"{at}/"]["verdict"] == 0.5, "the verdict, not the reward"
     assert shown[f"{at}/a"]["verdict"] == 0.25
     assert shown[f"{at}/b"]["verdict"] == {"failed": "too late", "owner": "judge"}
     assert shown[f"{at}/b"]["answer"] == "his"
 
 
-def test_an_environment_that_failed_is_no_word_of_the_judge() -> None:
+def test_environment_failure_is_no_verdict() -> None:
     episode = linear("t", 0, ("a", Rewards()))
     episode.steps[-1].submissions = {TEAM: Submission("q", "whole")}
     episode.steps[-1].rewards = Rewards(team=Failed("it broke", "environment"))
     assert shown_submissions(episode)[f"{len(episode.steps) - 1}/"]["verdict"] is None
 
 
-def test_an_image_is_carried_once_whoever_saw_it() -> None:
+def test_image_is_embedded_once() -> None:
     episode = linear("t", 0, ("a", Rewards()), ("b", Rewards()))
     for turn in episode.turns:
         overwrite(turn, messages=(user("look", PNG),))
     shown = shown_episode(episode, RewardConfig(), {})
     assert [m["images"] for prompt in shown["prompts"] for m in prompt] == [[PNG.digest]]
-    (carried,) = shown["images"].values()
-    head, _, data = carried["data"].partition(",")
+    (embedded,) = shown["images"].values()
+    head, _, data = embedded["data"].partition(",")
     assert (head, base64.b64decode(data)) == ("data:image/png;base64", PNG.data)
 
 
-def test_what_is_no_png_never_reaches_a_browser() -> None:
+def test_non_png_images_are_not_sent() -> None:
     svg = Image(b"<svg xmlns='http://www.w3.org/2000/svg' onload='x()'/>")
     assert shown_images([svg]) == {svg.digest: {"missing": "not a PNG file"}}
 
 
-def test_an_episode_carries_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_bytes_per_episode_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "MAX_BYTES", 25)
     first, second, third = (Image(SIGNATURE + text) for text in (b"a" * 9, b"b" * 9, b"c"))
     shown = shown_images([first, second, first, third])
