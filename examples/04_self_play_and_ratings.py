@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pettingllms as pl
-from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
+from pettingllms.evaluation.tournament import Tournament, parse_entries, run_tournament
 from pettingllms.models import make_tiny
 from pettingllms.runs.callbacks import Callback
 from pettingllms.training.train import train
@@ -54,7 +54,7 @@ def rate(run: Path, num_rounds: int = 40) -> list[dict]:
     """Rows of the table, the best player first."""
     env = pl.make_env(**GAME)
     words = ["nash", "random", f"trained={run}", f"untrained={run}@0"]
-    found = hold(Tournament(env, parse_entries(env, words), num_rounds), notify=print)
+    found = run_tournament(Tournament(env, parse_entries(env, words), num_rounds), notify=print)
     return list(found.rows())
 
 

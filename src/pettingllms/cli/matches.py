@@ -15,7 +15,7 @@ from pettingllms.cli.listing import env_with
 from pettingllms.cli.playing import full_role
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluation.match.logs import Logs, open_logs
-from pettingllms.evaluation.match.rounds import Limits, Match, Played, play_match
+from pettingllms.evaluation.match.rounds import Limits, Match, MatchGame, play_match
 from pettingllms.evaluation.match.tally import (
     OUTCOMES,
     add_to_summary,
@@ -53,7 +53,7 @@ def run_match(
         read_summary(summary_path(folder, one.name), one.name)
     with open_logs(folder, list(options.keys.values())) as (logs, results, conversation):
         _write_head(logs, match, options)
-        played: list[Played] = []
+        played: list[MatchGame] = []
         try:
             _play(match, options, logs, played)
         except KeyboardInterrupt:
@@ -91,12 +91,12 @@ def _roles(env: Env, player: str | None) -> tuple[str, ...]:
     return (role,)
 
 
-def _play(match: Match, options: ServerOptions, logs: Logs, played: list[Played]) -> None:
+def _play(match: Match, options: ServerOptions, logs: Logs, played: list[MatchGame]) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("games", total=match.limits.rounds)
 
-        def deliver(one: Played) -> None:
+        def deliver(one: MatchGame) -> None:
             played.append(one)
             logs.result(_result_line(one))
             progress.advance(bar)
@@ -118,7 +118,7 @@ def _write_head(logs: Logs, match: Match, options: ServerOptions) -> None:
     )
 
 
-def _result_line(one: Played) -> str:
+def _result_line(one: MatchGame) -> str:
     turns = one.episode.main_turns()
     parts = [
         f"round {one.number}",
@@ -127,12 +127,12 @@ def _result_line(one: Played) -> str:
         one.outcome,
         f"{len(turns)} replies",
     ]
-    if one.num_refused:
-        parts.append(f"{one.num_refused} refused")
+    if one.num_illegal:
+        parts.append(f"{one.num_illegal} illegal")
     return ", ".join(parts) + (f" ({one.reason()})" if one.reason() else "")
 
 
-def _write_end(logs: Logs, played: Sequence[Played]) -> None:
+def _write_end(logs: Logs, played: Sequence[MatchGame]) -> None:
     counts = Counter(one.outcome for one in played)
     logs.result("\n" + ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES))
     if logs.num_replies:
@@ -140,7 +140,7 @@ def _write_end(logs: Logs, played: Sequence[Played]) -> None:
         logs.result(f"{logs.num_replies} replies, {mean:.2f} s each; {logs.num_errors} errors")
 
 
-def _add_up(folder: Path, match: Match, played: Sequence[Played]) -> list[Path]:
+def _add_up(folder: Path, match: Match, played: Sequence[MatchGame]) -> list[Path]:
     """Add the games to the summary of the model, and of its opponent if that is a model too."""
     own = summary_path(folder, match.model.name)
     games = [(match.row(one.role), one.outcome) for one in played]
@@ -149,22 +149,22 @@ def _add_up(folder: Path, match: Match, played: Sequence[Played]) -> list[Path]:
         return [own]
     rival = summary_path(folder, match.against.name)
     theirs = [
-        (row, outcome_of(one.episode, row.player))
+        (row, outcome_of(one.episode, row.role))
         for one in played
-        for row in match.rows_of_rival(one.role)
+        for row in match.opponent_rows(one.role)
     ]
     add_to_summary(rival, match.against.name, theirs)
     return [own, rival]
 
 
-def _print_table(match: Match, played: Sequence[Played], logs: Logs) -> None:
+def _print_table(match: Match, played: Sequence[MatchGame], logs: Logs) -> None:
     title = escape(f"{match.env.id}: {match.model.name} against {match.against.name}")
-    table = Table("player", *OUTCOMES, "refused replies", title=title)
+    table = Table("player", *OUTCOMES, "illegal replies", title=title)
     for role in match.roles:
         games = [one for one in played if one.role == role]
         counts = Counter(one.outcome for one in games)
-        refused = sum(one.num_refused for one in games)
-        table.add_row(role, *(str(counts[outcome]) for outcome in OUTCOMES), str(refused))
+        illegal = sum(one.num_illegal for one in games)
+        table.add_row(role, *(str(counts[outcome]) for outcome in OUTCOMES), str(illegal))
     console.print(table)
     if logs.num_errors:
         console.print(f"[yellow]{logs.num_errors} requests came to nothing; see the log.[/]")

@@ -27,7 +27,7 @@ from pettingllms.evaluation.suites.evaluated import (
 from pettingllms.evaluation.suites.results import BENCHES, RESULTS, Report
 from pettingllms.evaluation.suites.rollouts import Settings
 from pettingllms.evaluation.suites.suite import load_suite
-from pettingllms.evaluation.suites.table import NONE, SHORT_LEGEND, TABLE, remarks_on, short_rows_of
+from pettingllms.evaluation.suites.table import NONE, SHORT_LEGEND, TABLE, remarks, short_rows
 from pettingllms.experiments.suite_figure import FIGURE, draw_report
 from pettingllms.runs.folder import CONFIG_FILE, slug
 
@@ -152,7 +152,7 @@ def _is_address(text: str) -> bool:
 
 
 def _print(report: Report) -> None:
-    head, *rows = short_rows_of(report)
+    head, *rows = short_rows(report)
     title = escape(f"{report.suite.title}: {report.evaluated.name}")
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
     shown = [at for at in range(len(head)) if any(row[at] not in ("0", NONE) for row in rows)]
@@ -161,5 +161,5 @@ def _print(report: Report) -> None:
     for row in rows:
         table.add_row(*(escape(row[at]) for at in shown))
     console.print(table)
-    for line in (*remarks_on(report), SHORT_LEGEND):
+    for line in (*remarks(report), SHORT_LEGEND):
         console.print(escape(line))

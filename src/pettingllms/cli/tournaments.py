@@ -14,7 +14,12 @@ from rich.text import Text
 from pettingllms.cli.console import console
 from pettingllms.cli.listing import env_with
 from pettingllms.cli.training import free_folder
-from pettingllms.evaluation.tournament import Tournament, TournamentEntry, hold, parse_entries
+from pettingllms.evaluation.tournament import (
+    Tournament,
+    TournamentEntry,
+    parse_entries,
+    run_tournament,
+)
 from pettingllms.league.standings import Standings
 
 RESULTS_FILE, PICTURE_FILE = "results.json", "heat_map.png"
@@ -50,7 +55,7 @@ def hold_tournament(
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True, disable=wishes.as_json) as progress:
         bar = progress.add_task("games", total=tournament.num_games)
-        found = hold(
+        found = run_tournament(
             tournament,
             notify=lambda text: progress.console.print(text, markup=False),
             progress=lambda done: progress.update(bar, completed=done),

@@ -1,10 +1,9 @@
-"""Who may sit at a table: a person, a scripted player, a policy of a run, a model on a server.
+"""Players for a role: a person, a scripted player, a policy of a run, or a model on a server.
 
-An player_spec is named by a word: `human`, the name of a player (`minimax`, or by degrees
-`minimax~0.3`), the folder of a run, or the address of an OpenAI-compatible server, with `#MODEL`
-behind it where the server has several. A key is never part of an address: it is in an environment
-variable, and only that variable's name is written. Whoever names a server for a role that is shown
-images knows that its model takes them.
+A player is given as `human`, the name of a scripted player (`minimax`, or the noisy
+`minimax~0.3`), a run folder, or the URL of an OpenAI-compatible server, with `#MODEL` if the server
+has several. API keys are never part of a URL: they are read from environment variables by name. A
+server that plays a role with images is assumed to serve a VLM.
 """
 
 import importlib.util
@@ -29,35 +28,35 @@ from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 from pettingllms.runtime.http_client import KeyedClient
 
 HUMAN = "human"
-LOOK_SECONDS = 20.0
-"""How long a server may take to say which models it has."""
+MODELS_TIMEOUT = 20.0
+"""Seconds to wait for a server's list of models."""
 NUM_TRIES = 3
-"""How often a server that is busy is asked for one reply."""
+"""Attempts per reply if a server is busy."""
 Env = Environment[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PlayerSpec:
-    """Somebody who plays."""
+    """A player as named on the command line."""
 
     kind: Literal["human", "player", "run", "server"]
     name: str
-    """A player, a run's folder, or a server's model."""
+    """Name of a scripted player, run folder, or model of the server."""
     url: str = ""
-    """Of the server."""
+    """URL of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How servers are asked."""
+    """How servers are called."""
 
     keys: Mapping[str, str] = field(default_factory=dict)
-    """By URL: name of the environment variable that holds the key, which goes there alone."""
+    """By URL: environment variable with the API key, which is sent to that server only."""
     temperature: float = 1.0
 
 
 def parse_player(text: str, env: Env) -> PlayerSpec:
-    """Whom a word names; a server's model is still to be found if the address does not have it."""
+    """Parse a player. The model of a server without `#MODEL` is resolved by `with_model`."""
     if text == HUMAN:
         return PlayerSpec("human", HUMAN)
     if (found := parse_external_player(text, env)) is not None:
@@ -67,12 +66,12 @@ def parse_player(text: str, env: Env) -> PlayerSpec:
     known = nearest(text, [HUMAN, *env.players])
     raise ConfigError(
         text,
-        [f"'{text}' is no player, no run's folder and no http://HOST:PORT/v1; {known}"],
+        [f"'{text}' is not a player, a run folder or http://HOST:PORT/v1; {known}"],
     )
 
 
 def parse_external_player(text: str, env: Env) -> PlayerSpec | None:
-    """The server or the scripted player that a word names; None if it names neither."""
+    """Parse a server or a scripted player; None if the text is neither."""
     if text.startswith(("http://", "https://")):
         return parse_address(text)
     if text.partition("~")[0] not in env.players:
@@ -85,34 +84,34 @@ def parse_external_player(text: str, env: Env) -> PlayerSpec | None:
 
 
 def parse_address(text: str) -> PlayerSpec:
-    """The server, and its model if the address names one."""
+    """Parse the URL of a server, with its model if given."""
     parts = urlsplit(text)
     if "@" in parts.netloc or parts.query:
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         raise ConfigError(
             shown,
-            ["an address has no user, password or query; put a key into a variable, give --key"],
+            ["a URL must have no user, password or query; pass the API key with --key VARIABLE"],
         )
     if not parts.hostname:
-        raise ConfigError(text, ["has no host; write http://HOST:PORT/v1"])
+        raise ConfigError(text, ["has no host; expected http://HOST:PORT/v1"])
     path = parts.path.rstrip("/") or "/v1"
     return PlayerSpec("server", parts.fragment, f"{parts.scheme}://{parts.netloc}{path}")
 
 
-def parse_keys(texts: Sequence[str], player_specs: Iterable[PlayerSpec]) -> dict[str, str]:
-    """Which variable holds the key of which server: VARIABLE if there is one, ADDRESS=VARIABLE."""
-    urls = sorted({player_spec.url for player_spec in player_specs if player_spec.kind == "server"})
+def parse_keys(texts: Sequence[str], specs: Iterable[PlayerSpec]) -> dict[str, str]:
+    """Parse --key options: VARIABLE for a single server, else URL=VARIABLE."""
+    urls = sorted({spec.url for spec in specs if spec.kind == "server"})
     keys = {}
     for text in texts:
         address, equals, variable = text.rpartition("=")
         if not equals and len(urls) != 1:
             raise ConfigError(
                 f"--key {text}",
-                [f"there are {len(urls)} servers; say whose it is, --key http://HOST/v1={text}"],
+                [f"{len(urls)} servers are used; name one with --key http://HOST/v1={text}"],
             )
         url = parse_address(address).url if equals else urls[0]
         if url not in urls:
-            raise ConfigError(f"--key {text}", [f"nobody plays at {url}; {nearest(url, urls)}"])
+            raise ConfigError(f"--key {text}", [f"no player uses {url}; {nearest(url, urls)}"])
         keys[url] = variable
     return keys
 
@@ -120,29 +119,27 @@ def parse_keys(texts: Sequence[str], player_specs: Iterable[PlayerSpec]) -> dict
 @asynccontextmanager
 async def open_players(
     env: Env,
-    player_specs: Mapping[str, PlayerSpec],
+    specs: Mapping[str, PlayerSpec],
     options: ServerOptions,
     notify: Callable[[str], None],
 ) -> AsyncIterator[dict[str, Player]]:
-    """A player for every role but those of people; engines run and connections are open inside."""
+    """Players for all roles except human ones; engines and connections stay open inside."""
     async with AsyncExitStack() as stack:
         teams: dict[str, Any] = {}
         players = {}
-        for role, player_spec in player_specs.items():
-            match player_spec.kind:
+        for role, spec in specs.items():
+            match spec.kind:
                 case "player":
-                    players[role] = scripted_player(env, player_spec.name)
+                    players[role] = scripted_player(env, spec.name)
                 case "server":
-                    players[role] = server_player(stack, player_spec, options)
+                    players[role] = server_player(stack, spec, options)
                 case "run":
-                    if player_spec.name not in teams:
-                        teams[player_spec.name] = await _start_run(
-                            stack, env, player_spec.name, notify
-                        )
-                    team = teams[player_spec.name]
-                    policy = _policy_of(team.config, player_spec.name, role)
+                    if spec.name not in teams:
+                        teams[spec.name] = await _start_run(stack, env, spec.name, notify)
+                    team = teams[spec.name]
+                    policy = _policy_of(team.config, spec.name, role)
                     if role in env.image_roles:
-                        require_image_support(env, player_spec.name, team.config.policies[policy])
+                        require_image_support(env, spec.name, team.config.policies[policy])
                     players[role] = team.player(env, policy, None, frozenset())
                 case "human":
                     pass
@@ -150,13 +147,13 @@ async def open_players(
 
 
 def require_image_support(env: Env, name: str, policy: PolicyConfig) -> None:
-    """Refuse a run's policy for a role that is shown images, if its model only reads."""
-    if unseen := not_seen_by(env, policy):
-        raise ConfigError(name, [unseen])
+    """Raise ConfigError if a role has images and the policy's model is text-only."""
+    if reason := no_image_support(env, policy):
+        raise ConfigError(name, [reason])
 
 
-def not_seen_by(env: Env, policy: PolicyConfig) -> str:
-    """Why a policy cannot play a role that is shown images; empty if it can."""
+def no_image_support(env: Env, policy: PolicyConfig) -> str:
+    """Why a policy cannot play a role with images; empty if it can."""
     model = None
     if not isinstance(policy, ScriptedPolicy | ApiPolicy):
         model = find_model(policy.model)
@@ -164,14 +161,14 @@ def not_seen_by(env: Env, policy: PolicyConfig) -> str:
     return f"'{env.id}' shows images, and {reason}" if reason else ""
 
 
-def server_player(stack: AsyncExitStack, player_spec: PlayerSpec, options: ServerOptions) -> Player:
-    """The player of a server's model; the stack lets go of its connections."""
-    key = options.keys.get(player_spec.url, "")
-    policy = ApiPolicy(url=player_spec.url, model=player_spec.name, key=key)
+def server_player(stack: AsyncExitStack, spec: PlayerSpec, options: ServerOptions) -> Player:
+    """The player for a server's model; the stack closes its connections."""
+    key = options.keys.get(spec.url, "")
+    policy = ApiPolicy(url=spec.url, model=spec.name, key=key)
     sampler = HttpSampler(policy, num_tries=NUM_TRIES)
     stack.push_async_callback(sampler.close)
     return Player(
-        player_spec.name,
+        spec.name,
         sampler,
         JsonRenderer(supports_images=True),
         trained=False,
@@ -183,12 +180,15 @@ def server_player(stack: AsyncExitStack, player_spec: PlayerSpec, options: Serve
 async def _start_run(
     stack: AsyncExitStack, env: Env, folder: str, notify: Callable[[str], None]
 ) -> Any:
-    """A run's engines with the weights of its newest checkpoint."""
+    """Start a run's engines with the weights of its latest checkpoint."""
     run = RunFolder(Path(folder))
     config, (_, weights) = run.config(), run.newest(notify)
     trained_on, played = config.env.model_dump(), env.config.model_dump()
     if trained_on["id"] != env.config.id:
-        raise ConfigError(folder, [f"plays '{trained_on['id']}', and this is '{env.config.id}'"])
+        raise ConfigError(
+            folder,
+            [f"was trained on '{trained_on['id']}', but the environment is '{env.config.id}'"],
+        )
     for key in trained_on.keys() - {"id", "solo", "num_tasks", "opponent"}:
         if trained_on[key] != played.get(key):
             notify(
@@ -199,58 +199,57 @@ async def _start_run(
 
 
 def _policy_of(config: RunConfig, folder: str, role: str) -> str:
-    """Who plays the role in the run; a run of one role alone plays any."""
+    """The run's policy for a role; a run with one trained policy plays any role."""
     trained = sorted(config.trained_policies())
     policy = config.roles.get(role, trained[0] if len(trained) == 1 else "")
     section = config.policies.get(policy)
     if section is None:
         raise ConfigError(folder, [f"has no policy for '{role}'; it has {', '.join(config.roles)}"])
     if isinstance(section, ScriptedPolicy | ApiPolicy):
-        who = section.player if isinstance(section, ScriptedPolicy) else section.url
+        source = section.player if isinstance(section, ScriptedPolicy) else section.url
         raise ConfigError(
-            folder, [f"has no model for '{role}'; give that player to '{who}' itself"]
+            folder, [f"has no model for '{role}'; name '{source}' as the player instead"]
         )
     return policy
 
 
-def with_model(player_spec: PlayerSpec, options: ServerOptions) -> PlayerSpec:
-    """The same player_spec; a server whose address names no model is asked which one it has."""
-    if player_spec.kind != "server":
-        return player_spec
+def with_model(spec: PlayerSpec, options: ServerOptions) -> PlayerSpec:
+    """Resolve the model of a server: a URL without `#MODEL` needs a server with one model."""
+    if spec.kind != "server":
+        return spec
     if importlib.util.find_spec("httpx") is None:
-        raise ConfigError(player_spec.url, ["asking a server needs httpx; `pip install httpx`"])
-    if player_spec.name:
-        return player_spec
-    names = _models_at(player_spec.url, options)
+        raise ConfigError(spec.url, ["calling a server needs httpx; `pip install httpx`"])
+    if spec.name:
+        return spec
+    names = _list_models(spec.url, options)
     if len(names) != 1:
-        several = f"has {len(names)} models: {', '.join(names[:8])}" if names else "names no model"
-        raise ConfigError(player_spec.url, [f"{several}; write {player_spec.url}#MODEL"])
-    return PlayerSpec("server", names[0], player_spec.url)
+        several = f"has {len(names)} models: {', '.join(names[:8])}" if names else "lists no model"
+        raise ConfigError(spec.url, [f"{several}; set {spec.url}#MODEL"])
+    return PlayerSpec("server", names[0], spec.url)
 
 
-def _models_at(url: str, options: ServerOptions) -> list[str]:
+def _list_models(url: str, options: ServerOptions) -> list[str]:
     import httpx
 
     client = KeyedClient(f"{url}/models", options.keys.get(url, ""), f"policy at {url}")
     try:
-        answer = httpx.get(
+        response = httpx.get(
             client.url,
             headers=client.headers,
-            timeout=LOOK_SECONDS,
+            timeout=MODELS_TIMEOUT,
             trust_env=not client.is_here,
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SamplerError(
-            f"{url} cannot be reached ({describe(error)}); is the server running, and is this its "
-            "address?"
+            f"cannot reach {url} ({describe(error)}); check the URL and that the server is running"
         ) from None
-    if answer.status_code != httpx.codes.OK:
+    if response.status_code != httpx.codes.OK:
         raise SamplerError(
-            f"{url}/models answers HTTP {answer.status_code}; is a key needed (--key), or is the "
-            f"model's name ({url}#MODEL)?"
+            f"{url}/models returned HTTP {response.status_code}; pass an API key with --key, or "
+            f"name the model with {url}#MODEL"
         )
     try:
-        names = [str(model["id"]) for model in answer.json()["data"]]
+        names = [str(model["id"]) for model in response.json()["data"]]
     except (ValueError, LookupError, TypeError):
         return []
     return [name for name in names if name.isprintable()]

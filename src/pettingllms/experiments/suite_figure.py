@@ -36,7 +36,7 @@ def draw_report(report: Report, path: Path) -> bool:
 
 
 def _numbers(results: list[Result]) -> str:
-    plays = {found.num_plays for result in results for found in result.forms.values()}
+    plays = {found.num_samples for result in results for found in result.forms.values()}
     tasks = {found.num_tasks for result in results for found in result.forms.values()}
     return f"{_range(tasks)} tasks, {_range(plays)} plays of each"
 

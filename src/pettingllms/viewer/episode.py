@@ -74,17 +74,14 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
     rows: list[list[int]] = [[] for _ in parents]
     at = 0
     for number, turn in enumerate(episode.turns):
-        parent = None if turn.links.step is None else episode.steps[turn.links.step].parent
-        is_side = parent not in depth or (
-            turn.links.branch is None and turn.links.step not in depth
-        )
-        if turn.links.step is not None and is_side:
-            continue
-        at = (
-            depth[parent]
-            if turn.links.step is not None
-            else _depth_of_failed(episode, number, depth, at)
-        )
+        step, branch = turn.links.step, turn.links.branch
+        parent = None if step is None else episode.steps[step].parent
+        if step is not None and (parent not in depth or (branch is None and step not in depth)):
+            continue  # played beside the main branch
+        if step is None:
+            at = _depth_of_failed(episode, number, depth, at)
+        else:
+            at = depth[parent]
         rows[at].append(number)
     steps = [episode.steps[at] for at in main_branch]
     return [

@@ -172,10 +172,10 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
     [
         ("x=", "write ROLE=human, ROLE=PLAYER, ROLE=RUN or ROLE=URL"),
         ("z=human", "no role 'z'"),
-        ("x=minmax", "no run's folder and no http://HOST:PORT/v1; did you mean 'minimax'?"),
+        ("x=minmax", "a run folder or http://HOST:PORT/v1; did you mean 'minimax'?"),
         ("x=minimax~7", "write a number from 0 to 1 after ~"),
-        ("x=/nowhere", "'/nowhere' is no player, no run's folder and no http://HOST"),
-        ("x=http://a:b@h/v1", "has no user, password or query"),
+        ("x=/nowhere", "'/nowhere' is not a player, a run folder or http://HOST"),
+        ("x=http://a:b@h/v1", "must have no user, password or query"),
     ],
 )
 def test_wrong_seats_are_named(player: str, expected: str, monkeypatch, capsys) -> None:
@@ -214,7 +214,7 @@ def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -
         players = ("--player", "x=human", "--player", f"o={tmp_path / 'run'}")
         text = run(*X_AND_O, "terse=true", *players, typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 3)
         other = run(*X_AND_O, *players, typed="q\n")
-        with pytest.raises(Exception, match="plays 'tic_tac_toe-v1', and this is 'hanabi-v1'"):
+        with pytest.raises(Exception, match="was trained on 'tic_tac_toe-v1', but the environment is 'hanabi-v1'"):
             run("play", "hanabi-v1", "--player", f"player_2={tmp_path / 'run'}", typed="q\n")
     assert "the end" in text
     assert set(heard) == {("p", "player_o", 2)}

@@ -16,7 +16,7 @@ from fakes import Watched
 from local import in_this_process
 
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
+from pettingllms.evaluation.tournament import Tournament, parse_entries, run_tournament
 from pettingllms.learners.files import OPTIMIZER_FILE
 from pettingllms.models import make_tiny
 from pettingllms.runs.checkpoint import load_checkpoint
@@ -132,12 +132,12 @@ def test_a_run_and_its_snapshots_meet_scripts_in_a_tournament(runs: Any) -> None
     from pettingllms.envs import make_env
 
     env = make_env("tic_tac_toe-v1", terse=True)
-    player_specs = parse_entries(env, [str(run), f"{run}@all", "minimax", "minimax~0.2"])
+    entries = parse_entries(env, [str(run), f"{run}@all", "minimax", "minimax~0.2"])
     with in_this_process() as made:
-        found = hold(Tournament(env, player_specs, num_rounds=2), notify=print)
+        found = run_tournament(Tournament(env, entries, num_rounds=2), notify=print)
     assert len(found.players) == 6
     assert found.players[0] == "minimax", "a model that knows nothing loses to it"
     assert found.num_games == 15 * 2 * 2
     assert not found.unfinished
-    is_lora = "adapter_model.safetensors" in player_specs[0].files
+    is_lora = "adapter_model.safetensors" in entries[0].files
     assert len(made) == (1 if is_lora else 4), "adapters share an engine, whole models do not"

@@ -1,1 +1,1 @@
-"""Matches: games of a model behind a server against anybody, with logs and a tally that grows."""
+"""Matches between a model on a server and any opponent, with logs and a cumulative tally."""

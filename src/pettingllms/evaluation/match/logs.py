@@ -1,8 +1,7 @@
-"""What a match leaves behind: how each game ended, and every word that went to and from a model.
+"""Log files of a match: the result of each game, and all prompts and replies.
 
-Lines are on disk as soon as they are known, so a match that was stopped has its log. What a model
-or a server wrote stands indented, without characters that steer a terminal, and without the key,
-even if a server sends it back.
+Lines are flushed at once, so an interrupted match keeps its log. Text from models and servers is
+indented, terminal control characters are escaped, and API keys are redacted.
 """
 
 import json
@@ -34,11 +33,11 @@ class Logs:
         self.reply_seconds = 0.0
 
     def result(self, text: str) -> None:
-        """A line of the results."""
+        """Log one line of the results."""
         self._write(self._results, text)
 
-    def said(self, title: str, parts: Sequence[tuple[str, str]]) -> None:
-        """One exchange: who was asked, then what was said, each part under its name."""
+    def exchange(self, title: str, parts: Sequence[tuple[str, str]]) -> None:
+        """Log one request: a title, then each part under its name."""
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
         body = "".join(f"  {name}:\n{_indented(text)}\n" for name, text in parts)
         self._write(self._conversation, f"--- {now} {title}\n{body}")
@@ -53,7 +52,7 @@ class Logs:
 
 @contextmanager
 def open_logs(folder: Path, key_variables: Sequence[str]) -> Iterator[tuple[Logs, Path, Path]]:
-    """The files of a match that begins now; one a second, so that none is written twice."""
+    """Create the log files of a match, named by the second so that none is overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         stamp = datetime.now().astimezone().strftime(STAMP)
@@ -79,14 +78,14 @@ class LoggedSampler:
         self._logs = logs
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
-        """Ask, and write down what came of it."""
+        """Sample, and log the exchange."""
         with _Exchange(request, self._renderer, self._name, self._logs) as exchange:
             exchange.results = await self._sampler.sample(request)
         return exchange.results
 
 
 class _Exchange:
-    """One request under way. It looks at an error on its way to whoever handles it."""
+    """One request in progress. It logs errors without handling them."""
 
     def __init__(self, request: SampleRequest, renderer: Renderer, name: str, logs: Logs) -> None:
         self.results: Sequence[Sample | Failed] = ()
@@ -114,23 +113,19 @@ class _Exchange:
                 self._logs.num_errors += 1
                 parts.append((f"error after {seconds:.2f} s", result.reason))
             else:
-                cut = ", cut at the token limit" if result.finish == "length" else ""
+                truncated = ", truncated at the token limit" if result.finish == "length" else ""
                 reply = self._renderer.decode(result.ids)
-                parts.append((f"reply after {seconds:.2f} s{cut}", reply))
+                parts.append((f"reply after {seconds:.2f} s{truncated}", reply))
         if error is not None:
             self._logs.num_errors += 1
             parts.append((f"error after {seconds:.2f} s", _reason(error)))
-        self._logs.said(f"{self._name} as {self._request.role}, {self._request.task_id}", parts)
+        self._logs.exchange(f"{self._name} as {self._request.role}, {self._request.task_id}", parts)
 
 
 def _reason(error: BaseException) -> str:
-    """An error in words; a request that was cancelled had no more time."""
+    """Describe an error; a cancelled request timed out."""
     cancelled = type(error).__name__ == "CancelledError"
-    return (
-        "given up: no reply in the time that was given (--seconds)"
-        if cancelled
-        else describe(error)
-    )
+    return "timed out: no reply within --seconds" if cancelled else describe(error)
 
 
 def _prompt_parts(renderer: Renderer, ids: Ids) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""The rounds of a match: a model in every player equally often, against whoever has the others.
+"""The rounds of a match: a model plays every role equally often against one opponent.
 
-A task is played from each player before the next one is taken, so who moves first, and what was
-dealt, favours nobody.
+Each task is played from every role before the next one, so the first move and the deal favor
+neither side.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from pettingllms.types import Episode, Task
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is played, and how long anybody may take."""
+    """Number of rounds, and limits per game."""
 
     rounds: int = 10
     seed: int = 0
@@ -26,7 +26,7 @@ class Limits:
     seconds: float = 120.0
 
     def rollout(self) -> RolloutConfig:
-        """The same for a worker."""
+        """The limits as a rollout config."""
         return RolloutConfig(
             type="linear",
             num_samples=1,
@@ -37,30 +37,30 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One game of the model."""
+class MatchGame:
+    """One finished game of the model."""
 
     number: int
-    """Of the round, from 1."""
+    """Round number, from 1."""
     role: str
-    """The model's."""
+    """The model's role."""
     episode: Episode
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended for the model."""
+        """The result for the model."""
         return outcome_of(self.episode, self.role)
 
     @property
-    def num_refused(self) -> int:
-        """Replies of the model that the rules refused."""
+    def num_illegal(self) -> int:
+        """Number of illegal replies by the model."""
         episode = self.episode
         steps = (episode.steps[at] for at in episode.main_branch())
         illegal = (s for s in steps if s.metrics.get("illegal"))
         return sum(any(episode.turns[t].role == self.role for t in s.turns) for s in illegal)
 
     def reason(self) -> str:
-        """Why it is unfinished, if it is."""
+        """Why the game is unfinished; empty if it finished."""
         if limit := self.episode.limit:
             return f"limit: {limit}"
         failure = self.episode.failure
@@ -69,7 +69,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A model, its opponent, and the players that the model takes in turn."""
+    """A model, its opponent, and the roles that the model plays in turn."""
 
     env: Env
     model: PlayerSpec
@@ -78,11 +78,11 @@ class Match:
     limits: Limits
 
     def row(self, role: str) -> Row:
-        """What a game in this player is counted under."""
+        """The tally row of a game in which the model played this role."""
         return Row(self.env.id, role, self.against.name)
 
-    def rows_of_rival(self, role: str) -> Iterator[Row]:
-        """What the same game is counted under by an opponent that is a model too."""
+    def opponent_rows(self, role: str) -> Iterator[Row]:
+        """The tally rows of the same game for an opponent that is also a model."""
         others = (other for other in self.env.roles if other != role)
         return (Row(self.env.id, other, self.model.name) for other in others)
 
@@ -92,37 +92,37 @@ async def play_match(
     options: ServerOptions,
     logs: Logs,
     notify: Callable[[str], None],
-    deliver: Callable[[Played], None],
-) -> list[Played]:
-    """Play every round; games are delivered in the order in which they end."""
-    found: list[Played] = []
-    own = dict.fromkeys(match.roles, match.model)
-    others = dict.fromkeys(match.env.roles, match.against)
+    deliver: Callable[[MatchGame], None],
+) -> list[MatchGame]:
+    """Play every round; `deliver` gets each game as it ends."""
+    found: list[MatchGame] = []
+    model_specs = dict.fromkeys(match.roles, match.model)
+    opponent_specs = dict.fromkeys(match.env.roles, match.against)
     async with (
-        open_players(match.env, own, options, notify) as at_home,
-        open_players(match.env, others, options, notify) as guests,
+        open_players(match.env, model_specs, options, notify) as model_players,
+        open_players(match.env, opponent_specs, options, notify) as opponents,
     ):
         for role in match.roles:
             rounds = dict(rounds_of(match, role))
-            table = {**guests, role: at_home[role]}
-            players = {at: _logged(player, logs) for at, player in table.items()}
+            assigned = {**opponents, role: model_players[role]}
+            players = {at: _logged(player, logs) for at, player in assigned.items()}
             worker = Worker(match.env, players, match.limits.rollout(), RewardConfig())
             numbers = {task.id: number for number, task in rounds.items()}
 
             def end(
                 episode: Episode, role: str = role, numbers: Mapping[str, int] = numbers
             ) -> None:
-                found.append(Played(numbers[episode.task.id], role, episode))
+                found.append(MatchGame(numbers[episode.task.id], role, episode))
                 deliver(found[-1])
 
             await worker.run(rounds.values(), match.limits.seed, end)
-    return sorted(found, key=lambda played: played.number)
+    return sorted(found, key=lambda game: game.number)
 
 
 def rounds_of(match: Match, role: str) -> Iterator[tuple[int, Task]]:
-    """Number and task of each round in which the model has this player.
+    """Number and task of each round in which the model plays this role.
 
-    Once the test tasks are used up they come again, under other names and so with other chance.
+    Once the test tasks are used up they repeat under other ids, and so with other random seeds.
     """
     tasks = match.env.tasks("test")
     first = match.roles.index(role)
@@ -133,7 +133,7 @@ def rounds_of(match: Match, role: str) -> Iterator[tuple[int, Task]]:
 
 
 def _logged(player: Player, logs: Logs) -> Player:
-    """The same player; what a model says in it is logged, what a script says is not."""
+    """Log the exchanges of a model; scripted players are returned unchanged."""
     if player.reads_state:
         return player
     return replace(

@@ -1,7 +1,7 @@
-"""How the games of a model ended, in a text file that every call adds to.
+"""A cumulative tally of a model's games, in a readable text file.
 
-The file is a table that people read and the next call reads back: one row for each game, player and
-opponent. A file that is not such a table is not written over.
+The file is a table with one row per environment, role and opponent. The next match reads it back
+and adds to it. Other files are never overwritten.
 """
 
 import os
@@ -19,24 +19,26 @@ from pettingllms.types import Episode
 
 Outcome = Literal["win", "loss", "draw", "unfinished"]
 OUTCOMES: tuple[Outcome, ...] = ("win", "loss", "draw", "unfinished")
-HEAD = ("game", "player", "against", *OUTCOMES, "games")
+HEAD = ("game", "role", "against", *OUTCOMES, "games")
+OLD_ROLE = "seat"
+"""Name of the role column in version 0.1."""
 GAP = "  "
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Row:
-    """What games are counted together."""
+    """A row of the tally: games with these values are counted together."""
 
     game: str
-    player: str
+    role: str
     against: str
 
 
 def outcome_of(episode: Episode, role: str) -> Outcome:
-    """How a game ended for a role.
+    """The result of a game for a role.
 
-    Where nobody reached an aim, rivals, who are paid apart, have drawn, and a team, which is paid
-    together, has lost.
+    If no role succeeded, competitors (with agent rewards) draw, and a team (with team rewards)
+    loses.
     """
     if episode.failure is not None or episode.limit or not episode.success:
         return "unfinished"
@@ -47,29 +49,29 @@ def outcome_of(episode: Episode, role: str) -> Outcome:
 
 
 def summary_path(folder: Path, model: str) -> Path:
-    """The file of a model; its name has only what every file system takes."""
+    """The file of a model, named with portable characters only."""
     return folder / f"game_summary_{re.sub(r'[^A-Za-z0-9._-]+', '_', model)}.txt"
 
 
 def add_to_summary(path: Path, model: str, games: Iterable[tuple[Row, Outcome]]) -> Counter[str]:
-    """Add games to what the file has, and write it whole; all games by outcome. Matches that end at
-    the same time wait for each other."""
-    with _alone(path.parent):
+    """Add games to the file and return all its games by outcome. A lock serializes concurrent
+    matches."""
+    with _locked(path.parent):
         return _add(path, model, games)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While nobody else holds the folder; where a file system has no locks, nobody can tell."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on the folder, where the file system supports locks."""
     import fcntl
 
-    place = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
-            fcntl.flock(place, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def _add(path: Path, model: str, games: Iterable[tuple[Row, Outcome]]) -> Counter[str]:
@@ -79,7 +81,7 @@ def _add(path: Path, model: str, games: Iterable[tuple[Row, Outcome]]) -> Counte
     total: Counter[str] = Counter()
     for counted in counts.values():
         total += counted
-    rows = [(row.game, row.player, row.against, *_cells(counts[row])) for row in sorted(counts)]
+    rows = [(row.game, row.role, row.against, *_cells(counts[row])) for row in sorted(counts)]
     table = [HEAD, *rows, ("all", "", "", *_cells(total))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     padded = [[c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in table]
@@ -93,26 +95,28 @@ def _cells(counts: Counter[str]) -> tuple[str, ...]:
 
 
 def _plain(row: Row) -> Row:
-    """Without what would end a cell."""
-    return Row(*(" ".join(cell.split()) or "-" for cell in (row.game, row.player, row.against)))
+    """Cells without column separators."""
+    return Row(*(" ".join(cell.split()) or "-" for cell in (row.game, row.role, row.against)))
 
 
 def read_summary(path: Path, model: str) -> dict[Row, Counter[str]]:
-    """What the file has; nothing if it is not there, an error if it is something else."""
+    """Read the tally; empty if the file does not exist, RecordError if it is not a tally."""
     if not path.exists():
         return {}
     first, _, head, *lines = [*path.read_text(encoding="utf-8").splitlines(), "", "", ""]
     if first != f"model: {model}":
-        raise RecordError(f"{path} is about '{first[7:60]}', not '{model}'; give another --logs")
-    if _split(head) != list(HEAD):
-        raise RecordError(f"{path} is not a summary that this command wrote; move it away")
+        raise RecordError(
+            f"{path} is the tally of '{first[7:60]}', not '{model}'; choose another --logs"
+        )
+    if [HEAD[1] if name == OLD_ROLE else name for name in _split(head)] != list(HEAD):
+        raise RecordError(f"{path} is not a tally of this command; move it away")
     found: dict[Row, Counter[str]] = {}
     for line in [line for line in lines if line and not line.startswith("all" + GAP)]:
-        game, player, against, *numbers = [*_split(line), "", "", ""]
+        game, role, against, *numbers = [*_split(line), "", "", ""]
         counts = [int(n) for n in numbers if n.isascii() and n.isdigit()]
         if len(counts) != len(OUTCOMES) + 1 or len(_split(line)) != len(HEAD):
-            raise RecordError(f"{path}: '{line[:60]}' is no row of a summary; move the file away")
-        found[Row(game, player, against)] = Counter(dict(zip(OUTCOMES, counts, strict=False)))
+            raise RecordError(f"{path}: '{line[:60]}' is not a row of a tally; move the file away")
+        found[Row(game, role, against)] = Counter(dict(zip(OUTCOMES, counts, strict=False)))
     return found
 
 

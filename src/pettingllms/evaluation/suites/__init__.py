@@ -1,4 +1,4 @@
-"""Suites: benches played by one subject, for one table, one figure and one file of numbers.
+"""Evaluation suites: benches for one player, summarized in a table, a figure and a results file.
 
-A suite is a small TOML file. Those that ship lie beside this file; anybody can write another.
+A suite is a small TOML file. The built-in ones are in this folder; users can write their own.
 """

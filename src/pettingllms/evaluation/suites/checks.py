@@ -1,10 +1,9 @@
-"""What keeps a bench from being played, found before anything is: all problems at once.
+"""Check all benches of a suite before the first episode and report all problems at once.
 
-An environment may need a package, a program or a sandbox that this machine lacks, and it may say so
-only when it is made, when its tasks are asked for, or in the middle of a play. So each bench is
-made and played once by its `random` player. What is wrong in the suite itself is kept apart from
-what is missing here, or in the subject, such as eyes for a bench of images: the one is to be
-mended, the other may be passed over.
+An environment may lack a package, a program or a sandbox, and may fail only when created, when
+listing tasks, or during an episode. So each bench is created and played once by its `random`
+player. Errors in the suite are kept apart from missing requirements, such as a VLM for a bench with
+images: errors must be fixed, while benches with missing requirements can be skipped.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from pydantic import ValidationError
 from pettingllms.config import RewardConfig, problems_in
 from pettingllms.config.checks import build_env, without_images
 from pettingllms.errors import PettingError, UnknownNameError, describe, nearest
-from pettingllms.evaluation.players import Env, not_seen_by
+from pettingllms.evaluation.players import Env, no_image_support
 from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Form, Settings
 from pettingllms.evaluation.suites.suite import SOLO, Bench
@@ -26,70 +25,70 @@ from pettingllms.rollout.env_calls import CallFailed, Guard
 from pettingllms.rollout.scripted import scripted_player
 from pettingllms.types import Episode, Task
 
-TRIAL = "random"
+TRIAL_PLAYER = "random"
 
 
 @dataclass(slots=True)
-class Ready:
-    """Benches that can be played, and why others cannot."""
+class CheckedBenches:
+    """Benches that can run, and why others cannot."""
 
     forms: dict[str, dict[str, Form]] = field(default_factory=dict)
     """By bench, then by form."""
-    wrong: list[str] = field(default_factory=list)
-    """What is to be mended in the suite or the command."""
+    errors: list[str] = field(default_factory=list)
+    """Errors in the suite or the command."""
     missing: dict[str, list[str]] = field(default_factory=dict)
-    """By bench: what this machine or the subject lacks."""
+    """By bench: requirements that this machine or the evaluated player lacks."""
 
 
-class _Wrong(Exception):  # noqa: N818 - what a user is told, not an error of the program
-    """Something that is to be mended."""
+class _SuiteError(Exception):
+    """An error in the suite."""
 
 
-class _Missing(Exception):  # noqa: N818 - as above
-    """Something that this machine or the subject lacks."""
+class _MissingRequirementError(Exception):
+    """A requirement that this machine or the evaluated player lacks."""
 
 
-def get_ready(benches: Sequence[Bench], evaluated: EvaluatedPlayer) -> Ready:
-    """Make every bench and try it out."""
-    ready = Ready()
+def check_benches(benches: Sequence[Bench], evaluated: EvaluatedPlayer) -> CheckedBenches:
+    """Create every bench and run one trial episode."""
+    checked = CheckedBenches()
     for bench in benches:
         forms: dict[str, Form] = {}
         for name in bench.forms:
             try:
                 forms[name] = _make(bench, name, evaluated)
-                _try_out(forms[name])
-            except _Wrong as wrong:
-                ready.wrong += [f"{bench.title}: {line}" for line in wrong.args]
-            except _Missing as missing:
-                lines = ready.missing.setdefault(bench.title, [])
+                _run_trial(forms[name])
+            except _SuiteError as error:
+                checked.errors += [f"{bench.title}: {line}" for line in error.args]
+            except _MissingRequirementError as missing:
+                lines = checked.missing.setdefault(bench.title, [])
                 lines += [line for line in missing.args if line not in lines]
-        ready.forms[bench.title] = forms
-    ready.wrong = list(dict.fromkeys(ready.wrong))
-    return ready
+        checked.forms[bench.title] = forms
+    checked.errors = list(dict.fromkeys(checked.errors))
+    return checked
 
 
 def _make(bench: Bench, name: str, evaluated: EvaluatedPlayer) -> Form:
     try:
         section = bench.section(name)
     except ValidationError as error:
-        raise _Wrong(*problems_in(error, "options")) from None
+        raise _SuiteError(*problems_in(error, "options")) from None
     except UnknownNameError as error:
-        kind = _Wrong if error.__cause__ is None else _Missing
+        kind = _SuiteError if error.__cause__ is None else _MissingRequirementError
         raise kind(str(error)) from None
     env, broken = build_env({"env": section})
     if broken is not None:
-        raise _Missing(_words(broken))
-    alone = name == SOLO and bench.against_solo
-    roles = tuple(env.roles if alone else bench.roles or env.roles)
-    role = roles[0] if alone else bench.role or roles[0]
-    if problems := list(_unknown(env, bench, roles, role, evaluated)):
-        raise _Wrong(*problems)
-    if unseen := list(dict.fromkeys(_unseen(env, roles, evaluated))):
-        raise _Missing(*unseen)
+        raise _MissingRequirementError(_message(broken))
+    is_solo = name == SOLO and bench.against_solo
+    roles = tuple(env.roles if is_solo else bench.roles or env.roles)
+    role = roles[0] if is_solo else bench.role or roles[0]
+    if problems := list(_unknown_names(env, bench, roles, role, evaluated)):
+        raise _SuiteError(*problems)
+    if unsupported := list(dict.fromkeys(_text_only_roles(env, roles, evaluated))):
+        raise _MissingRequirementError(*unsupported)
     return Form(bench, name, env, _tasks(env, bench), roles, role)
 
 
-def _unknown(
+def _unknown_names(
     env: Env, bench: Bench, roles: Sequence[str], role: str, evaluated: EvaluatedPlayer
 ) -> list[str]:
     """Roles and players that the environment does not have."""
@@ -99,7 +98,9 @@ def _unknown(
         if one not in env.roles
     ]
     if role not in roles:
-        found.append(f"role: '{role}' is not the subject's; {nearest(role, roles)}")
+        found.append(
+            f"role: '{role}' is not played by the evaluated player; {nearest(role, roles)}"
+        )
     players = [bench.others] if set(roles) < set(env.roles) else []
     players += [evaluated.name] if evaluated.kind == "player" else []
     for player in players:
@@ -110,37 +111,37 @@ def _unknown(
     return found
 
 
-def _unseen(env: Env, roles: Sequence[str], evaluated: EvaluatedPlayer) -> Iterator[str]:
-    """Roles that are shown images, for which the subject has a model that only reads."""
+def _text_only_roles(env: Env, roles: Sequence[str], evaluated: EvaluatedPlayer) -> Iterator[str]:
+    """Why the evaluated player's models cannot play roles with images."""
     for role in env.image_roles:
         if evaluated.config is None or role not in roles:
             continue
-        policy = evaluated.config.policies[evaluated.policy_of(role)]
-        if unseen := not_seen_by(env, policy):
-            yield f"{unseen}, or {without_images(env, 'options')}"
+        policy = evaluated.config.policies[evaluated.policy_for(role)]
+        if reason := no_image_support(env, policy):
+            yield f"{reason}, or {without_images(env, 'options')}"
 
 
 def _tasks(env: Env, bench: Bench) -> list[Task]:
     first, last = bench.first_task, bench.first_task + bench.num_tasks
 
-    async def ask() -> list[Task]:
+    async def list_tasks() -> list[Task]:
         with Guard(bench.env_timeout, env.blocking) as guard:
             return await guard.call(
                 "tasks", lambda: list(itertools.islice(env.tasks("test"), first, last))
             )
 
     try:
-        tasks = asyncio.run(ask())
+        tasks = asyncio.run(list_tasks())
     except CallFailed as failed:
-        raise _Missing(_words(failed.__cause__ or failed)) from None
+        raise _MissingRequirementError(_message(failed.__cause__ or failed)) from None
     if not tasks:
-        raise _Wrong(f"first_task: {first} is past the end of the test tasks")
+        raise _SuiteError(f"first_task: {first} is past the end of the test tasks")
     return tasks
 
 
-def _try_out(form: Form) -> None:
-    """Play one task with scripts; what breaks now would break every play."""
-    players = {role: scripted_player(form.env, TRIAL) for role in form.env.roles}
+def _run_trial(form: Form) -> None:
+    """Play one task with scripted players, to find problems that would break every episode."""
+    players = {role: scripted_player(form.env, TRIAL_PLAYER) for role in form.env.roles}
     limits = Settings()
     config = form.bench.rollout(1, 1, limits.seconds).model_copy(
         update={"max_reply_tokens": 1_000_000}
@@ -150,8 +151,8 @@ def _try_out(form: Form) -> None:
     asyncio.run(worker.run(form.tasks[:1], limits.seed, found.append))
     failure = found[0].failure
     if failure is not None and failure.owner != "limit":
-        raise _Missing(failure.reason)
+        raise _MissingRequirementError(failure.reason)
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return str(error) if isinstance(error, PettingError) else describe(error)

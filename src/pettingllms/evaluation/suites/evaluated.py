@@ -1,7 +1,7 @@
-"""Whom a suite is about: a scripted player, a model behind a server, a model, or a run's policies.
+"""The player that a suite evaluates: a script, a model on a server, a local model, or a run.
 
-Each becomes one thing: who sits down when a role of some environment is to be played. So a run that
-was trained on one environment can be asked about any other.
+Each provides a player for any role of any environment, so a run can be evaluated on environments
+that it was not trained on.
 """
 
 import hashlib
@@ -30,56 +30,56 @@ from pettingllms.rollout.scripted import scripted_player
 from pettingllms.training.evaluate import start_weights
 
 PlayerFor = Callable[[Env, str], Player]
-"""Who plays a role of an environment."""
+"""The player for a role of an environment."""
 MODEL = "model"
-"""What the policy of a bare model is called."""
+"""Policy name for a local model."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedPlayer:
-    """Whom the numbers are about."""
+    """The player under evaluation."""
 
     kind: Literal["player", "server", "model", "run"]
     name: str
-    """As the table has it."""
+    """Name in the table."""
     fingerprint: str
-    """What it is made of, as a hash: results of another subject are not gone on with."""
-    player_spec: PlayerSpec | None = None
-    """The server."""
+    """Hash of the weights and settings; results of another player are not reused."""
+    spec: PlayerSpec | None = None
+    """The server and model."""
     options: ServerOptions = field(default_factory=ServerOptions)
-    """How the server is asked."""
+    """How the server is called."""
     config: RunConfig | None = field(default=None, repr=False)
-    """Of the engines that a run or a model needs."""
+    """Engine config for a run or a local model."""
     saved: Saved = field(default_factory=dict, repr=False)
     """Weights of the run."""
     policy: str = ""
-    """Who plays roles that the run does not have."""
+    """Policy for roles that the run does not have."""
 
-    def policy_of(self, role: str) -> str:
-        """The run's policy for a role: its own, else the one that was named, the only one that
-        learnt, or the run's first."""
-        assert self.config is not None  # noqa: S101 - asked of runs and models alone
+    def policy_for(self, role: str) -> str:
+        """The run's policy for a role: the mapped one, else `policy`, else the only trained policy,
+        else the run's first policy."""
+        assert self.config is not None  # noqa: S101 - called for runs and models only
         trained = sorted(self.config.trained_policies())
         only = trained[0] if len(trained) == 1 else next(iter(self.config.roles.values()))
         return self.config.roles.get(role) or self.policy or only
 
 
 def evaluated_script(name: str) -> EvaluatedPlayer:
-    """A scripted player, of whatever environment is played."""
+    """A scripted player of each environment."""
     return EvaluatedPlayer("player", name, _hash("player", name))
 
 
 def evaluated_server(address: str, keys: Sequence[str], temperature: float) -> EvaluatedPlayer:
-    """A model behind an OpenAI-compatible server; it is asked for its name if that is not given."""
-    player_spec = parse_address(address)
-    options = ServerOptions(parse_keys(keys, [player_spec]), temperature)
-    player_spec = with_model(player_spec, options)
-    fingerprint = _hash("server", player_spec.url, player_spec.name, temperature)
-    return EvaluatedPlayer("server", player_spec.name, fingerprint, player_spec, options)
+    """A model on an OpenAI-compatible server, which is queried for its model if none is named."""
+    spec = parse_address(address)
+    options = ServerOptions(parse_keys(keys, [spec]), temperature)
+    spec = with_model(spec, options)
+    fingerprint = _hash("server", spec.url, spec.name, temperature)
+    return EvaluatedPlayer("server", spec.name, fingerprint, spec, options)
 
 
 def evaluated_model(name: str, overrides: Sequence[str]) -> EvaluatedPlayer:
-    """A model by its folder or name, as it is."""
+    """A local model by folder or name, without training."""
     folder = find_model(name)
     data = {
         "env": {"id": "tic_tac_toe-v1"},
@@ -94,10 +94,10 @@ def evaluated_model(name: str, overrides: Sequence[str]) -> EvaluatedPlayer:
 
 
 def evaluated_run(place: Path, config: RunConfig, saved: Saved, policy: str) -> EvaluatedPlayer:
-    """The policies of a run with the weights of a checkpoint, or of a configuration."""
+    """The policies of a run with the weights of a checkpoint, or a config's initial weights."""
     if policy and policy not in config.policies:
         raise ConfigError(
-            f"--policy {policy}", [f"{place} has none; {nearest(policy, config.policies)}"]
+            f"--policy {policy}", [f"not in {place}; {nearest(policy, config.policies)}"]
         )
     saved = saved or start_weights(config)
     weights = {
@@ -111,18 +111,18 @@ def evaluated_run(place: Path, config: RunConfig, saved: Saved, policy: str) -> 
 
 
 @asynccontextmanager
-async def opened(
+async def open_evaluated(
     evaluated: EvaluatedPlayer, notify: Callable[[str], None]
 ) -> AsyncIterator[PlayerFor]:
-    """Who plays which role, while engines run and connections are open."""
+    """Start engines or connections, and yield the player for each role."""
     async with AsyncExitStack() as stack:
         if evaluated.config is not None:
             notify(f"starting the engines of {evaluated.name}")
             playing = playing_team(evaluated.config, evaluated.saved, notify)
             team = await stack.enter_async_context(playing)
-            yield lambda env, role: team.player(env, evaluated.policy_of(role), None, frozenset())
-        elif evaluated.player_spec is not None:
-            player = server_player(stack, evaluated.player_spec, evaluated.options)
+            yield lambda env, role: team.player(env, evaluated.policy_for(role), None, frozenset())
+        elif evaluated.spec is not None:
+            player = server_player(stack, evaluated.spec, evaluated.options)
             yield lambda _env, _role: player
         else:
             yield lambda env, _role: scripted_player(env, evaluated.name)

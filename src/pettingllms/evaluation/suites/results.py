@@ -1,5 +1,7 @@
-"""What a suite leaves behind: a file for each bench, written when it is done and never done twice,
-and one file with all of it, from which table and figure are made."""
+"""Results of a suite: one file per finished bench, and one file with everything.
+
+A finished bench is not run again. The table and the figure are made from the combined file.
+"""
 
 import hashlib
 import json
@@ -18,35 +20,35 @@ from pettingllms.preflight.machine import this_machine
 from pettingllms.runs.folder import slug, versions, write_whole
 
 RESULTS, BENCHES, EPISODES = "results.json", "benches", "episodes"
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One bench that is done."""
+    """The result of one bench."""
 
     name: str
     env: str
-    asked: str
-    """A hash of the bench, the subject and the settings: another question has another answer."""
+    fingerprint: str
+    """Hash of the bench, the evaluated player and the settings."""
     seconds: float
-    """By the clock, for all of its plays."""
+    """Wall-clock time of all its episodes."""
     forms: dict[str, Measured]
     equal: Equal | None = None
-    """Team and solo at equal tokens, if they were compared."""
+    """Team and solo at equal tokens, if compared."""
 
     @property
     def has_number(self) -> bool:
-        """Whether some play of each form came to its end."""
+        """Whether each form has at least one episode that did not fail."""
         return all(found.avg is not None for found in self.forms.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """As JSON data."""
         return {
             "format": FORMAT,
             "name": self.name,
             "env": self.env,
-            "asked": self.asked,
+            "fingerprint": self.fingerprint,
             "seconds": self.seconds,
             "forms": {name: found.to_json() for name, found in self.forms.items()},
             "equal": None if self.equal is None else self.equal.to_json(),
@@ -54,50 +56,52 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote."""
+        """The inverse of `to_json`."""
         return cls(
             data["name"],
             data["env"],
-            data["asked"],
+            data["fingerprint"],
             data["seconds"],
             {name: measured_from(found) for name, found in data["forms"].items()},
             None if data["equal"] is None else equal_from(data["equal"]),
         )
 
     def write(self, folder: Path) -> None:
-        """Put it into the suite's folder."""
-        path = path_of(folder, self.name)
+        """Write the result into the suite's folder."""
+        path = bench_path(folder, self.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(self.to_json(), indent=1))
 
 
-def path_of(folder: Path, bench: str) -> Path:
-    """The file of a bench."""
+def bench_path(folder: Path, bench: str) -> Path:
+    """The result file of a bench."""
     return folder / BENCHES / f"{slug(bench)}.json"
 
 
-def read_result(folder: Path, bench: str, asked_now: str) -> Result | None:
-    """The result of a bench, if it is there and is of just what is asked for now."""
-    path = path_of(folder, bench)
+def read_result(folder: Path, bench: str, expected: str) -> Result | None:
+    """The stored result of a bench, if its fingerprint matches."""
+    path = bench_path(folder, bench)
     if not path.is_file():
         return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        is_same = data["format"] == FORMAT and data["asked"] == asked_now
+        is_same = data.get("format") == FORMAT and data["fingerprint"] == expected
         return Result.from_json(data) if is_same else None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is not a bench's result ({error!r}); move it away") from None
+        raise RecordError(
+            f"{path} is not the result of a bench ({error!r}); move it away"
+        ) from None
 
 
-def asked(bench: Bench, evaluated: EvaluatedPlayer, settings: Settings) -> str:
-    """What a bench asks for, as a hash. How many plays there are at once is not part of it."""
+def fingerprint(bench: Bench, evaluated: EvaluatedPlayer, settings: Settings) -> str:
+    """Hash of everything that affects the result; concurrency does not."""
     parts = (bench.model_dump_json(), evaluated.fingerprint, settings.seed, settings.temperature)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 @dataclass(slots=True)
 class Report:
-    """A suite so far."""
+    """The results of a suite so far."""
 
     suite: Suite
     evaluated: EvaluatedPlayer
@@ -105,7 +109,7 @@ class Report:
     command: str
     results: list[Result] = field(default_factory=list)
     skipped: dict[str, list[str]] = field(default_factory=dict)
-    """By bench: why it was passed over."""
+    """By bench: why it was skipped."""
 
     @property
     def unmeasured(self) -> Sequence[Result]:
@@ -113,12 +117,12 @@ class Report:
         return [result for result in self.results if not result.has_number]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """Everything as JSON data."""
         return {
             "format": FORMAT,
             "suite": self.suite.model_dump(mode="json"),
-            "subject": {"kind": self.evaluated.kind, "name": self.evaluated.name}
-            | ({"url": self.evaluated.player_spec.url} if self.evaluated.player_spec else {}),
+            "player": {"kind": self.evaluated.kind, "name": self.evaluated.name}
+            | ({"url": self.evaluated.spec.url} if self.evaluated.spec else {}),
             "command": self.command,
             "seed": self.settings.seed,
             "max_concurrent": self.settings.max_concurrent,

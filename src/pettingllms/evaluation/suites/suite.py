@@ -1,4 +1,4 @@
-"""What a suite is: a list of benches, each an environment and how much of it is played."""
+"""Config of a suite: a list of benches, each an environment with its tasks and samples."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,80 +13,82 @@ from pettingllms.errors import ConfigError, nearest
 from pettingllms.registry import ENVIRONMENTS, absolute
 from pettingllms.runs.folder import slug
 
-SHIPPED = Path(__file__).parent
+BUILTIN_FOLDER = Path(__file__).parent
 TEAM, SOLO = "team", "solo"
 FORMS = (TEAM, SOLO)
 
 
 class Bench(Section):
-    """One environment, who plays what in it, and how often."""
+    """One environment, the roles of the evaluated player, and the number of tasks and samples."""
 
     env: str
     """Name and version of the environment, as in `pettingllms envs`, or `file.py:Class`."""
     name: str = ""
-    """As the table has it; empty: the environment's, without its version."""
+    """Name in the table; empty: the environment's id without version."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of the environment, as under [env]. `solo = true` plays the solo form alone."""
+    """Environment options, as under [env]. `solo = true` runs only the solo form."""
     roles: list[str] = Field(default_factory=list)
-    """Roles that the subject plays, all in one game; empty: every role."""
+    """Roles that the evaluated player plays in each episode; empty: all roles."""
     role: str = ""
-    """Whose success is reported; empty: the first that the subject plays."""
+    """Role whose success is reported; empty: the first role of the evaluated player."""
     others: str = "random"
-    """Scripted player in the players that the subject does not have."""
+    """Scripted player for the other roles."""
     num_tasks: int = Field(default=32, ge=1)
     """Tasks of the test split."""
     first_task: int = Field(default=0, ge=0)
-    """Where they begin."""
+    """Index of the first task."""
     num_samples: int = Field(default=4, ge=1)
-    """Plays of each task: the k of avg@k, pass@k and majority@k."""
+    """Episodes per task: the k of avg@k, pass@k and majority@k."""
     against_solo: bool = False
-    """Also play the solo form, and compare both at equal tokens."""
+    """Also run the solo form, and compare both at equal tokens."""
     solo_options: dict[str, Any] = Field(default_factory=dict)
-    """Options that the solo form has besides, such as more rounds."""
+    """Additional options of the solo form, such as more rounds."""
     max_samples: int = Field(default=64, ge=1)
-    """The cheaper form plays on until it has used as many tokens as the other, but each task at
-    most so often."""
+    """Upper bound on episodes per task when the cheaper form gets more episodes to match the token
+    budget of the other."""
     temperature: float | None = Field(default=None, ge=0)
-    """Of sampling, in place of the subject's own; 0 is greedy."""
+    """Overrides the player's sampling temperature; 0 is greedy."""
     max_reply_tokens: int = Field(default=512, ge=1)
-    """Tokens of one reply."""
+    """Token limit per reply."""
     max_steps: int = Field(default=200, ge=1)
-    """Steps of the environment before a play is cut."""
+    """Environment steps after which an episode is truncated."""
     env_timeout: float = Field(default=60.0, gt=0)
-    """How long one call of the environment may take."""
+    """Timeout per environment call in seconds."""
 
     @model_validator(mode="after")
-    def _one_form_of_solo(self) -> Self:
+    def _check_solo_and_samples(self) -> Self:
         if self.options.get("solo") and self.against_solo:
-            raise ValueError("against_solo compares the team; leave solo out of options")
+            raise ValueError(
+                "against_solo = true already runs the solo form; remove solo from options"
+            )
         if self.solo_options and not self.against_solo:
-            raise ValueError("solo_options are for against_solo = true; set it, or use options")
+            raise ValueError("solo_options need against_solo = true; set it, or use options")
         if self.max_samples < self.num_samples:
-            raise ValueError(f"max_samples is below num_samples = {self.num_samples}; raise it")
+            raise ValueError(f"max_samples must be at least num_samples = {self.num_samples}")
         return self
 
     @property
     def title(self) -> str:
-        """As the table has it."""
+        """Name in the table."""
         plain = self.env.rpartition(":")[2].rpartition("-v")[0] or self.env
         return self.name or plain.replace("_", " ")
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """In which forms it is played."""
+        """The forms to run: team, solo or both."""
         if self.against_solo:
             return FORMS
         return (SOLO,) if self.options.get("solo") else (TEAM,)
 
     def section(self, form: str) -> EnvConfig:
-        """The environment's section of a configuration, in one form."""
+        """The environment config of one form."""
         extra = {"solo": True, **self.solo_options} if self.against_solo and form == SOLO else {}
         data = {"id": self.env, **self.options, **extra}
         found: EnvConfig = ENVIRONMENTS.load(self.env).Config.model_validate(data)
         return found
 
     def rollout(self, num_samples: int, max_concurrent: int, seconds: float) -> RolloutConfig:
-        """How its plays are made."""
+        """The rollout config of the bench."""
         return RolloutConfig(
             type="linear",
             num_samples=num_samples,
@@ -102,41 +104,41 @@ class Suite(Section):
     """A list of benches."""
 
     title: str
-    """Of table and figure."""
+    """Title of the table and figure."""
     benches: list[Bench] = Field(min_length=1)
-    """In the order of the table."""
+    """Benches in table order."""
 
     def problems(self) -> Iterator[str]:
-        """Names that are there twice."""
+        """Problems with bench names."""
         for name, count in Counter(slug(bench.title) for bench in self.benches).items():
             if count > 1 or not name:
-                yield f"benches: '{name}' is there {count} times; give each a name of its own"
+                yield f"benches: '{name}' occurs {count} times; give each bench a unique name"
 
     def with_numbers(self, num_tasks: int | None, num_samples: int | None) -> Self:
-        """The same suite with as many tasks and plays as a user asks for."""
+        """The suite with another number of tasks or samples."""
         benches = []
         for bench in self.benches:
-            plays = bench.num_samples if num_samples is None else num_samples
+            samples = bench.num_samples if num_samples is None else num_samples
             update = {
                 "num_tasks": bench.num_tasks if num_tasks is None else num_tasks,
-                "num_samples": plays,
-                "max_samples": max(bench.max_samples, plays),
+                "num_samples": samples,
+                "max_samples": max(bench.max_samples, samples),
             }
             benches.append(bench.model_copy(update=update))
         return self.model_copy(update={"benches": benches})
 
 
-def shipped() -> list[str]:
-    """Names of the suites that ship."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+def builtin_suites() -> list[str]:
+    """Names of the built-in suites."""
+    return sorted(path.stem for path in BUILTIN_FOLDER.glob("*.toml"))
 
 
 def load_suite(name: str) -> Suite:
-    """The suite of a name or of a file; one ConfigError with every problem found in it."""
-    path = SHIPPED / f"{name}.toml" if name in shipped() else Path(name)
+    """Load a built-in suite or a file; raise one ConfigError with all problems."""
+    path = BUILTIN_FOLDER / f"{name}.toml" if name in builtin_suites() else Path(name)
     if not path.is_file():
         raise ConfigError(
-            f"--suite {name}", [f"no suite and no file is called so; {nearest(name, shipped())}"]
+            f"--suite {name}", [f"no such suite or file; {nearest(name, builtin_suites())}"]
         )
     data = read_toml(path)
     try:

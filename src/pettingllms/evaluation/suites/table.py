@@ -1,4 +1,4 @@
-"""The table of a suite: a row for each form of each bench, and what an equal budget says."""
+"""The table of a suite: one row per form and bench, with the comparison at equal tokens."""
 
 from collections.abc import Iterator
 
@@ -9,27 +9,27 @@ from pettingllms.runs.scores import Estimate
 
 TABLE = "table.md"
 NONE = "–"
-HEADS = (
-    "bench", "form", "k", "avg@k", "pass@k", "majority@k", "tokens", "read", "seconds",
+HEADERS = (
+    "bench", "form", "k", "avg@k", "pass@k", "majority@k", "tokens", "prompt tokens", "seconds",
     "equal tokens: pass", "equal tokens: majority", "failed",
 )  # fmt: skip
 
 
-def rows_of(report: Report) -> list[list[str]]:
-    """The cells of the whole table, heads first."""
-    rows = [list(HEADS)]
+def full_rows(report: Report) -> list[list[str]]:
+    """The cells of the full table, header first."""
+    rows = [list(HEADERS)]
     for result, name, found in _forms(report):
         cells = [str(found.k), *_shares(found), *_costs(found), *_equal(result, name)]
         rows.append([*_titles(result, name), *cells, _failed(found)])
     return rows
 
 
-def short_rows_of(report: Report) -> list[list[str]]:
-    """The same for a screen: whole percents, and one interval a row."""
+def short_rows(report: Report) -> list[list[str]]:
+    """A narrower table for terminals: whole percents and one interval per row."""
     ks = {found.k for _, _, found in _forms(report)}
     k = ks.pop() if len(ks) == 1 else "k"
-    heads = ["bench", "form", f"avg@{k}", f"pass@{k}", f"maj@{k}", "tokens", "seconds"]
-    rows = [[*heads, "equal tokens", "failed"]]
+    headers = ["bench", "form", f"avg@{k}", f"pass@{k}", f"maj@{k}", "tokens", "seconds"]
+    rows = [[*headers, "equal tokens", "failed"]]
     for result, name, found in _forms(report):
         avg, *others = _shares(found, digits=0)
         tokens, _, seconds = _costs(found)
@@ -52,14 +52,14 @@ def _titles(result: Result, form: str) -> list[str]:
 
 
 def markdown(report: Report) -> str:
-    """The table as a page."""
-    head, *rows = rows_of(report)
+    """The table as a Markdown page."""
+    head, *rows = full_rows(report)
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     parts = [
         f"# {report.suite.title}: {report.evaluated.name}",
         table,
-        "\n".join(f"- {line}" for line in remarks_on(report)),
+        "\n".join(f"- {line}" for line in remarks(report)),
         LEGEND,
         f"`{report.command}`, seed {report.settings.seed}.",
     ]
@@ -67,85 +67,85 @@ def markdown(report: Report) -> str:
 
 
 LEGEND = (
-    "In brackets: 95% intervals over tasks. Tokens: sampled for an answer; read: shown for it. "
-    "Seconds: waited for its replies. Equal tokens: what each form reaches, if one of its plays is "
-    "right (pass) or the commonest answer is (majority), with the tokens of one play of the dearer "
-    "form, which pay for so many plays (×)."
+    "In brackets: 95% confidence intervals over tasks. Tokens: sampled per episode. Seconds: time "
+    "waiting for replies per episode. Equal tokens: success of each form by pass (any episode "
+    "succeeds) or by majority (the most common answer is correct), given the tokens of one episode "
+    "of the more expensive form; × is the number of episodes that this budget covers."
 )
 SHORT_LEGEND = (
-    "In brackets: 95% intervals over tasks. Tokens, seconds: for an answer. Equal tokens: by pass "
-    "/ by majority, with the tokens of one play of the dearer form."
+    "In brackets: 95% confidence intervals over tasks. Tokens, seconds: per episode. Equal tokens: "
+    "by pass / by majority, given the tokens of one episode of the more expensive form."
 )
 
 
-def remarks_on(report: Report) -> Iterator[str]:
-    """What the numbers do not say by themselves."""
+def remarks(report: Report) -> Iterator[str]:
+    """Notes below the table: differences, failures, truncations and skipped benches."""
     for result in report.results:
         yield from _difference(result)
     for result in report.results:
-        yield from _troubles(result)
+        yield from _failures(result)
     in_bytes = dict.fromkeys(r.name for r, _, found in _forms(report) if found.unit == "bytes")
     if in_bytes:
         where = "" if len(in_bytes) == len(report.results) else f" in {'; '.join(in_bytes)}"
-        yield f"Tokens are bytes{where}, as nobody counted tokens."
+        yield f"Counts are bytes{where}, because no tokenizer was available."
     for name, reasons in report.skipped.items():
-        yield f"{name}: passed over. {' '.join(reasons)}"
+        yield f"{name}: skipped. {' '.join(reasons)}"
 
 
 def _difference(result: Result) -> Iterator[str]:
     equal = result.equal
     if equal is None:
         if len(result.forms) > 1:
-            yield f"{result.name}: no comparison at equal tokens, as none were counted alike."
+            yield f"{result.name}: no comparison at equal tokens (the units differ)."
         return
     gains = [
         f"{gain.value * 100:+.1f} points [{gain.low * 100:+.1f}, {gain.high * 100:+.1f}] by {rule}"
         for rule, gain in ((rule, pair.difference) for rule, pair in equal.pairs.items())
     ]
-    budget = f"{equal.budget:,.0f} {equal.unit} a task"
+    budget = f"{equal.budget:,.0f} {equal.unit} per task"
     yield f"{result.name}, {budget}: team minus solo {', '.join(gains)}."
     if any(found.num_failed for found in result.forms.values()):
-        yield f"{result.name}: plays that failed count as not reached in this comparison too."
+        yield f"{result.name}: failed episodes count as unsuccessful in this comparison too."
     if equal.is_short:
         yield (
-            f"{result.name}: the cheaper form did not play as often as the budget pays for, so its "
-            "number is too low; raise max_samples."
+            f"{result.name}: the cheaper form has fewer episodes than the budget covers, so its "
+            "score is too low; raise max_samples."
         )
 
 
-def _troubles(result: Result) -> Iterator[str]:
+def _failures(result: Result) -> Iterator[str]:
     for name, found in result.forms.items():
         where = f"{result.name}, {name}"
-        plays = found.num_tasks * found.num_plays
+        total = found.num_tasks * found.num_samples
         if found.num_failed:
             owners = ", ".join(f"{owner} {count}" for owner, count in found.failed.items())
-            ended = (
-                "so there is no number"
-                if found.avg_ended is None
-                else f"so ≥: they count as not reached. Of the others {found.avg_ended:.1%} did"
+            note = (
+                "so there is no score"
+                if found.avg_completed is None
+                else f"so ≥: they count as unsuccessful. Others: {found.avg_completed:.1%}"
             )
-            yield f"{where}: {found.num_failed} of {plays} plays failed ({owners}), {ended}."
-        if found.num_cut:
-            yield f"{where}: {found.num_cut} of {plays} plays were cut at a limit, not reached."
-        if found.num_failed or found.num_cut:
+            yield f"{where}: {found.num_failed} of {total} episodes failed ({owners}), {note}."
+        if found.num_truncated:
+            yield f"{where}: {found.num_truncated} of {total} episodes were truncated at a limit."
+        if found.num_failed or found.num_truncated:
             yield from (f"{where}: {n} times: {_line(text)}" for text, n in found.reasons.items())
-        if found.num_long:
+        if found.num_truncated_replies:
             yield (
-                f"{where}: in {found.num_long} of {plays} plays a reply was cut at "
-                "max_reply_tokens, and read as far as it goes."
+                f"{where}: in {found.num_truncated_replies} of {total} episodes a reply was "
+                "truncated at max_reply_tokens."
             )
 
 
 def _line(text: str) -> str:
-    """A reason on one line, without what would steer a terminal or end a cell."""
+    """A reason on one line, without control characters and cell separators."""
     plain = "".join(c if c.isprintable() else " " for c in text).replace("|", "/")
     return " ".join(plain.split())[:200]
 
 
 def _shares(found: Measured, digits: int = 1) -> list[str]:
-    least = "≥ " if found.num_failed else ""
+    bound = "≥ " if found.num_failed else ""
     shares = (found.avg, found.pass_at.get(found.k), found.majority_at.get(found.k))
-    return [_share(share, digits, least) for share in shares]
+    return [_share(share, digits, bound) for share in shares]
 
 
 def _costs(found: Measured) -> list[str]:
@@ -156,16 +156,18 @@ def _equal(result: Result, form: str, digits: int = 1) -> list[str]:
     if result.equal is None:
         return [NONE, NONE]
     pairs = [result.equal.pairs.get(rule) for rule in (PASS, MAJORITY)]
-    times = f" ({result.equal.plays[form]:.1f}×)"
+    times = f" ({result.equal.num_samples[form]:.1f}×)"
     return [NONE if p is None else _share(getattr(p, form), digits) + times for p in pairs]
 
 
 def _failed(found: Measured) -> str:
-    return str(found.num_failed) + (f" + {found.num_cut} cut" if found.num_cut else "")
+    return str(found.num_failed) + (
+        f" + {found.num_truncated} truncated" if found.num_truncated else ""
+    )
 
 
-def _share(found: Estimate | None, digits: int, least: str = "") -> str:
+def _share(found: Estimate | None, digits: int, bound: str = "") -> str:
     if found is None:
         return NONE
     low, high = (f"{100 * end:.{digits}f}" for end in (found.low, found.high))
-    return f"{least}{found.value:.{digits}%} [{low}, {high}]"
+    return f"{bound}{found.value:.{digits}%} [{low}, {high}]"

@@ -1,14 +1,14 @@
-"""One role alone against the team, at equal tokens.
+"""Compare a team with a single role at equal tokens.
 
-A team that talks longer than one role alone may win by its tokens and not by its roles. So both get
-the same budget for a task, what the dearer of the two samples for one play on average, and the
-cheaper one plays as often as that pays for. Which of its plays counts is decided by the same rule
-for both: `pass`, that one of them is right, as if somebody could tell (a test suite, a proof
-checker); or `majority`, that the commonest answer is, which anybody can find out. A number of plays
-that is not whole is a coin toss between the two beside it: its expected tokens are the budget's.
+A team may win because it uses more tokens, not because of its roles. So both forms get the same
+budget per task: the mean tokens of one episode of the more expensive form. The cheaper form gets as
+many episodes as the budget covers. Both are scored by the same rule: `pass` (any episode succeeds,
+which assumes a verifier such as a test suite) or `majority` (the most common answer is correct,
+which needs none). A fractional number of episodes interpolates between its two neighbors, so the
+expected tokens equal the budget.
 
-Tasks are the same in both forms, so the difference is taken task by task, and its interval comes
-from drawing tasks again, the budget included.
+Both forms have the same tasks, so differences are paired by task, and the confidence interval comes
+from bootstrapping the tasks, including the budget.
 """
 
 import math
@@ -20,23 +20,23 @@ import numpy as np
 
 from pettingllms.algos.credit import mean
 from pettingllms.evaluation.suites.scoring import (
-    Play,
+    EpisodeScore,
     by_task,
     has_answers,
     pass_curve,
-    unit_of,
+    token_unit,
     vote_curve,
 )
 from pettingllms.runs.scores import FEW, NUM_RESAMPLES, SEED, Estimate, Floats, estimate
 
 PASS, MAJORITY = "pass", "majority"
 SLACK = 1.5
-"""How many more plays a budget may pay for once tasks are drawn again."""
+"""How many more episodes a budget may cover in a bootstrap sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both forms under one rule, and how much better the team is."""
+    """Both forms under one rule, and the difference team minus solo."""
 
     team: Estimate
     solo: Estimate
@@ -48,22 +48,22 @@ class Equal:
     """Team and solo at one budget."""
 
     budget: float
-    """Tokens for a task."""
+    """Tokens per task."""
     unit: str
-    plays: dict[str, float]
-    """By form: plays that the budget pays for."""
+    num_samples: dict[str, float]
+    """By form: episodes per task that the budget covers."""
     is_short: bool
-    """Whether the cheaper form was played less often than that, so that its number is too low."""
+    """Whether the cheaper form has fewer episodes, so that its score is too low."""
     pairs: dict[str, Pair]
     """By rule."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """As JSON data."""
         return asdict(self)
 
 
 def equal_from(data: dict[str, Any]) -> Equal:
-    """What `to_json` wrote."""
+    """The inverse of `to_json`."""
     pairs = {
         rule: Pair(**{name: Estimate(**one) for name, one in pair.items()})
         for rule, pair in data["pairs"].items()
@@ -71,10 +71,12 @@ def equal_from(data: dict[str, Any]) -> Equal:
     return Equal(**{**data, "pairs": pairs})
 
 
-def num_plays_for(team: Sequence[Play], solo: Sequence[Play], most: int) -> tuple[int, int]:
-    """How often team and solo must play each task for both to have used the same tokens."""
-    numbers = [len(next(iter(by_task(plays).values()))) for plays in (team, solo)]
-    used = [sum(play.tokens for play in plays) for plays in (team, solo)]
+def num_samples_for(
+    team: Sequence[EpisodeScore], solo: Sequence[EpisodeScore], most: int
+) -> tuple[int, int]:
+    """Episodes per task of team and solo that use the same number of tokens."""
+    numbers = [len(next(iter(by_task(scores).values()))) for scores in (team, solo)]
+    used = [sum(one.tokens for one in scores) for scores in (team, solo)]
     if not all(used):
         return numbers[0], numbers[1]
     wanted = [math.ceil(n * max(used) / own) for n, own in zip(numbers, used, strict=True)]
@@ -82,11 +84,11 @@ def num_plays_for(team: Sequence[Play], solo: Sequence[Play], most: int) -> tupl
     return first, second
 
 
-def compare(team: Sequence[Play], solo: Sequence[Play]) -> Equal | None:
-    """Both forms at equal tokens; None where a form sampled nothing, or what is counted differs."""
+def compare(team: Sequence[EpisodeScore], solo: Sequence[EpisodeScore]) -> Equal | None:
+    """Compare both forms; None if a form sampled no tokens or the units differ."""
     forms = (_Form(team), _Form(solo))
     costs = [float(form.tokens.mean()) for form in forms]
-    units = {unit_of(plays) for plays in (team, solo)}
+    units = {token_unit(scores) for scores in (team, solo)}
     if not all(costs) or len(units) > 1:
         return None
     budget = max(costs)
@@ -95,34 +97,34 @@ def compare(team: Sequence[Play], solo: Sequence[Play]) -> Equal | None:
     return Equal(
         budget=budget,
         unit=units.pop(),
-        plays={"team": ks[0], "solo": ks[1]},
-        is_short=any(k > form.num_plays + 1e-9 for k, form in zip(ks, forms, strict=True)),
+        num_samples={"team": ks[0], "solo": ks[1]},
+        is_short=any(k > form.num_samples + 1e-9 for k, form in zip(ks, forms, strict=True)),
         pairs={rule: _pair(*forms, rule) for rule in rules},
     )
 
 
 class _Form:
-    """The plays of one form, and what a play of each task takes."""
+    """The scores of one form, and the tokens per episode of each task."""
 
-    def __init__(self, plays: Sequence[Play]) -> None:
-        tasks = by_task(plays)
-        self.num_plays = len(next(iter(tasks.values())))
+    def __init__(self, scores: Sequence[EpisodeScore]) -> None:
+        tasks = by_task(scores)
+        self.num_samples = len(next(iter(tasks.values())))
         self.tokens = np.array([_tokens(some) for some in tasks.values()])
-        self._plays = list(tasks.values())
+        self._scores = list(tasks.values())
 
     def curves(self, rule: str, most: int) -> Floats:
-        """For each task what k plays reach, for k from 0 to `most` or to the last that there is."""
-        ks = range(1, min(most, self.num_plays) + 1)
+        """Per task: the score with k episodes, for k from 0 to `most` or the number available."""
+        ks = range(1, min(most, self.num_samples) + 1)
         if rule == PASS:
-            return np.array([pass_curve(some)[: len(ks) + 1] for some in self._plays])
-        votes = [vote_curve(some, ks) for some in self._plays]
+            return np.array([pass_curve(some)[: len(ks) + 1] for some in self._scores])
+        votes = [vote_curve(some, ks) for some in self._scores]
         return np.array([[vote[k] for k in (0, *ks)] for vote in votes])
 
 
-def _tokens(plays: Sequence[Play]) -> float:
-    """Of one play; those that failed broke off too early to tell."""
-    return mean([play.tokens for play in plays if play.reached is not None]
-                or [play.tokens for play in plays])  # fmt: skip
+def _tokens(scores: Sequence[EpisodeScore]) -> float:
+    """Mean tokens per episode, without failed ones, which ended early."""
+    return mean([one.tokens for one in scores if one.success is not None]
+                or [one.tokens for one in scores])  # fmt: skip
 
 
 def _pair(team: _Form, solo: _Form, rule: str) -> Pair:
@@ -145,8 +147,8 @@ def _difference(
     curves: Sequence[Floats],
     tokens: tuple[Floats, Floats],
 ) -> Estimate:
-    """Where few tasks differ, resampling sees too little of chance; Newcombe's interval (1998),
-    made of those of both, is then taken."""
+    """The difference with its confidence interval. If few tasks differ, the bootstrap is too
+    narrow, and Newcombe's interval (1998) is used."""
     middle = float(gained.mean())
     _, counts = np.unique(gained, return_counts=True)
     if len(gained) - counts.max() < FEW:
@@ -164,7 +166,7 @@ def _difference(
 
 
 def _at(curves: Floats, ks: Floats) -> Floats:
-    """Each row at its number of plays, or at the last one that it has."""
+    """Each row at its number of episodes, or at its last entry."""
     last = curves.shape[1] - 1
     ks = np.minimum(ks, last)
     below = np.floor(ks).astype(int)

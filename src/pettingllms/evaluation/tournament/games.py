@@ -1,4 +1,4 @@
-"""Every pair of entries meets, in all players, all games at once on one event loop."""
+"""Play a tournament: every pair meets in all role assignments, concurrently on one event loop."""
 
 import asyncio
 import itertools
@@ -29,12 +29,12 @@ from pettingllms.rollout import Player, Worker
 from pettingllms.rollout.scripted import scripted_player
 from pettingllms.types import Episode, Task
 
-Seats = Mapping[str, Player]
+Players = Mapping[str, Player]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """Two players and a task of their own, which they play in every seating."""
+class Pairing:
+    """Two players and their task, which they play once per role assignment."""
 
     task: Task
     round: int
@@ -44,45 +44,47 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Tournament:
-    """What is played, by whom, and how often."""
+    """Environment, entries and number of rounds."""
 
     env: Environment[Any, Any]
     entries: Sequence[TournamentEntry]
     num_rounds: int = 10
-    """In a round every pair meets once in each seating, from one start."""
+    """In each round every pair plays one task in every role assignment."""
     seed: int = 0
     temperature: float | None = None
-    """In place of every policy's own; 0 is greedy."""
+    """Overrides every policy's temperature; 0 is greedy."""
 
     @property
     def num_games(self) -> int:
-        """All games of all rounds."""
+        """Number of games in all rounds."""
         num_pairs = len(self.entries) * (len(self.entries) - 1) // 2
         return num_pairs * self.num_rounds * len(self.env.roles)
 
-    def matches(self) -> Iterator[Match]:
-        """One for each pair and round."""
+    def pairings(self) -> Iterator[Pairing]:
+        """One pairing per pair and round."""
         tasks = self.env.tasks("test")
         pairs = list(itertools.combinations([one.name for one in self.entries], 2))
         for number in range(self.num_rounds):
             task = tasks[number % len(tasks)]
             for at, (one, other) in enumerate(pairs):
-                yield Match(replace(task, id=f"{number}/{at}"), number, one, other)
+                yield Pairing(replace(task, id=f"{number}/{at}"), number, one, other)
 
 
-def hold(
+def run_tournament(
     tournament: Tournament,
     notify: Callable[[str], None],
     progress: Callable[[int], None] = lambda _: None,
 ) -> Standings:
-    """Play all games and rate the players. Engines are started only for players that need one."""
+    """Play all games and rate the players. Engines start only for players that need one."""
     if len(tournament.env.roles) < 2:
-        raise ConfigError(tournament.env.id, ["has one role, so there is nobody to play against"])
-    games = asyncio.run(_play(tournament, notify, progress))
+        raise ConfigError(
+            tournament.env.id, ["has one role; a tournament needs an environment with at least two"]
+        )
+    games = asyncio.run(_play_all(tournament, notify, progress))
     return standings([one.name for one in tournament.entries], games, tournament.seed)
 
 
-async def _play(
+async def _play_all(
     tournament: Tournament, notify: Callable[[str], None], progress: Callable[[int], None]
 ) -> list[Game]:
     base = next((one.run for one in tournament.entries if one.run), None)
@@ -93,24 +95,27 @@ async def _play(
 
 
 async def _games(
-    tournament: Tournament, players: Seats, rollout: RolloutConfig, progress: Callable[[int], None]
+    tournament: Tournament,
+    players: Players,
+    rollout: RolloutConfig,
+    progress: Callable[[int], None],
 ) -> list[Game]:
-    """All seatings at once. Games of one task with other players have the same chance in them."""
+    """All role assignments at once. Games of one task share their random seed across players."""
     env, roles = tournament.env, tournament.env.roles
-    matches = {match.task.id: match for match in tournament.matches()}
-    tasks = [match.task for match in matches.values()]
+    pairings = {one.task.id: one for one in tournament.pairings()}
+    tasks = [one.task for one in pairings.values()]
     games: list[Game] = []
 
     async def play(turn: int) -> None:
         assignments: dict[str, Assignment] = {
-            id_: duel(roles, match.player, match.opponent, turn) for id_, match in matches.items()
+            id_: duel(roles, one.player, one.opponent, turn) for id_, one in pairings.items()
         }
 
         def end(episode: Episode) -> None:
-            match = matches[episode.task.id]
-            two = (match.player, match.opponent)
-            result = game_result(episode, assignments[episode.task.id], *two)
-            games.append(Game(match.round, *two, roles[turn], result))
+            pairing = pairings[episode.task.id]
+            names = (pairing.player, pairing.opponent)
+            result = game_result(episode, assignments[episode.task.id], *names)
+            games.append(Game(pairing.round, *names, roles[turn], result))
             progress(len(games))
 
         others = {
@@ -130,18 +135,16 @@ async def _players(
     notify: Callable[[str], None],
     stack: AsyncExitStack,
 ) -> dict[str, Player]:
-    """A player for each entry; what must be closed goes on the stack."""
+    """One player per entry; the stack closes connections and engines."""
     players = {}
     for one in tournament.entries:
-        if one.player_spec.kind == "player":
-            players[one.name] = scripted_player(tournament.env, one.player_spec.name, one.name)
-        elif one.player_spec.kind == "server":
-            options = ServerOptions({one.player_spec.url: one.key})
+        if one.spec.kind == "player":
+            players[one.name] = scripted_player(tournament.env, one.spec.name, one.name)
+        elif one.spec.kind == "server":
+            options = ServerOptions({one.spec.url: one.key})
             if tournament.temperature is not None:
                 options = replace(options, temperature=tournament.temperature)
-            players[one.name] = replace(
-                server_player(stack, one.player_spec, options), policy=one.name
-            )
+            players[one.name] = replace(server_player(stack, one.spec, options), policy=one.name)
     if base is not None:
         players |= await _served(tournament, base, notify, stack)
     return {one.name: players[one.name] for one in tournament.entries}
@@ -150,7 +153,7 @@ async def _players(
 async def _served(
     tournament: Tournament, base: RunConfig, notify: Callable[[str], None], stack: AsyncExitStack
 ) -> dict[str, Player]:
-    """Seats of those that an engine answers for, under names that are folders too."""
+    """Players that run on an engine, under names that are valid folder names."""
     served = {f"entry{at}": c for at, c in enumerate(tournament.entries) if c.run}
     for one in served.values():
         if tournament.env.image_roles and one.policy is not None:
@@ -167,8 +170,8 @@ async def _served(
 def _config(
     base: RunConfig, env: Environment[Any, Any], served: Mapping[str, TournamentEntry]
 ) -> RunConfig:
-    """A run of all served entries on the engines of the first one's run. Each is a role of its
-    own, so that it gets a model; the environment's roles are taken by turns."""
+    """A config for all served entries, with the engine settings of the first one's run. Each entry
+    is a separate role here so that it gets a model; assignments map them to the real roles."""
     return base.model_copy(
         update={
             "env": env.config,

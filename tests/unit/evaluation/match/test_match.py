@@ -12,7 +12,7 @@ pytest.importorskip("httpx")
 from servers import first_free_cell, serving, slowly
 
 from pettingllms.cli.main import app, main
-from pettingllms.evaluation import players as player_specs
+from pettingllms.evaluation import players as players_module
 
 GAME = ("match", "tic_tac_toe-v1")
 KEY = "PETTINGLLMS_TEST_KEY"
@@ -113,14 +113,14 @@ def test_a_server_that_is_slow_is_given_up_in_time(tmp_path: Path) -> None:
     with serving(slowly(first_free_cell, 1.5)) as server:
         run(tmp_path, server.url, "--rounds", "2", "--seconds", "0.3", "--role", "x", code=1)
     assert "no reply within 0.3 s" in log(tmp_path, "game_results")
-    assert re.search(r"error after \d+\.\d\d s:\n    given up", log(tmp_path, "llm_conversation"))
+    assert re.search(r"error after \d+\.\d\d s:\n    timed out", log(tmp_path, "llm_conversation"))
 
 
 def test_replies_that_the_rules_refuse_are_counted_not_hidden(tmp_path: Path) -> None:
     with serving(lambda _: "<answer>1</answer>") as server:
         run(tmp_path, server.url, "--rounds", "1", "--role", "x", "--against", "minimax")
     assert counts(summary(tmp_path)[-1]) == [0, 1, 0, 0, 1]
-    assert "1 refused" in log(tmp_path, "game_results")
+    assert "1 illegal" in log(tmp_path, "game_results")
 
 
 def test_two_models_have_a_summary_each(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
     ("args", "expected"),
     [
         (("minimax",), "'minimax' is no address of a server"),
-        (("http://user:sk-secret@127.0.0.1:1/v1",), "has no user, password or query"),
-        (("http://127.0.0.1:1/v1?api_key=sk-secret",), "has no user, password or query"),
-        (("http://127.0.0.1:1/v1",), "cannot be reached"),
+        (("http://user:sk-secret@127.0.0.1:1/v1",), "must have no user, password or query"),
+        (("http://127.0.0.1:1/v1?api_key=sk-secret",), "must have no user, password or query"),
+        (("http://127.0.0.1:1/v1",), "cannot reach"),
         (("http:///v1",), "has no host"),
         (("http://127.0.0.1:1/v1#m", "--against", "human"), "`pettingllms play` is for people"),
         (("http://127.0.0.1:1/v1#m", "--against", "minmax"), "did you mean 'minimax'?"),
@@ -167,14 +167,14 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
         (("http://127.0.0.1:1/v1#m", "--key", "NOT_SET_ANYWHERE"), "$NOT_SET_ANYWHERE is not set"),
         (
             ("http://127.0.0.1:1/v1#m", "--against", "http://127.0.0.1:2/v1#n", "--key", "K"),
-            "say whose it is",
+            "servers are used",
         ),
     ],
 )
 def test_what_cannot_be_played_is_said_before_a_game(
     args: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(player_specs, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(players_module, "MODELS_TIMEOUT", 2.0)
     monkeypatch.setattr("sys.argv", ["pettingllms", *GAME, *args, "--logs", str(tmp_path / "l")])
     with pytest.raises(SystemExit) as caught:
         main()

@@ -50,7 +50,7 @@ def test_calls_add_up(tmp_path: Path) -> None:
     assert found[Row("hanabi-v1", "player_1", "a name with breaks")]["unfinished"] == 1
     lines = path.read_text().splitlines()
     assert lines[0] == "model: org/model 7b"
-    assert lines[2].split() == ["game", "player", "against", *OUTCOMES, "games"]
+    assert lines[2].split() == ["game", "role", "against", *OUTCOMES, "games"]
     assert lines[-1].split() == ["all", "2", "0", "1", "1", "4"]
 
 

@@ -2,80 +2,82 @@
 
 import pytest
 
-from pettingllms.evaluation.suites.scoring import Play
-from pettingllms.evaluation.suites.token_matched import compare, equal_from, num_plays_for
+from pettingllms.evaluation.suites.scoring import EpisodeScore
+from pettingllms.evaluation.suites.token_matched import compare, equal_from, num_samples_for
 
 
-def plays(
-    reached: list[list[bool]], tokens: int, answers: bool = False, counted: bool = True
-) -> list[Play]:
-    """For each task, the plays of it."""
+def scores(
+    success: list[list[bool]], tokens: int, answers: bool = False, counted: bool = True
+) -> list[EpisodeScore]:
+    """For each task, the scores of it."""
     return [
-        Play(f"t{at}", right, ("yes" if right else "no") if answers else None, tokens, 0, counted)
-        for at, task in enumerate(reached)
+        EpisodeScore(
+            f"t{at}", right, ("yes" if right else "no") if answers else None, tokens, 0, counted
+        )
+        for at, task in enumerate(success)
         for right in task
     ]
 
 
 def test_the_cheaper_form_plays_as_often_as_one_play_of_the_dearer_pays_for() -> None:
-    team = plays([[True], [False]], 30)
-    solo = plays([[True, False, False], [False, True, False]], 10)
+    team = scores([[True], [False]], 30)
+    solo = scores([[True, False, False], [False, True, False]], 10)
     found = compare(team, solo)
     assert found is not None
     assert found.budget == 30
-    assert found.plays == {"team": 1.0, "solo": 3.0}
+    assert found.num_samples == {"team": 1.0, "solo": 3.0}
     pair = found.pairs["pass"]
     assert (pair.team.value, pair.solo.value, pair.difference.value) == (0.5, 1.0, -0.5)
     assert not found.is_short
 
 
 def test_a_part_of_a_play_is_a_coin_toss_between_whole_ones() -> None:
-    team = plays([[False, False]], 25)
-    solo = plays([[True, False, False, False]], 10)
+    team = scores([[False, False]], 25)
+    solo = scores([[True, False, False, False]], 10)
     found = compare(team, solo)
     assert found is not None
-    assert found.plays["solo"] == 2.5
+    assert found.num_samples["solo"] == 2.5
     assert found.pairs["pass"].solo.value == pytest.approx((2 / 4 + 3 / 4) / 2)
 
 
 def test_a_team_that_is_cheaper_plays_on_too() -> None:
-    found = compare(plays([[True, False]], 5), plays([[True]], 10))
+    found = compare(scores([[True, False]], 5), scores([[True]], 10))
     assert found is not None
-    assert found.plays == {"team": 2.0, "solo": 1.0}
+    assert found.num_samples == {"team": 2.0, "solo": 1.0}
     assert found.pairs["pass"].difference.value == 0
 
 
 def test_votes_are_compared_where_both_have_answers() -> None:
-    team = plays([[True]], 30, answers=True)
-    solo = plays([[True, False, False]], 10, answers=True)
+    team = scores([[True]], 30, answers=True)
+    solo = scores([[True, False, False]], 10, answers=True)
     found = compare(team, solo)
     assert found is not None
     assert found.pairs["pass"].solo.value == 1.0
     assert found.pairs["majority"].solo.value == 0.0
-    one_sided = compare(team, plays([[True, False, False]], 10))
+    one_sided = compare(team, scores([[True, False, False]], 10))
     assert one_sided is not None
     assert set(one_sided.pairs) == {"pass"}
 
 
 def test_too_few_plays_for_the_budget_are_said() -> None:
-    found = compare(plays([[True]], 100), plays([[True, False]], 10))
+    found = compare(scores([[True]], 100), scores([[True, False]], 10))
     assert found is not None
     assert found.is_short
     assert equal_from(found.to_json()) == found
 
 
 def test_nothing_is_compared_that_was_not_counted_alike() -> None:
-    one = plays([[True]], 10)
-    assert compare(one, plays([[True]], 0)) is None
-    assert compare(one, plays([[True]], 10, counted=False)) is None
+    one = scores([[True]], 10)
+    assert compare(one, scores([[True]], 0)) is None
+    assert compare(one, scores([[True]], 10, counted=False)) is None
 
 
 def test_an_interval_is_sure_only_where_many_tasks_agree() -> None:
-    sure = compare(plays([[True]] * 40, 10), plays([[False]] * 40, 10))
-    few = compare(plays([[True]] * 2, 10), plays([[False]] * 2, 10))
+    sure = compare(scores([[True]] * 40, 10), scores([[False]] * 40, 10))
+    few = compare(scores([[True]] * 2, 10), scores([[False]] * 2, 10))
     mixed = compare(
-        plays([[at % 2 == 0] for at in range(40)], 10),
-        plays([[at % 3 == 0] for at in range(40)], 10),
+        scores([[at % 2 == 0] for at in range(40)], 10),
+        scores([[at % 3 == 0] for at in range(40)], 10),
     )
     assert sure is not None and few is not None and mixed is not None  # noqa: PT018
     assert sure.pairs["pass"].difference.low > 0.8
@@ -85,8 +87,8 @@ def test_an_interval_is_sure_only_where_many_tasks_agree() -> None:
 
 
 def test_drawing_tasks_again_keeps_the_budget() -> None:
-    team = plays([[at < 10] for at in range(40)], 30)
-    solo = plays([[at < 20, False, False] for at in range(40)], 10)
+    team = scores([[at < 10] for at in range(40)], 30)
+    solo = scores([[at < 20, False, False] for at in range(40)], 10)
     found = compare(team, solo)
     assert found is not None
     gain = found.pairs["pass"].difference
@@ -95,8 +97,8 @@ def test_drawing_tasks_again_keeps_the_budget() -> None:
 
 
 def test_both_forms_go_on_to_equal_tokens_but_not_past_the_cap() -> None:
-    team, solo = plays([[True] * 2] * 3, 30), plays([[True] * 2] * 3, 10)
-    assert num_plays_for(team, solo, 64) == (2, 6)
-    assert num_plays_for(solo, team, 64) == (6, 2)
-    assert num_plays_for(team, solo, 4) == (2, 4)
-    assert num_plays_for(team, plays([[True] * 2], 0), 64) == (2, 2)
+    team, solo = scores([[True] * 2] * 3, 30), scores([[True] * 2] * 3, 10)
+    assert num_samples_for(team, solo, 64) == (2, 6)
+    assert num_samples_for(solo, team, 64) == (6, 2)
+    assert num_samples_for(team, solo, 4) == (2, 4)
+    assert num_samples_for(team, scores([[True] * 2], 0), 64) == (2, 2)

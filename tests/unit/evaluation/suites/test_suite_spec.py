@@ -1,13 +1,13 @@
-"""Suites that ship can be read, and suites of users are refused with all that is wrong."""
+"""Built-in suites load, and invalid suites are rejected with all problems."""
 
 from pathlib import Path
 
 import pytest
 
 from pettingllms.errors import ConfigError
-from pettingllms.evaluation.suites.checks import get_ready
+from pettingllms.evaluation.suites.checks import check_benches
 from pettingllms.evaluation.suites.evaluated import evaluated_script
-from pettingllms.evaluation.suites.suite import load_suite, shipped
+from pettingllms.evaluation.suites.suite import builtin_suites, load_suite
 
 
 def write(path: Path, text: str) -> str:
@@ -16,14 +16,14 @@ def write(path: Path, text: str) -> str:
 
 
 def test_these_ship() -> None:
-    assert shipped() == ["code", "games", "math", "puzzles", "tools"]
+    assert builtin_suites() == ["code", "games", "math", "puzzles", "tools"]
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", builtin_suites())
 def test_every_bench_that_ships_can_be_played(name: str) -> None:
     benches = load_suite(name).benches
-    ready = get_ready(benches, evaluated_script("random"))
-    assert ready.wrong == []
+    ready = check_benches(benches, evaluated_script("random"))
+    assert ready.errors == []
     assert set(ready.forms) | set(ready.missing) == {bench.title for bench in benches}
 
 
@@ -37,7 +37,7 @@ def test_every_problem_of_a_file_is_named_at_once(tmp_path: Path) -> None:
 
 def test_two_benches_of_one_name_are_refused(tmp_path: Path) -> None:
     text = 'title = "T"\n' + '[[benches]]\nenv = "sudoku-v1"\n' * 2
-    with pytest.raises(ConfigError, match="there 2 times"):
+    with pytest.raises(ConfigError, match="occurs 2 times"):
         load_suite(write(tmp_path / "s.toml", text))
 
 
@@ -48,7 +48,7 @@ def test_a_suite_that_is_not_there_has_a_nearest_name() -> None:
 
 def test_solo_is_compared_or_played_but_not_both(tmp_path: Path) -> None:
     text = 'title = "T"\n[[benches]]\nenv = "sudoku-v1"\noptions = { solo = true }\n'
-    with pytest.raises(ConfigError, match="leave solo out"):
+    with pytest.raises(ConfigError, match="remove solo from options"):
         load_suite(write(tmp_path / "s.toml", f"{text}against_solo = true\n"))
     assert load_suite(write(tmp_path / "s.toml", text)).benches[0].forms == ("solo",)
 

@@ -136,20 +136,20 @@ def test_a_player_that_guesses_is_measured_so_and_the_seed_decides(tmp_path: Pat
 def test_the_cheaper_form_has_played_on_to_equal_tokens(tmp_path: Path) -> None:
     _, found = run(tmp_path, PUZZLE, "--player", "random", "--samples", "4")
     forms = found["benches"][0]["forms"]
-    used = {name: form["tokens"] * form["num_plays"] for name, form in forms.items()}
+    used = {name: form["tokens"] * form["num_samples"] for name, form in forms.items()}
     cheap = min(forms, key=lambda name: forms[name]["tokens"])
-    assert forms[cheap]["num_plays"] > 4 or forms["team"]["tokens"] == forms["solo"]["tokens"]
+    assert forms[cheap]["num_samples"] > 4 or forms["team"]["tokens"] == forms["solo"]["tokens"]
     assert used["team"] == pytest.approx(used["solo"], rel=0.3)
-    plays = found["benches"][0]["equal"]["plays"]
-    assert min(plays.values()) == 1.0
+    scores = found["benches"][0]["equal"]["num_samples"]
+    assert min(scores.values()) == 1.0
     lines = (tmp_path / f"out/episodes/plan-path-{cheap}.jsonl").read_text().splitlines()
     ids = [json.loads(line)["id"] for line in lines]
-    assert len(set(ids)) == len(ids) == 4 * forms[cheap]["num_plays"], "none is played twice"
+    assert len(set(ids)) == len(ids) == 4 * forms[cheap]["num_samples"], "no episode is repeated"
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
-    real = module.play_bench
+    real = module.run_bench
 
     async def stopped(forms: Any, *rest: Any) -> Any:
         name = next(iter(forms.values())).bench.title
@@ -158,7 +158,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return await real(forms, *rest)
 
-    monkeypatch.setattr(module, "play_bench", stopped)
+    monkeypatch.setattr(module, "run_bench", stopped)
     said, found = run(tmp_path, TWO, "--player", "random", code=130)
     assert "goes on" in said
     assert [bench["name"] for bench in found["benches"]] == ["maze"]
@@ -180,9 +180,9 @@ def test_failures_are_counted_apart_and_said(tmp_path: Path) -> None:
     failed = form["failed"]["environment"]
     assert 0 < failed < 16
     assert form["avg"]["value"] == (16 - failed) / 16
-    assert form["avg_ended"] == 1.0
+    assert form["avg_completed"] == 1.0
     assert "≥" in said
-    assert f"{failed} of 16 plays failed" in " ".join(said.split())
+    assert f"{failed} of 16 episodes failed" in " ".join(said.split())
     assert "it broke" in said
 
 
@@ -203,7 +203,7 @@ def test_what_is_missing_is_refused_with_every_problem_or_passed_over(tmp_path: 
     said, found = run(tmp_path, text, "--player", "random", "--skip-missing")
     assert [bench["name"] for bench in found["benches"]] == ["maze", "grid"]
     assert "frobnicator" in found["skipped"]["lacks"][0]
-    assert "lacks: passed over" in said
+    assert "lacks: skipped" in said
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_what_is_missing_is_refused_with_every_problem_or_passed_over(tmp_path: 
     [
         ("options = { widht = 3 }", "did you mean 'width'"),
         ('roles = ["player"]', "did you mean 'planner'"),
-        ('role = "nobody"', "'nobody' is not the subject's"),
+        ('role = "nobody"', "'nobody' is not played by the evaluated player"),
         ('roles = ["planner"]\nothers = "bsf"', "did you mean 'bfs'"),
         ("first_task = 5000", "past the end"),
     ],
@@ -233,7 +233,7 @@ def test_a_model_that_only_reads_is_refused_for_a_bench_of_images(
     """Before an engine is started, and whether it is given by its folder or, in a run, by name."""
     pytest.importorskip("PIL")
     monkeypatch.setenv("PETTINGLLMS_MODELS", str(tmp_path))
-    monkeypatch.setattr(module, "opened", lambda *_: pytest.fail("an engine was started"))
+    monkeypatch.setattr(module, "open_evaluated", lambda *_: pytest.fail("an engine was started"))
     (tmp_path / "reader").mkdir()
     (tmp_path / "reader" / "config.json").write_text('{"model_type": "qwen3"}')
     config = tmp_path / "team.toml"
@@ -274,7 +274,7 @@ def test_a_server_is_asked_and_its_own_count_of_tokens_is_taken(
     assert form["seconds"] > 0
     assert {body["temperature"] for body in server.asked} == {0.5}
     assert set(server.auth) == {"Bearer sk-secret"}
-    assert found["subject"] == {"kind": "server", "name": "tiny/model", "url": server.url}
+    assert found["player"] == {"kind": "server", "name": "tiny/model", "url": server.url}
     written = [
         path.read_text() for path in (tmp_path / "out").rglob("*.*") if path.suffix != ".png"
     ]
@@ -285,7 +285,7 @@ def test_a_server_that_counts_nothing_is_counted_in_bytes(tmp_path: Path) -> Non
     with serving(first_free_cell) as server:
         said, found = run(tmp_path, CELLS, server.url)
     assert found["benches"][0]["forms"]["team"]["unit"] == "bytes"
-    assert "Tokens are bytes" in said
+    assert "Counts are bytes" in said
 
 
 def test_replies_that_ran_out_of_tokens_are_counted_and_said(tmp_path: Path) -> None:
@@ -296,11 +296,11 @@ def test_replies_that_ran_out_of_tokens_are_counted_and_said(tmp_path: Path) -> 
     with serving(answer) as server:
         said, found = run(tmp_path, CELLS, server.url)
     form = found["benches"][0]["forms"]["team"]
-    assert (form["num_long"], form["num_cut"], form["failed"]) == (8, 0, {})
-    assert "in 8 of 8 plays a reply was cut at max_reply_tokens" in " ".join(said.split())
+    assert (form["num_truncated_replies"], form["num_truncated"], form["failed"]) == (8, 0, {})
+    assert "in 8 of 8 episodes a reply was truncated at max_reply_tokens" in " ".join(said.split())
     with serving(first_free_cell) as server:
         said, found = run(tmp_path, CELLS, server.url)
-    assert found["benches"][0]["forms"]["team"]["num_long"] == 0
+    assert found["benches"][0]["forms"]["team"]["num_truncated_replies"] == 0
     assert "max_reply_tokens" not in said
 
 
@@ -313,7 +313,7 @@ def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(
         form = found["benches"][0]["forms"]["team"]
         assert form["avg"] is None
         assert form["failed"] == {"sampler": 8}
-        assert "no number" in said
+        assert "no score" in said
         assert "0%" not in said
         monkeypatch.setattr("pettingllms.cli.suites.find_spec", lambda _: True)
         said, _ = run(tmp_path, CELLS, server.url, code=1)
@@ -367,11 +367,11 @@ def test_a_model_and_a_run_sit_down_at_environments_of_all_kinds(
     with in_this_process() as engines:
         _, found = run(tmp_path, text, str(tmp_path / "model"), "inference.engine=torch")
         assert len(engines) == 1, "one engine for all benches"
-        assert found["subject"]["kind"] == "model"
+        assert found["player"]["kind"] == "model"
         grid = found["benches"][1]["forms"]
         assert set(grid) == {"team", "solo"}
         assert grid["team"]["unit"] == "tokens"
         assert 0 < grid["team"]["tokens"] <= 4 * 6
         _, found = run(tmp_path, text, str(config))
-        assert found["subject"] == {"kind": "run", "name": "team"}
+        assert found["player"] == {"kind": "run", "name": "team"}
         assert found["benches"][1]["forms"]["solo"]["unit"] == "tokens"

@@ -16,7 +16,7 @@ from toys import Duel, Relay
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError, PettingError
-from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
+from pettingllms.evaluation.tournament import Tournament, parse_entries, run_tournament
 from pettingllms.evaluation.tournament import games as playing
 from pettingllms.league.standings import Game, standings
 from pettingllms.runs.checkpoint import State
@@ -32,8 +32,8 @@ NUM_GAMES = 1680
 
 def held(words: list[str], num_rounds: int, seed: int = 0, env: Any = None) -> Any:
     env = env or make_env("tic_tac_toe-v1")
-    player_specs = parse_entries(env, words)
-    return hold(Tournament(env, player_specs, num_rounds, seed), notify=print)
+    entries = parse_entries(env, words)
+    return run_tournament(Tournament(env, entries, num_rounds, seed), notify=print)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -47,7 +47,7 @@ def test_eight_players_of_known_strength_are_put_in_order_by_1680_games(seed: in
     assert found.payoff.total("minimax~1").losses == 0, "minimax never loses"
 
 
-def test_every_pair_meets_equally_often_in_every_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pair_meets_equally_often_in_every_role(monkeypatch: pytest.MonkeyPatch) -> None:
     games: list[Game] = []
     monkeypatch.setattr(playing, "standings", lambda _, some, __: games.extend(some))
     held(["minimax", "noisy", "random"], 4)
@@ -56,7 +56,9 @@ def test_every_pair_meets_equally_often_in_every_seat(monkeypatch: pytest.Monkey
     assert set(counts.values()) == {4}
 
 
-def test_seatings_of_one_round_begin_with_the_same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assignments_of_one_round_start_from_the_same_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     env = make_env("tic_tac_toe-v1", max_opening=4)
     starts: Counter[str] = Counter()
     plain = env.reset
@@ -126,15 +128,15 @@ def saved_run(path: Path, config: RunConfig, names: dict[str, bytes]) -> Path:
 def test_runs_and_their_snapshots_enter_with_their_own_weights(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "duel-1", {"p": b"now", "p@0": b"zero", "p@10": b"ten"})
     words = [str(run), f"{run}@all", f"first={run}@0", "random", "calm=random~0.5"]
-    player_specs = {e.name: e for e in parse_entries(Duel(), words)}
-    assert list(player_specs) == ["duel-1", "duel-1@0", "duel-1@10", "first", "random", "calm"]
-    files = {name: dict(e.files).get("weights") for name, e in player_specs.items()}
+    entries = {e.name: e for e in parse_entries(Duel(), words)}
+    assert list(entries) == ["duel-1", "duel-1@0", "duel-1@10", "first", "random", "calm"]
+    files = {name: dict(e.files).get("weights") for name, e in entries.items()}
     assert files["duel-1"] == b"now"
     assert files["duel-1@10"] == b"ten"
     assert files["first"] == files["duel-1@0"] == b"zero"
     assert files["random"] is None
-    assert player_specs["duel-1@0"].run is not None
-    assert player_specs["calm"].player_spec.name == "random~0.5"
+    assert entries["duel-1@0"].run is not None
+    assert entries["calm"].spec.name == "random~0.5"
 
 
 def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
@@ -148,15 +150,15 @@ def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["random"], "a tournament needs two"),
-        (["random", "random"], "comes twice"),
+        (["random"], "a tournament needs at least two"),
+        (["random", "random"], "duplicate name"),
         (["random", "randam"], "did you mean 'random'"),
-        (["random", "http://127.0.0.1:1/v1"], "cannot be reached"),
-        (["random", "http://user:pw@127.0.0.1:1/v1#m"], "has no user, password or query"),
+        (["random", "http://127.0.0.1:1/v1"], "cannot reach"),
+        (["random", "http://user:pw@127.0.0.1:1/v1#m"], "must have no user, password or query"),
         (["random", "random~7"], "a share from 0 to 1"),
     ],
 )
-def test_who_cannot_enter_is_told_why(words: list[str], problem: str) -> None:
+def test_invalid_entry_is_rejected(words: list[str], problem: str) -> None:
     with pytest.raises(PettingError, match=problem):
         parse_entries(Duel(), words)
 
@@ -168,7 +170,7 @@ def test_a_snapshot_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_game_for_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nobody to play against"):
+    with pytest.raises(ConfigError, match="has one role"):
         held(["random", "minimax"], 1, env=make_env("tic_tac_toe-v1", solo=True))
 
 
@@ -183,8 +185,8 @@ def test_players_behind_a_server_play(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(KeyedClient, "post", nine)
     env = Relay()
-    player_specs = parse_entries(env, ["http://localhost:1/v1#big", "random"])
-    found = hold(Tournament(env, player_specs, 10, temperature=0.25), notify=print)
+    entries = parse_entries(env, ["http://localhost:1/v1#big", "random"])
+    found = run_tournament(Tournament(env, entries, 10, temperature=0.25), notify=print)
     assert found.players == ["big", "random"]
     assert found.payoff.between("big", "random").losses == 0
 
@@ -199,10 +201,10 @@ def test_a_key_goes_to_its_own_server_and_a_model_is_asked_for(
     env = make_env("tic_tac_toe-v1")
     with serving(first_free_cell) as one, serving(first_free_cell, ("b", "c")) as two:
         words = [one.url, f"{two.url}#b"]
-        with pytest.raises(ConfigError, match="say whose it is"):
+        with pytest.raises(ConfigError, match="servers are used"):
             parse_entries(env, words, ["PETTINGLLMS_TEST_KEY"])
-        player_specs = parse_entries(env, words, [f"{one.url}=PETTINGLLMS_TEST_KEY"])
-        found = hold(Tournament(env, player_specs, 1), notify=print)
+        entries = parse_entries(env, words, [f"{one.url}=PETTINGLLMS_TEST_KEY"])
+        found = run_tournament(Tournament(env, entries, 1), notify=print)
     assert sorted(found.players) == ["b", "tiny/model"]
     assert not found.unfinished
     assert {"Bearer sk-secret"} == set(one.auth)
@@ -230,11 +232,11 @@ def test_a_run_that_only_reads_is_refused_where_images_are_shown(
     env = make_env("tic_tac_toe-v1", observation="image")
     tournament = Tournament(env, parse_entries(env, [str(run), "random"]), 1)
     with pytest.raises(ConfigError, match="shows images, and .* only reads"):
-        hold(tournament, notify=print)
+        run_tournament(tournament, notify=print)
     (model / "config.json").write_text('{"model_type": "qwen3_vl"}')
     monkeypatch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
     with faked(FakeRun(Watched()), lambda *_: "5"):
-        assert not hold(tournament, notify=print).unfinished
+        assert not run_tournament(tournament, notify=print).unfinished
 
 
 def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
@@ -263,8 +265,8 @@ def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
     monkeypatch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
     env = make_env("tic_tac_toe-v1", terse=True)
     with faked(FakeRun(Watched()), legal_cell):
-        player_specs = parse_entries(env, [str(tmp_path / "run"), "random"])
-        found = hold(Tournament(env, player_specs, 2), notify=print)
+        entries = parse_entries(env, [str(tmp_path / "run"), "random"])
+        found = run_tournament(Tournament(env, entries, 2), notify=print)
     assert found.num_games == 4
     assert not found.unfinished
 
