@@ -1,4 +1,4 @@
-"""Benchmarks that anyone can run: what the system itself costs."""
+"""Benchmarks of the framework's overhead: rollouts, engines, learner and sandbox."""
 
 from pettingllms.bench.rollout_bench import InstantSampler, RolloutBench, bench_rollout
 

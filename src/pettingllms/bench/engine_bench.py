@@ -1,8 +1,7 @@
-"""What we add to the engines: our rollouts against bare vLLM, our learner against bare PyTorch.
+"""Overhead over the engines: our rollouts against plain vLLM, our learner against plain PyTorch.
 
-Both sides do the same work with the same settings in one run, one after the other and in turns,
-because a machine is never equally fast twice. Ours is timed from outside, with everything that we
-do on the way; the bare side times its own loop, without what it takes to ask for it.
+Both sides do the same work with the same settings, alternating within one run, because machine
+speed drifts. Ours is timed from outside, with all overhead; the plain side times only its own loop.
 """
 
 import asyncio
@@ -40,32 +39,32 @@ from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, T
 POLICY = "shared"
 REPLY_TOKENS = 64
 LEARN_TOKENS = 2048
-"""Prompts and replies of one optimizer step, at most."""
+"""Upper bound on prompt and reply tokens per optimizer step."""
 PASS_TOKENS = 1024
-"""Of which one pass forward and back takes this many."""
+"""Tokens per forward and backward pass."""
 SHARED_GPU, SHARED_MEMORY = 0.5, 0.4
-"""GPU: what each of the two engines that are alive at once asks for."""
+"""GPU share and memory fraction of each of the two concurrent engines."""
 
 Rate = Callable[[int], Awaitable[float]]
-"""Tokens a second of one round, given its number."""
+"""Tokens per second of one round, given its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Tokens a second, as medians over the rounds; the ratio is the median of the rounds' own."""
+    """Median tokens per second over the rounds, and the median of the rounds' ratios."""
 
     ours: float
-    bare: float
+    plain: float
     ratio: float
     ratios: tuple[float, ...]
 
     @classmethod
-    def of(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
-        """The medians of rounds, each with our rate and the bare one."""
-        ratios = [ours / bare for ours, bare in rounds]
+    def from_rounds(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
+        """Medians over rounds, each with our rate and the plain one."""
+        ratios = [ours / plain for ours, plain in rounds]
         return cls(
             ours=round(statistics.median(ours for ours, _ in rounds), 1),
-            bare=round(statistics.median(bare for _, bare in rounds), 1),
+            plain=round(statistics.median(plain for _, plain in rounds), 1),
             ratio=round(statistics.median(ratios), 3),
             ratios=tuple(round(ratio, 3) for ratio in ratios),
         )
@@ -73,7 +72,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class EngineBench:
-    """How much of the engines' own speed is left."""
+    """Throughput relative to the plain engines."""
 
     model: str
     device: str
@@ -81,7 +80,7 @@ class EngineBench:
     repeats: int
     rollout_ratio: float
     rollout_ratios: tuple[float, ...]
-    """Of each round, for an idea of the noise."""
+    """Ratio of each round, to show the noise."""
     rollout_tokens_per_second: float
     vllm_tokens_per_second: float
     learner_ratio: float
@@ -96,7 +95,7 @@ def bench_engine(
     repeats: int = 3,
     phase: Callable[[str], None] = lambda _: None,
 ) -> EngineBench:
-    """Sample and learn, ours and bare by turns. `phase` is told what is being done."""
+    """Sample and train, alternating ours and plain. `phase` gets a description of each phase."""
     folder = find_model(model)
     with ray_running(ClusterConfig()):
         return asyncio.run(_bench(folder, num_requests, repeats, phase))
@@ -106,9 +105,9 @@ async def _bench(
     model: Path, num_requests: int, repeats: int, phase: Callable[[str], None]
 ) -> EngineBench:
     device, _ = find_device(ClusterConfig())
-    phase(f"sampling {num_requests} replies at once, {repeats + 1} times on each side")
+    phase(f"sampling {num_requests} concurrent replies, {repeats + 1} times per side")
     rollout, episodes = await _bench_rollout(model, device, num_requests, repeats)
-    phase(f"learning from them, {repeats + 1} times on each side")
+    phase(f"training on them, {repeats + 1} times per side")
     learner = await _bench_learner(model, device, _items(episodes), repeats)
     return EngineBench(
         model=model.name,
@@ -118,43 +117,43 @@ async def _bench(
         rollout_ratio=rollout.ratio,
         rollout_ratios=rollout.ratios,
         rollout_tokens_per_second=rollout.ours,
-        vllm_tokens_per_second=rollout.bare,
+        vllm_tokens_per_second=rollout.plain,
         learner_ratio=learner.ratio,
         learner_ratios=learner.ratios,
         learner_tokens_per_second=learner.ours,
-        torch_tokens_per_second=learner.bare,
+        torch_tokens_per_second=learner.plain,
     )
 
 
-async def compare(ours: Rate, bare: Rate, repeats: int) -> Comparison:
-    """Both sides by turns, each first in every other round; round 0 warms up."""
+async def compare(ours: Rate, plain: Rate, repeats: int) -> Comparison:
+    """Alternate which side goes first in each round; round 0 is a warm-up."""
     rounds = []
     for number in range(repeats + 1):
         if number % 2:
             our_rate = await ours(number)
-            bare_rate = await bare(number)
+            plain_rate = await plain(number)
         else:
-            bare_rate = await bare(number)
+            plain_rate = await plain(number)
             our_rate = await ours(number)
-        rounds.append((our_rate, bare_rate))
-    return Comparison.of(rounds[1:])
+        rounds.append((our_rate, plain_rate))
+    return Comparison.from_rounds(rounds[1:])
 
 
 @dataclass(slots=True)
-class Listener:
-    """A sampler that only hears what is asked."""
+class RequestRecorder:
+    """A sampler that only records requests."""
 
     requests: list[SampleRequest] = field(default_factory=list)
 
     async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
-        """Take note, and answer nothing."""
+        """Record the request and return failures."""
         self.requests.append(request)
-        return [Failed("nobody answers", "sampler")] * request.num_samples
+        return [Failed("request recorded only", "sampler")] * request.num_samples
 
 
 @dataclass(slots=True)
 class Rollouts:
-    """One reply to each of many mazes, all asked at once; every round has mazes of its own."""
+    """One reply per maze, all concurrent; every round has different mazes."""
 
     model: Path
     num_requests: int
@@ -169,8 +168,8 @@ class Rollouts:
         self.tasks = self.env.tasks("train")
         self.renderer = ChatRenderer(self.model)
 
-    async def play(self, sampler: Sampler, number: int) -> list[Episode]:
-        """The episodes of a round."""
+    async def run(self, sampler: Sampler, number: int) -> list[Episode]:
+        """Run the episodes of a round."""
         player = Player(POLICY, sampler, self.renderer)
         config = RolloutConfig(type="linear", num_samples=1, max_reply_tokens=REPLY_TOKENS)
         worker = Worker(self.env, dict.fromkeys(self.env.roles, player), config, RewardConfig())
@@ -179,12 +178,12 @@ class Rollouts:
         await worker.run(self.tasks[first : first + self.num_requests], number, episodes.append)
         return episodes
 
-    async def asked(self, number: int) -> dict[str, Any]:
-        """What the episodes of a round ask a sampler for, in vLLM's words."""
-        listener, stops = Listener(), stop_ids(self.model)
-        await self.play(listener, number)
+    async def vllm_requests(self, number: int) -> dict[str, Any]:
+        """The requests of a round's episodes, as vLLM prompts and sampling parameters."""
+        recorder, stops = RequestRecorder(), stop_ids(self.model)
+        await self.run(recorder, number)
         return {
-            "prompts": [request.prompt_ids.tolist() for request in listener.requests],
+            "prompts": [request.prompt_ids.tolist() for request in recorder.requests],
             "params": [
                 {
                     "n": request.num_samples,
@@ -195,7 +194,7 @@ class Rollouts:
                     "stop_token_ids": stops,
                     "detokenize": False,
                 }
-                for request in listener.requests
+                for request in recorder.requests
             ],
         }
 
@@ -203,7 +202,7 @@ class Rollouts:
 async def _bench_rollout(
     model: Path, device: str, num_requests: int, repeats: int
 ) -> tuple[Comparison, list[Episode]]:
-    """The comparison, and the last episodes that were played."""
+    """The comparison, and the episodes of the last round."""
     from pettingllms.cluster.engines import Engines
     from pettingllms.cluster.placement import cores_of, usable_cores
 
@@ -219,12 +218,12 @@ async def _bench_rollout(
     )
     environment = {name: value for name, value in spec.environment().items() if name != OWNER}
     engines = Engines([spec], _gpus(device), 0, lambda _: None)
-    bare = Process("pettingllms.inference.plain_vllm", environment)
+    plain = Process("pettingllms.inference.plain_vllm", environment)
     episodes: list[Episode] = []
 
     async def our_rate(number: int) -> float:
         start = time.perf_counter()
-        episodes[:] = await rollouts.play(engines, number)
+        episodes[:] = await rollouts.run(engines, number)
         seconds = time.perf_counter() - start
         failures = [
             turn.credit.failure for each in episodes for turn in each.turns if turn.credit.failure
@@ -233,15 +232,15 @@ async def _bench_rollout(
             raise SamplerError(f"{len(failures)} replies failed: {failures[0].reason}")
         return sum(turn.num_tokens for each in episodes for turn in each.turns) / seconds
 
-    async def bare_rate(number: int) -> float:
-        done = await bare.ask(**await rollouts.asked(number))
+    async def plain_rate(number: int) -> float:
+        done = await plain.call(**await rollouts.vllm_requests(number))
         return float(done["num_tokens"] / done["seconds"])
 
     try:
-        await asyncio.gather(engines.start(), bare.ask(options=spec.options()))
-        return await compare(our_rate, bare_rate, repeats), episodes
+        await asyncio.gather(engines.start(), plain.call(options=spec.options()))
+        return await compare(our_rate, plain_rate, repeats), episodes
     finally:
-        bare.stop()
+        plain.stop()
         await engines.stop()
 
 
@@ -258,7 +257,7 @@ async def _bench_learner(
     )
     num_threads = num_cores()
     learners = Learners(spec, _gpus(device), num_threads)
-    bare = Process("pettingllms.learners.plain_loop", {})
+    plain = Process("pettingllms.learners.plain_loop", {})
     num_tokens = sum(item.num_tokens for item in items)
     units = Units(items)
     (passes,) = micro_batches(items, config.max_batch_tokens, 1)
@@ -272,13 +271,13 @@ async def _bench_learner(
         await learners.call("train", POLICY, units, number)
         return num_tokens / (time.perf_counter() - start)
 
-    async def bare_rate(_: int) -> float:
-        return num_tokens / float((await bare.ask(batches=batches))["seconds"])
+    async def plain_rate(_: int) -> float:
+        return num_tokens / float((await plain.call(batches=batches))["seconds"])
 
     try:
         await asyncio.gather(
             learners.start(loopback=True),
-            bare.ask(
+            plain.call(
                 model=str(model),
                 rank=policy.rank,
                 alpha=policy.alpha,
@@ -291,14 +290,14 @@ async def _bench_learner(
                 seed=derive_seed(spec.seed, "adapter", POLICY),
             ),
         )
-        return await compare(our_rate, bare_rate, repeats)
+        return await compare(our_rate, plain_rate, repeats)
     finally:
-        bare.stop()
+        plain.stop()
         await learners.stop()
 
 
 def _items(episodes: Sequence[Episode]) -> list[Item]:
-    """As many replies as one step takes, good and bad ones by turns."""
+    """The replies of one optimizer step, with alternating advantages of 1 and -1."""
     for at, episode in enumerate(episodes):
         for turn in episode.turns:
             turn.credit.advantage = 1.0 if at % 2 else -1.0

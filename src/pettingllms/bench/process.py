@@ -1,7 +1,7 @@
-"""A process of its own for what we are compared with, asked and answering by lines of JSON.
+"""Run the plain baseline of a benchmark in a separate process, controlled by JSON lines.
 
-The first line holds the arguments of the module's `load`, which gives a function; each further line
-holds the arguments of one call of that function.
+The first line has the arguments of the module's `load`, which returns a function. Each further line
+has the arguments of one call of that function.
 """
 
 import asyncio
@@ -18,34 +18,34 @@ from typing import IO, Any
 
 from pettingllms.errors import ClusterError
 
-END_SECONDS = 10.0
-"""How long a process may take to end by itself."""
-SHOWN_BYTES = 8000
-"""How much of what a process said last is shown when it fails."""
+EXIT_TIMEOUT = 10.0
+"""Seconds to wait for a process to exit."""
+MAX_STDERR_BYTES = 8000
+"""Last bytes of stderr to show when a process fails."""
 
 
 class Process:
-    """A module of this package at work in a process of its own."""
+    """A module of this package running in a separate process."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         self._module = module
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `stop`
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `stop`
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__, module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             env={**os.environ, **environment},
             text=True,
             start_new_session=True,  # `stop` ends the whole group
         )
 
-    async def ask(self, **request: Any) -> dict[str, Any]:
-        """The answer to one line."""
-        return await asyncio.to_thread(self._ask, json.dumps(request) + "\n")
+    async def call(self, **request: Any) -> dict[str, Any]:
+        """Send one request and return its result."""
+        return await asyncio.to_thread(self._call, json.dumps(request) + "\n")
 
     def stop(self) -> None:
-        """End the process and all that it started."""
+        """Kill the process group."""
         with suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
         self._wait()
@@ -53,29 +53,29 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         _pipe(self._process.stdout).close()
-        self._said.close()
+        self._stderr.close()
 
-    def _ask(self, line: str) -> dict[str, Any]:
-        answer = ""
+    def _call(self, line: str) -> dict[str, Any]:
+        response = ""
         with suppress(BrokenPipeError):
             pipe = _pipe(self._process.stdin)
             pipe.write(line)
             pipe.flush()
-            answer = _pipe(self._process.stdout).readline()
-        if not answer:
+            response = _pipe(self._process.stdout).readline()
+        if not response:
             self._wait()
-            raise ClusterError(f"{self._module} ended without an answer:\n{self._last_words()}")
-        result: dict[str, Any] = json.loads(answer)
+            raise ClusterError(f"{self._module} exited without a response:\n{self._stderr_tail()}")
+        result: dict[str, Any] = json.loads(response)
         return result
 
     def _wait(self) -> None:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
+            self._process.wait(EXIT_TIMEOUT)
 
-    def _last_words(self) -> str:
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - SHOWN_BYTES))
-        return self._said.read().decode(errors="replace")
+    def _stderr_tail(self) -> str:
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - MAX_STDERR_BYTES))
+        return self._stderr.read().decode(errors="replace")
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:
@@ -84,15 +84,15 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 
 
 def serve(module: str) -> None:
-    """Answer until there are no more lines. What libraries print goes to stderr."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    """Handle requests until stdin closes. Output of libraries goes to stderr."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as responses:
         os.dup2(2, 1)
         work = import_module(module).load(**json.loads(sys.stdin.readline()))
-        answers.write("{}\n")
-        answers.flush()
+        responses.write("{}\n")
+        responses.flush()
         for line in sys.stdin:
-            answers.write(json.dumps(work(**json.loads(line))) + "\n")
-            answers.flush()
+            responses.write(json.dumps(work(**json.loads(line))) + "\n")
+            responses.flush()
 
 
 if __name__ == "__main__":

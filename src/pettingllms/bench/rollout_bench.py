@@ -1,4 +1,4 @@
-"""What a turn costs, with few and with many episodes at once, and what an episode holds."""
+"""Overhead per turn with few and many concurrent episodes, and memory per episode."""
 
 import asyncio
 import statistics
@@ -17,26 +17,26 @@ NUM_FEW = 100
 
 
 class InstantSampler(ScriptedSampler):
-    """Answers as soon as the loop comes round again, so that all episodes are under way at once."""
+    """Replies on the next loop iteration, so that all episodes run concurrently."""
 
-    waiting = most_waiting = 0
+    num_waiting = max_waiting = 0
 
     async def sample(self, request: SampleRequest) -> list[Sample]:
-        self.waiting += 1
-        self.most_waiting = max(self.most_waiting, self.waiting)
+        self.num_waiting += 1
+        self.max_waiting = max(self.max_waiting, self.num_waiting)
         await asyncio.sleep(0)
-        self.waiting -= 1
+        self.num_waiting -= 1
         return await super().sample(request)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutBench:
-    """What a turn costs with few and with many episodes at once, and an episode's memory."""
+    """Time per turn with few and many concurrent episodes, and memory per episode."""
 
     num_few: int
     num_many: int
     at_once: int
-    """Episodes that really waited for a reply at the same time."""
+    """Largest number of episodes that waited for a reply at the same time."""
     few_us_per_turn: float
     many_us_per_turn: float
     ratio: float
@@ -45,16 +45,16 @@ class RolloutBench:
 
 
 def bench_rollout(num_many: int = 10_000, repeats: int = 5) -> RolloutBench:
-    """Play tic-tac-toe with `NUM_FEW` and `num_many` episodes at once, taking turns.
+    """Run tic-tac-toe with `NUM_FEW` and `num_many` concurrent episodes, alternating.
 
-    Both play enough episodes that starting up does not count.
+    Both run enough episodes to make start-up time negligible.
     """
     total_few = max(NUM_FEW, num_many // 5)
-    _play(total_few, NUM_FEW)
+    _run(total_few, NUM_FEW)
     few, many = [], []
     for _ in range(repeats):
-        few.append(_play(total_few, NUM_FEW)[:2])
-        many.append(_play(num_many, num_many)[:2])
+        few.append(_run(total_few, NUM_FEW)[:2])
+        many.append(_run(num_many, num_many)[:2])
     peak, held = _memory(1000)
     return RolloutBench(
         num_few=NUM_FEW,
@@ -68,10 +68,10 @@ def bench_rollout(num_many: int = 10_000, repeats: int = 5) -> RolloutBench:
     )
 
 
-def _play(num_episodes: int, at_once: int) -> tuple[float, int, deque[Episode]]:
-    """Microseconds a turn, the most episodes that waited for a reply at once, and the last ones.
+def _run(num_episodes: int, at_once: int) -> tuple[float, int, deque[Episode]]:
+    """Microseconds per turn, the largest number of waiting episodes, and the last episodes.
 
-    As many episodes are held as are under way, as a worker would hold a batch.
+    Memory holds as many episodes as run concurrently, like a worker's batch.
     """
     env = make_env("tic_tac_toe-v1", num_tasks=num_episodes)
     sampler = InstantSampler(env, "random")
@@ -89,13 +89,13 @@ def _play(num_episodes: int, at_once: int) -> tuple[float, int, deque[Episode]]:
     start = time.perf_counter()
     asyncio.run(worker.run(env.tasks("train"), 0, deliver))
     cost = (time.perf_counter() - start) / num_turns * 1e6
-    return cost, sampler.most_waiting, held
+    return cost, sampler.max_waiting, held
 
 
 def _memory(num_episodes: int) -> tuple[int, int]:
-    """Bytes an episode at the peak, and bytes that a finished episode keeps."""
+    """Bytes per episode at the peak, and bytes per finished episode."""
     tracemalloc.start()
-    _, _, episodes = _play(num_episodes, num_episodes)
+    _, _, episodes = _run(num_episodes, num_episodes)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak // len(episodes), held // len(episodes)

@@ -27,8 +27,8 @@ def load(word):
 
 def test_the_ratio_is_the_median_of_the_rounds_own() -> None:
     """A machine that is twice as fast in one round changes both sides, and not their ratio."""
-    found = Comparison.of([(90.0, 100.0), (190.0, 200.0), (10.0, 100.0)])
-    assert found == Comparison(ours=90.0, bare=100.0, ratio=0.9, ratios=(0.9, 0.95, 0.1))
+    found = Comparison.from_rounds([(90.0, 100.0), (190.0, 200.0), (10.0, 100.0)])
+    assert found == Comparison(ours=90.0, plain=100.0, ratio=0.9, ratios=(0.9, 0.95, 0.1))
 
 
 def test_sides_take_turns_in_being_first_and_the_first_round_does_not_count() -> None:
@@ -83,16 +83,16 @@ def test_learners_are_sent_replies_in_the_form_that_runs_send(monkeypatch, tmp_p
 
         async def start(self, loopback: bool) -> None: ...
 
+    class DeafLearners(Deaf):
         async def call(self, method: str, *args: object) -> None:
             sent.append((method, *args))
 
-        async def ask(self, **_: object) -> dict[str, float]:
-            return {"seconds": 1.0}
-
-    class DeafLearners(Deaf):
         async def stop(self) -> None: ...
 
     class DeafProcess(Deaf):
+        async def call(self, **_: object) -> dict[str, float]:
+            return {"seconds": 1.0}
+
         def stop(self) -> None: ...
 
     monkeypatch.setattr(learners, "Learners", DeafLearners)
@@ -115,38 +115,40 @@ def echo(tmp_path: Path):
 
 def test_a_process_answers_line_by_line_whatever_libraries_print(echo: Process) -> None:
     async def talk() -> list[dict]:
-        return [await echo.ask(word="tick"), await echo.ask(number=2), await echo.ask(number=0)]
+        return [await echo.call(word="tick"), await echo.call(number=2), await echo.call(number=0)]
 
     assert asyncio.run(talk()) == [{}, {"words": ["tick", "tick"]}, {"words": []}]
 
 
 def test_a_process_that_fails_says_why(echo: Process) -> None:
     async def talk() -> None:
-        await echo.ask(word="tick")
-        await echo.ask(number=-1)
+        await echo.call(word="tick")
+        await echo.call(number=-1)
 
-    with pytest.raises(ClusterError, match="echo_module ended without an answer(.|\n)*no such num"):
+    with pytest.raises(
+        ClusterError, match="echo_module exited without a response(.|\n)*no such num"
+    ):
         asyncio.run(talk())
     with pytest.raises(ClusterError, match="no such num"):
-        asyncio.run(echo.ask(number=1))
+        asyncio.run(echo.call(number=1))
 
 
-def test_both_sides_are_asked_the_same_and_every_round_something_else(tmp_path: Path) -> None:
+def test_both_sides_get_the_same_requests_and_rounds_differ(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
-    from pettingllms.bench.engine_bench import REPLY_TOKENS, Listener, Rollouts
+    from pettingllms.bench.engine_bench import REPLY_TOKENS, RequestRecorder, Rollouts
     from pettingllms.models import make_tiny
 
     rollouts = Rollouts(make_tiny(tmp_path / "tiny"), num_requests=4, num_rounds=3)
     seen = set()
     for number in range(3):
-        asked = asyncio.run(rollouts.asked(number))
-        listener = Listener()
-        asyncio.run(rollouts.play(listener, number))
-        assert [r.prompt_ids.tolist() for r in listener.requests] == asked["prompts"]
-        assert [r.seed for r in listener.requests] == [each["seed"] for each in asked["params"]]
-        assert {each["max_tokens"] for each in asked["params"]} == {REPLY_TOKENS}
-        assert all(each["stop_token_ids"] for each in asked["params"])
-        json.dumps(asked)
-        seen |= {tuple(prompt) for prompt in asked["prompts"]}
+        requests = asyncio.run(rollouts.vllm_requests(number))
+        recorder = RequestRecorder()
+        asyncio.run(rollouts.run(recorder, number))
+        assert [r.prompt_ids.tolist() for r in recorder.requests] == requests["prompts"]
+        assert [r.seed for r in recorder.requests] == [each["seed"] for each in requests["params"]]
+        assert {each["max_tokens"] for each in requests["params"]} == {REPLY_TOKENS}
+        assert all(each["stop_token_ids"] for each in requests["params"])
+        json.dumps(requests)
+        seen |= {tuple(prompt) for prompt in requests["prompts"]}
     assert len(seen) == 12
