@@ -42,9 +42,9 @@
   }
 
   function Top({ runs, path, live, indexed_share, problem, theme, setTheme, help }) {
-    const tab = (to, label) => html`<a href="#${to}" aria-current=${path === to ? "page" : null}>${label}</a>`;
+    const tab = (to, label, also = []) => html`<a href="#${to}" aria-current=${[to, ...also].includes(path) ? "page" : null}>${label}</a>`;
     return html`<header class="top"><h1>${runs.map((run) => run.name).join(" and ") || "PettingLLMs"}</h1>
-      <nav aria-label="pages">${tab("/", "Learning curves")}${tab("/episodes", "Episodes")}</nav>
+      <nav aria-label="pages">${tab("/", "Learning curves")}${tab("/episodes", "Episodes", ["/episode", "/compare"])}</nav>
       <span class="grow"></span>
       ${indexed_share < 1 && html`<span class="faint" role="status">indexing episodes <progress max="1" value=${indexed_share} aria-label="episodes indexed"></progress></span>`}
       ${live && html`<span class="live" role="status">live</span>`}

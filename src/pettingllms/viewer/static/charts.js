@@ -125,8 +125,8 @@
     const draw = (names) => html`<div class="charts">${names.filter((name) => charts.has(name)).map((name) => html`
       <${Chart} key=${name} name=${name} lines=${charts.get(name)} runs=${runs} smooth=${smooth} theme=${theme} />`)}</div>`;
     return html`
-      <div class="bar"><label>Smooth over <select value=${smooth} onChange=${(e) => setSmooth(Number(e.target.value))}>
-        ${[1, 5, 20, 50].map((width) => html`<option value=${width}>${width === 1 ? "1 point (off)" : `${width} points`}</option>`)}
+      <div class="bar"><label>Smoothing <select value=${smooth} onChange=${(e) => setSmooth(Number(e.target.value))}>
+        ${[1, 5, 20, 50].map((width) => html`<option value=${width}>${width === 1 ? "off" : `${width} points`}</option>`)}
         </select></label>
         ${steps_per_point > 1 && html`<span class="faint">each point is the mean of ${steps_per_point} steps</span>`}
         ${runs.length > 1 && html`<span class="faint">solid: ${runs[0].name}; dashed: ${runs[1].name}</span>`}</div>

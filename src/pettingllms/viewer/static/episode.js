@@ -110,8 +110,8 @@
     if (!columns.some((numbers) => numbers.length > 1)) return null;
     const max_advantage = petting.largest(episode, "advantage") || 1;
     const max_siblings = Math.max(...columns.map((numbers) => numbers.length));
-    const [dx, dy] = [64, 15];
-    const [width, height] = [columns.length * dx + 40, max_siblings * dy + 30];
+    const [dx, dy] = [92, 17];
+    const [width, height] = [columns.length * dx + 60, max_siblings * dy + 30];
     const y = (column, at) => height / 2 + 6 + (at - (columns[column].length - 1) / 2) * dy;
     const [edges, dots] = [[], []];
     let from = [14, height / 2 + 6];
@@ -132,9 +132,10 @@
         const scroll = () => document.getElementById(`turn-${episode.run}-${episode.n}-${number}`)?.scrollIntoView({ block: "center" });
         dots.push(html`<circle class="dot ${kind} ${turn.on_main_branch ? "main" : ""}" cx=${x} cy=${y(column, at)} r=${size} onClick=${scroll}>
           <title>${turn.role}, A ${petting.number(value, true)}: ${turn.text.slice(0, 60)}</title></circle>`);
+        if (value) dots.push(html`<text class="advantage ${kind}" x=${x + 10} y=${y(column, at) + 3.5}>${petting.number(value, true)}</text>`);
       });
       const roles = [...new Set(numbers.map((number) => episode.turns[number].role))];
-      dots.push(html`<text x=${x} y="10" text-anchor="middle">${roles.map((role) => role.slice(0, 9)).join("+")}</text>`);
+      dots.push(html`<text x=${x} y="10" text-anchor="middle">${roles.map((role) => role.slice(0, 13)).join("+")}</text>`);
       from = next;
     });
     return html`<div class="tree scroll" tabindex="0" role="region" aria-label="tree of sibling replies"><svg aria-hidden="true" width=${width} height=${height} viewBox="0 0 ${width} ${height}">
