@@ -1,14 +1,29 @@
-"""PettingLLMs trains teams of language models by reinforcement learning.
+"""PettingLLMs trains teams of language models with reinforcement learning.
 
 The names below are the public interface. They are imported when first used, so that
-`import pettingllms` costs nothing.
+`import pettingllms` is fast.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pettingllms.algos import Algorithm, make_algorithm
+    from pettingllms.algos import Algorithm, make_algorithm, problem, reward_list, role_reward
+    from pettingllms.api import (
+        Callback,
+        PrintProgress,
+        Run,
+        check,
+        dpo,
+        evaluate,
+        make_config,
+        rollout,
+        sft,
+        tournament,
+        train,
+    )
     from pettingllms.config import (
         AlgoConfig,
         EnvConfig,
@@ -28,10 +43,12 @@ if TYPE_CHECKING:
         command,
         make_env,
     )
+    from pettingllms.envs.single_turn import single_turn
     from pettingllms.errors import PettingError
     from pettingllms.judges import Judge
     from pettingllms.learners.losses import Loss, LossInputs
-    from pettingllms.runs import Callback, Callbacks, RunFolder, Tracker
+    from pettingllms.models import make_tiny
+    from pettingllms.runs import Callbacks, RunFolder, Tracker
     from pettingllms.types import (
         Episode,
         Failed,
@@ -52,7 +69,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "pettingllms.algos": ("Algorithm", "make_algorithm"),
+    "pettingllms.algos": (
+        "Algorithm",
+        "make_algorithm",
+        "problem",
+        "reward_list",
+        "role_reward",
+    ),
+    "pettingllms.api": (
+        "Callback",
+        "PrintProgress",
+        "Run",
+        "check",
+        "dpo",
+        "evaluate",
+        "make_config",
+        "rollout",
+        "sft",
+        "tournament",
+        "train",
+    ),
     "pettingllms.config": (
         "AlgoConfig",
         "EnvConfig",
@@ -72,10 +108,12 @@ _HOMES = {
         "command",
         "make_env",
     ),
+    "pettingllms.envs.single_turn": ("single_turn",),
     "pettingllms.errors": ("PettingError",),
     "pettingllms.judges": ("Judge",),
+    "pettingllms.models": ("make_tiny",),
     "pettingllms.learners.losses": ("Loss", "LossInputs"),
-    "pettingllms.runs": ("Callback", "Callbacks", "RunFolder", "Tracker"),
+    "pettingllms.runs": ("Callbacks", "RunFolder", "Tracker"),
     "pettingllms.types": (
         "Episode",
         "Submission",
@@ -105,3 +143,22 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'pettingllms' has no attribute '{name}'")
     return getattr(import_module(_HOME_OF[name]), name)
+
+
+class _CallableModule(ModuleType):
+    """A subpackage whose name is also that of a call: `pettingllms.rollout(...)`."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return getattr(import_module("pettingllms.api"), self.__name__.rpartition(".")[2])(
+            *args, **options
+        )
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _HOMES["pettingllms.api"] and isinstance(value, ModuleType):
+            value.__class__ = _CallableModule  # the import system sets subpackages as attributes
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

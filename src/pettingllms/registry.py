@@ -16,7 +16,21 @@ from typing import Any
 from pettingllms.errors import UnknownNameError, describe, nearest
 from pettingllms.seeds import derive_seed
 
-__all__ = ["ALGORITHMS", "CALLBACKS", "ENVIRONMENTS", "JUDGES", "LOSSES", "TRACKERS", "Registry"]
+__all__ = [
+    "ALGORITHMS",
+    "CALLBACKS",
+    "ENVIRONMENTS",
+    "JUDGES",
+    "LOSSES",
+    "SESSION",
+    "TRACKERS",
+    "Registry",
+    "files_being_loaded",
+]
+
+SESSION = "session"
+"""Prefix of classes that exist in this process only, such as those of a notebook cell."""
+_loading: list[Path] = []
 
 
 class Registry:
@@ -30,6 +44,16 @@ class Registry:
         self._table = table
         self.libraries = libraries or {}
         """Adapters by library: `NAME` in `library:NAME` is read by the class itself."""
+        self._session: dict[str, type] = {}
+
+    def register(self, name: str, cls: type) -> None:
+        """Let a name stand for a class of this process: `session:NAME`, or the name under which
+        other processes load the same class."""
+        self._session[name] = cls
+
+    def is_base_of(self, cls: type) -> bool:
+        """Whether a class is of the kind that this registry holds."""
+        return self._base in [base.__name__ for base in cls.__mro__]
 
     def names(self) -> list[str]:
         """Every name of the table."""
@@ -38,12 +62,18 @@ class Registry:
     def ships(self, name: str) -> bool:
         """Whether loading the name imports nothing but this package and the libraries it knows."""
         library, colon, _ = name.partition(":")
+        if library == SESSION:
+            return True  # loading it executes nothing
         place = name.rpartition(":")[0]
         is_ours = place.split(".")[0] == "pettingllms" and not place.endswith(".py")
         return not colon or name in self._table or library in self.libraries or is_ours
 
     def load(self, name: str) -> Any:
         """The class of that name."""
+        if name in self._session:
+            return self._session[name]
+        if name.startswith(f"{SESSION}:"):
+            raise UnknownNameError(_not_in_session(self.kind, name))
         library, _, game = name.partition(":")
         target = self.libraries[library] if game and library in self.libraries else name
         target = self._table.get(target, target)
@@ -64,11 +94,24 @@ class Registry:
             raise UnknownNameError(
                 f"{place} has no {attribute!r}; {nearest(attribute, _classes_in(module))}"
             )
-        if not isinstance(found, type) or self._base not in [c.__name__ for c in found.__mro__]:
+        if not isinstance(found, type) or not self.is_base_of(found):
             raise UnknownNameError(
                 f"'{name}' is no {self.kind}; write class {attribute}(pettingllms.{self._base})"
             )
         return found
+
+
+def _not_in_session(kind: str, name: str) -> str:
+    return (
+        f"{kind} '{name}' was defined in a notebook, an interactive session or a function of "
+        "another process, so this process cannot load it; pass it again, as in "
+        "pettingllms.Run(FOLDER).resume(env=...), or define it in a file and start a new run"
+    )
+
+
+def files_being_loaded() -> list[Path]:
+    """Files that `Registry.load` is executing right now."""
+    return list(_loading)
 
 
 def _classes_in(module: ModuleType) -> list[str]:
@@ -99,11 +142,14 @@ def _load_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # noqa: S101, PT018 - a .py has a loader
     module = module_from_spec(spec)
     sys.modules[name] = module
+    _loading.append(resolved)
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        _loading.remove(resolved)
     return module
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "pettingllms"
 BOUNDARIES = {
+    "api/blocking.py",  # raised again on the caller's thread
     "cluster/start.py",  # Ray raises a bare Exception where it does not come up
     "config/checks.py",  # an author's constructor
     "envs/contract.py",  # an author's environment, whose faults are to be named
@@ -15,6 +16,7 @@ BOUNDARIES = {
     "envs/tasks/code/grade.py",  # the result of a program that cannot be compared is a wrong answer
     "envs/tasks/code/inside/checker.py",  # a data set's check says no by raising
     "envs/tasks/code/inside/driver.py",  # a model's program, in its sandbox
+    "envs/single_turn.py",  # a user's reward function
     "errors.py",  # the words of an author's exception
     "gateway/programs.py",  # somebody else's program
     "grading/worker.py",  # whatever an answer makes the algebra raise

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
+_interrupts: dict[int, Callable[[], None]] = {}
+"""By thread other than the main one, what Ctrl-C should do to the run on it."""
 
 
 def stop_on_interrupt(notify: Callable[[str], None]) -> asyncio.Event:
@@ -21,7 +23,21 @@ def stop_on_interrupt(notify: Callable[[str], None]) -> asyncio.Event:
 
     if threading.current_thread() is threading.main_thread():
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+    else:
+        call = asyncio.get_running_loop().call_soon_threadsafe
+        _interrupts[threading.get_ident()] = lambda: call(interrupt)  # type: ignore[assignment]
     return stop
+
+
+def interrupt_thread(thread: threading.Thread) -> bool:
+    """Pass Ctrl-C on to the run on a thread; False if no run on it can be interrupted now."""
+    interrupt = _interrupts.get(thread.ident or 0)
+    try:
+        if interrupt is not None:
+            interrupt()
+    except RuntimeError:  # its event loop is closed
+        return False
+    return interrupt is not None
 
 
 async def unless(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:

@@ -78,10 +78,7 @@ def decisions(episode: Episode) -> list[dict[str, Any]]:
         parent = None if step is None else episode.steps[step].parent
         if step is not None and (parent not in depth or (branch is None and step not in depth)):
             continue  # played beside the main branch
-        if step is None:
-            at = _depth_of_failed(episode, number, depth, at)
-        else:
-            at = depth[parent]
+        at = _depth_of_failed(episode, number, depth, at) if step is None else depth[parent]
         rows[at].append(number)
     steps = [episode.steps[at] for at in main_branch]
     return [

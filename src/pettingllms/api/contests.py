@@ -1,0 +1,57 @@
+"""`tournament` and `check`: calls that train nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pettingllms.api.blocking import run_blocking
+from pettingllms.api.configs import ConfigLike, make_config
+from pettingllms.api.progress import Callbacks
+from pettingllms.api.user_classes import env_section
+from pettingllms.envs import Environment, make_env
+from pettingllms.runs.callbacks import Callback
+
+if TYPE_CHECKING:
+    from pettingllms.league.standings import Standings
+    from pettingllms.preflight.machine import Finding
+
+
+def tournament(
+    env: Any,
+    players: Sequence[str],
+    *,
+    num_rounds: int = 20,
+    seed: int = 0,
+    temperature: float | None = None,
+    keys: Sequence[str] = (),
+    callbacks: Sequence[Callback] | None = None,
+) -> "Standings":
+    """Let all pairs of players meet in every role, and rate them.
+
+    `env` is an environment as in `train`. A player is a scripted player (`minimax`, `minimax~0.3`),
+    a run folder, a snapshot `FOLDER@20`, or a server `http://HOST/v1#MODEL`; `NAME=` before it
+    renames it. `keys` name environment variables with servers' keys. `temperature` replaces that of
+    every policy.
+    """
+    from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
+
+    made = env if isinstance(env, Environment) else make_env(**env_section(env))
+    listener = Callbacks(callbacks)
+    entries = parse_entries(made, [str(player) for player in players], keys)
+    planned = Tournament(made, entries, num_rounds, seed, temperature)
+    return run_blocking(
+        hold,
+        planned,
+        notify=listener.notify,
+        progress=lambda done: listener.progress(done, planned.num_games),
+    )
+
+
+def check(
+    config: ConfigLike = None, *, out: str | Path = "runs", **sections: Any
+) -> list["Finding"]:
+    """Compare what a run needs with this machine, without starting it. A finding has a `level`
+    (`ok`, `note` or `problem`), `what` was found, and `advice`. Arguments as in `train`."""
+    from pettingllms.preflight.run import inspect
+
+    return inspect(make_config(config, **sections), Path(out))
