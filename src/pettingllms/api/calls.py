@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingllms.api.blocking import check_not_loading, run_blocking
 from pettingllms.api.configs import ConfigLike, make_config
-from pettingllms.api.progress import Callbacks
+from pettingllms.api.progress import progress_callbacks
 from pettingllms.api.run_handle import Run, evaluate_weights
 from pettingllms.config import RunConfig
 from pettingllms.errors import ConfigError, PausedError, PettingError
@@ -97,13 +97,13 @@ def rollout(
     folder, made = _folder(out, config, "-rollout"), make_config(config, **sections)
     if (folder / EPISODES_FILE).exists():
         raise ConfigError(str(folder), ["already holds episodes; give another folder as out"])
-    listener = Callbacks(callbacks)
+    listener = progress_callbacks(callbacks)
     num_done, total = 0, made.rollout.num_tasks * made.rollout.num_episodes
 
     def count(_: Any) -> None:
         nonlocal num_done
         num_done += 1
-        listener.progress(num_done, total)
+        listener.on_progress(num_done, total)
 
     run_blocking(collect, made, folder, player, split, count)
     return Run(folder)
@@ -139,9 +139,9 @@ def _start(
     supervised: bool = False,
 ) -> Run:
     require_learners(config)
-    run, listener = RunFolder(folder), Callbacks(callbacks)
+    run, listener = RunFolder(folder), progress_callbacks(callbacks)
     with _new_run(run, config, supervised):
-        listener.notify(f"run folder: {folder}")
+        listener.on_message(f"run folder: {folder}")
         run_blocking(trainer, config, run, listener)
     return Run(folder)
 

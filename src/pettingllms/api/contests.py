@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingllms.api.blocking import run_blocking
 from pettingllms.api.configs import ConfigLike, make_config
-from pettingllms.api.progress import Callbacks
+from pettingllms.api.progress import progress_callbacks
 from pettingllms.api.user_classes import env_section
 from pettingllms.envs import Environment, make_env
 from pettingllms.runs.callbacks import Callback
@@ -33,17 +33,17 @@ def tournament(
     renames it. `keys` name environment variables with servers' keys. `temperature` replaces that of
     every policy.
     """
-    from pettingllms.evaluation.tournament import Tournament, hold, parse_entries
+    from pettingllms.evaluation.tournament import Tournament, parse_entries, run_tournament
 
     made = env if isinstance(env, Environment) else make_env(**env_section(env))
-    listener = Callbacks(callbacks)
+    listener = progress_callbacks(callbacks)
     entries = parse_entries(made, [str(player) for player in players], keys)
     planned = Tournament(made, entries, num_rounds, seed, temperature)
     return run_blocking(
-        hold,
+        run_tournament,
         planned,
-        notify=listener.notify,
-        progress=lambda done: listener.progress(done, planned.num_games),
+        notify=listener.on_message,
+        progress=lambda done: listener.on_progress(done, planned.num_games),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pettingllms.api.blocking import run_blocking
 from pettingllms.api.configs import make_config
-from pettingllms.api.progress import Callbacks
+from pettingllms.api.progress import progress_callbacks
 from pettingllms.api.user_classes import register_env
 from pettingllms.config import RunConfig, read_toml
 from pettingllms.errors import CheckpointError, ConfigError
@@ -91,8 +91,8 @@ class Run:
         if step is not None:
             with self._folder.taken():
                 self._folder.go_back(step)
-        listener = Callbacks(callbacks)
-        listener.notify(f"run folder: {self.path}")
+        listener = progress_callbacks(callbacks)
+        listener.on_message(f"run folder: {self.path}")
         run_blocking(train, config, self._folder, listener)
         return self
 
@@ -175,13 +175,13 @@ def evaluate_weights(
     """Play the test tasks of a configuration with given weights; without any, untrained models."""
     from pettingllms.training.evaluate import evaluate
 
-    listener = Callbacks(callbacks)
+    listener = progress_callbacks(callbacks)
     total = config.eval.num_tasks * config.eval.num_samples
     return run_blocking(
         evaluate,
         config,
         weights,
-        notify=listener.notify,
-        progress=lambda done: listener.progress(done, total),
+        notify=listener.on_message,
+        progress=lambda done: listener.on_progress(done, total),
         out=Path(out) / EPISODES_FILE if out else None,
     )

@@ -64,7 +64,7 @@ def register_env(name: str, env: Any) -> None:
 
 def _name_object(env: Environment[Any, Any]) -> str:
     if _is_made_by_options(env):
-        return env.config.id
+        return str(env.config.id)
     if list(inspect.signature(type(env)).parameters) == ["config"]:
         return name_class(type(env))
     name, number = f"{SESSION}:{env.id}", 1
