@@ -1,4 +1,4 @@
-"""Rock, paper, scissors: an environment of one's own, in one short file.
+"""Rock, paper, scissors: write an environment in one short file.
 
 pettingllms check-env examples/01_write_an_environment.py:RockPaperScissors
 pettingllms play examples/01_write_an_environment.py:RockPaperScissors
@@ -25,7 +25,7 @@ class RockPaperScissors(pl.Environment):
 
     id = "rock_paper_scissors-v1"
     roles = ("left", "right")
-    limit_reward = -3.0  # an episode that a limit cuts earns no more than three lost rounds
+    limit_reward = -3.0  # an episode cut at a limit earns no more than three lost rounds
     players = {"random": throw_any}
 
     def tasks(self, split):
@@ -38,10 +38,10 @@ class RockPaperScissors(pl.Environment):
         return self.roles if len(state.rounds) < 3 else ()
 
     def observe(self, state, role):
-        told = "; ".join(f"left {a}, right {b}" for a, b in state.rounds) or "none"
+        history = "; ".join(f"left {a}, right {b}" for a, b in state.rounds) or "none"
         return [
             pl.system(f"Rock, paper, scissors, three rounds. You are {role}."),
-            pl.user(f"Rounds so far: {told}. Reply <answer>rock, paper or scissors</answer>."),
+            pl.user(f"Rounds so far: {history}. Reply <answer>rock, paper or scissors</answer>."),
         ]
 
     def step(self, state, replies):
@@ -49,7 +49,7 @@ class RockPaperScissors(pl.Environment):
         won = (BEATS.get(left) == right) - (BEATS.get(right) == left)
         rewards = pl.Rewards(
             agent={"left": pl.Scored(won), "right": pl.Scored(-won)},
-            process={  # a reply that is no throw is an event of the game, with its own price
+            process={  # any string is a legal reply; an invalid throw has a negative reward
                 role: pl.Scored(0.0 if throw else -1.0)
                 for role, throw in zip(self.roles, throws, strict=True)
             },
@@ -63,8 +63,8 @@ class RockPaperScissors(pl.Environment):
 
 
 def throw(reply):
-    said = reply.strip().removeprefix("<answer>").removesuffix("</answer>").strip().lower()
-    return said if said in BEATS else ""
+    word = reply.strip().removeprefix("<answer>").removesuffix("</answer>").strip().lower()
+    return word if word in BEATS else ""
 
 
 if __name__ == "__main__":

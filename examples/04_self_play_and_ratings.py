@@ -1,66 +1,47 @@
-"""Self-play from random weights, then a tournament in which everybody meets everybody.
+"""Self-play from random weights, then a round-robin tournament.
 
-One policy sits in both players of Kuhn poker and also meets its own past. Afterwards it is rated
-beside its untrained self, a random player and perfect play. A rating counts games, and perfect play
-counts chips: it folds often and loses little each time, so it need not stand first. Needs the
-engines (scripts/install_cpu.sh); under two minutes on two cores.
+One policy plays both roles of Kuhn poker, and in a quarter of the games an earlier snapshot of
+itself. A tournament then rates it against its untrained self, a random player and the Nash
+equilibrium. Ratings count won games, and equilibrium play maximizes chips: it folds often and loses
+little, so it need not rank first. Needs the engines (scripts/install_cpu.sh); under two minutes on
+two cores.
 """
 
 import tempfile
 from pathlib import Path
 
 import pettingllms as pl
-from pettingllms.evaluation.tournament import Tournament, parse_entries, run_tournament
-from pettingllms.models import make_tiny
-from pettingllms.runs.callbacks import Callback
-from pettingllms.training.train import train
 
 GAME = {"id": "kuhn_poker-v1", "terse": True}
-WORDS = ["check bet fold call", "J Q K player_1 player_2", "0123456789 :,./-|"]
+TEXTS = ["check bet fold call", "J Q K player_1 player_2", "0123456789 :,./-|"]
 
 
-class Lines(Callback):
-    """Prints what each player was paid: at first moves that are none cost chips."""
-
-    def on_step_end(self, step, metrics):
-        paid = {role: row["reward"] for role, row in metrics["roles"].items()}
-        print(f"step {step:2}:", ", ".join(f"{role} {won:+.2f}" for role, won in paid.items()))
-
-
-def play_itself(folder: Path, num_steps: int = 24) -> Path:
-    model = make_tiny(
-        folder / "model", texts=WORDS, hidden_size=64, vocab_size=280, symbols=True, head_dim=16
+def self_play(folder: Path, num_steps: int = 24) -> pl.Run:
+    size = {"hidden_size": 64, "vocab_size": 280, "symbols": True, "head_dim": 16}
+    return pl.train(
+        model=pl.make_tiny(folder / "model", texts=TEXTS, **size),
+        lr=2e-3,
+        env={**GAME, "num_tasks": 100_000},
+        algo="rae",  # a running baseline per role, since the roles' expected rewards differ
+        league={"snapshot_every": 12, "share": 0.25},
+        rollout={"num_tasks": 256, "num_samples": 1, "max_reply_tokens": 1},
+        inference={"engine": "torch", "max_num_seqs": 512, "max_model_len": 64},
+        loss={"entropy_coef": 0.1},
+        cluster={"device": "cpu"},
+        train={"num_steps": num_steps, "save_every": num_steps},
+        out=folder / "run",
     )
-    config = pl.parse_config(
-        {
-            "env": {**GAME, "num_tasks": 100_000},
-            "algo": {"type": "rae"},  # a running baseline for each player: players are not equal
-            "policies": {"shared": {"kind": "full", "model": str(model), "lr": 2e-3}},
-            "league": {"snapshot_every": 12, "share": 0.25},  # its past, a quarter of the games
-            "rollout": {"num_tasks": 256, "num_samples": 1, "max_reply_tokens": 1},
-            "inference": {"engine": "torch", "max_num_seqs": 512, "max_model_len": 64},
-            "loss": {"entropy_coef": 0.1},
-            "cluster": {"device": "cpu"},
-            "train": {"num_steps": num_steps, "save_every": num_steps},
-        }
-    )
-    found = pl.RunFolder(folder / "run")
-    found.create(config)
-    train(config, found, Lines())
-    return found.path
 
 
-def rate(run: Path, num_rounds: int = 40) -> list[dict]:
+def rate(run: pl.Run, num_rounds: int = 40) -> list[dict]:
     """Rows of the table, the best player first."""
-    env = pl.make_env(**GAME)
-    words = ["nash", "random", f"trained={run}", f"untrained={run}@0"]
-    found = run_tournament(Tournament(env, parse_entries(env, words), num_rounds), notify=print)
-    return list(found.rows())
+    players = ["nash", "random", f"trained={run.path}", f"untrained={run.path}@0"]
+    return list(pl.tournament(GAME, players, num_rounds=num_rounds).rows())
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        rows = rate(play_itself(Path(folder)))
+        rows = rate(self_play(Path(folder)))
     for row in rows:
         rating = f"{row['rating']:5.1f} ± {row['margin']:.1f}"
         print(f"{row['player']:10} {rating}   {row['wins']} won, {row['losses']} lost")

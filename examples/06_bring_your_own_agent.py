@@ -1,24 +1,20 @@
-"""A program that calls OpenAI's client learns as it is: two agents, each with weights of its own.
+"""Train the agents of an existing program that calls OpenAI's client, without changing it.
 
-`talk` is somebody's program. It knows nothing of training: it has two clients and calls them.
-While it learns, the clients are pointed at a gateway on this machine, which records the ids that
-were sampled. Needs `bash scripts/install_cpu.sh gateway` and `pip install openai`; two minutes on
-two cores, without a network: the model is made on the spot.
+`talk` is such a program, with two clients. During training both clients call a gateway on this
+machine, which records the sampled tokens. Needs `bash scripts/install_cpu.sh gateway` and
+`pip install openai`; two minutes on two cores, without a network.
 """
 
 import tempfile
 from pathlib import Path
 
 import pettingllms as pl
-from pettingllms.models import make_tiny
-from pettingllms.runs.callbacks import Callback
-from pettingllms.training.train import train
 
 KINDS = {"digit": tuple("01234"), "letter": tuple("abcde")}
 
 
 async def talk(question: str, giver: dict, adder: dict) -> tuple[str, str]:
-    """The program, as it was before: one agent gives an example, the other adds one like it."""
+    """The program: one agent gives an example, the other adds one of the same kind."""
     from openai import AsyncOpenAI
 
     async with AsyncOpenAI(**giver) as gives:
@@ -32,7 +28,7 @@ async def talk(question: str, giver: dict, adder: dict) -> tuple[str, str]:
 
 
 class Examples(pl.Workflow):
-    """What makes it learn: roles, tasks, how it is run, what its result is worth."""
+    """What training adds: roles, tasks, how to run the program, and rewards for its result."""
 
     id = "examples-v1"
     roles = ("giver", "adder")
@@ -52,40 +48,27 @@ class Examples(pl.Workflow):
         return result[role]
 
 
-class Lines(Callback):
-    def on_step_end(self, step, metrics):
-        shares = {role: row["success"] for role, row in metrics["roles"].items()}
-        print(f"step {step:2}:", ", ".join(f"{role} {share:.0%}" for role, share in shares.items()))
-
-
-def run(folder: Path, num_steps: int = 14) -> pl.RunFolder:
-    words = ["a digit", "a letter", "and another", " ".join(sum(KINDS.values(), ()))]
-    model = make_tiny(
-        folder / "model", texts=words, hidden_size=64, vocab_size=280, symbols=True, head_dim=16
+def run(folder: Path, num_steps: int = 14) -> pl.Run:
+    texts = ["a digit", "a letter", "and another", " ".join(sum(KINDS.values(), ()))]
+    size = {"hidden_size": 64, "vocab_size": 280, "symbols": True, "head_dim": 16}
+    model = pl.make_tiny(folder / "model", texts=texts, **size)
+    policy = {"kind": "full", "model": model, "lr": 4e-3}
+    return pl.train(
+        env=Examples,
+        algo="dr_mas",  # compares each role with itself in episodes of the same task
+        policies={"giver": policy, "adder": policy},
+        roles={"giver": "giver", "adder": "adder"},
+        rollout={"num_tasks": 4, "num_samples": 10, "max_reply_tokens": 1},
+        inference={"engine": "torch", "max_num_seqs": 256, "max_model_len": 64},
+        loss={"entropy_coef": 0.1},
+        cluster={"device": "cpu"},
+        train={"num_steps": num_steps, "save_every": num_steps},
+        out=folder / "run",
     )
-    policy = {"kind": "full", "model": str(model), "lr": 4e-3}
-    config = pl.parse_config(
-        {
-            "env": {"id": f"{__file__}:Examples"},
-            "algo": {"type": "dr_mas"},  # each role is compared with itself in plays of one task
-            "policies": {"giver": policy, "adder": policy},
-            "roles": {"giver": "giver", "adder": "adder"},
-            "rollout": {"num_tasks": 4, "num_samples": 10, "max_reply_tokens": 1},
-            "inference": {"engine": "torch", "max_num_seqs": 256, "max_model_len": 64},
-            "loss": {"entropy_coef": 0.1},
-            "cluster": {"device": "cpu"},
-            "train": {"num_steps": num_steps, "save_every": num_steps},
-        }
-    )
-    found = pl.RunFolder(folder / "run")
-    found.create(config)
-    train(config, found, Lines())
-    return found
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder))
-        *_, last = sorted((found.path / "episodes").glob("*.jsonl"))
-        for turn in next(pl.read_episodes(last)).turns:
+        *_, last = run(Path(folder)).episodes()
+        for turn in last.turns:
             print(f"{turn.role}: {turn.messages[-1].content!r} -> {turn.text!r}")

@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -17,19 +16,17 @@ from pettingllms.types import Failed, Group, Member, Scored, Submission
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
-WITH_ENGINES = ("pettingllms.training.train", "pettingllms.models")
+WITH_ENGINES = ("pl.train(", "pl.make_tiny(")
 
 
-def _imported(path: Path) -> list[tuple[str, str]]:
-    """Modules of ours that a file imports, with the names that it takes from them."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pettingllms"):
-            found += [(str(node.module), name.name) for name in node.names]
-    return found
+def _imported(path: Path) -> list[str]:
+    """Modules of ours that a file imports names from."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    modules = [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    return [module for module in modules if module.startswith("pettingllms")]
 
 
-LIGHT = [p for p in EXAMPLES if not any(m in WITH_ENGINES for m, _ in _imported(p))]
+LIGHT = [p for p in EXAMPLES if not any(call in p.read_text() for call in WITH_ENGINES)]
 
 
 def test_there_are_six() -> None:
@@ -52,8 +49,7 @@ def test_it_runs(path: Path) -> None:
 def test_it_uses_public_names_alone(path: Path) -> None:
     import pettingllms
 
-    for module, name in _imported(path):
-        assert name in importlib.import_module(module).__all__, f"{module}.{name}"
+    assert _imported(path) == [], "examples import pettingllms as pl, and nothing else of it"
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             assert node.value.id != "pl" or node.attr in pettingllms.__all__, node.attr
@@ -86,11 +82,11 @@ def test_ranks_by_hand(rewards: list[float], advantages: list[float]) -> None:
 
 
 def test_the_judge_prefers_fresh_words_and_makes_up_no_number() -> None:
-    def no_voice(policy: str) -> JudgeModel:
+    def no_model(policy: str) -> JudgeModel:
         raise AssertionError(policy)
 
     cls = JUDGES.load(f"{FOLDER / '05_a_judge_that_compares.py'}:FreshWords")
-    judge = cls("fresh", OneJudgeConfig(), JudgeContext(lambda *_: Scored(0.0), no_voice))
+    judge = cls("fresh", OneJudgeConfig(), JudgeContext(lambda *_: Scored(0.0), no_model))
     many, few = Submission("q", "a bear met a fox"), Submission("q", "a bear a bear a bear")
     assert asyncio.run(judge.compare(many, few)) == Scored(1.0)
     assert asyncio.run(judge.compare(few, many)) == Scored(0.0)

@@ -25,7 +25,7 @@ def _shares(output: str, pattern: str) -> list[int]:
 
 @pytest.mark.engine
 def test_two_roles_find_a_code() -> None:
-    arrived = _shares(_output("02_train_two_roles.py"), r"(\d+)% of colours arrived")
+    arrived = _shares(_output("02_train_two_roles.py"), r"receiver reward \S+ success (\d+)%")
     assert sum(arrived[-3:]) / 3 > 80 > sum(arrived[:3]) / 3
 
 
@@ -42,5 +42,5 @@ def test_a_plain_program_learns() -> None:
     pytest.importorskip("openai")
     output = _output("06_bring_your_own_agent.py")
     for role in ("giver", "adder"):
-        shares = _shares(output, rf"{role} (\d+)%")
+        shares = _shares(output, rf"{role} reward \S+ success (\d+)%")
         assert sum(shares[-3:]) / 3 > sum(shares[:3]) / 3 + 10, role

@@ -11,6 +11,7 @@ from pettingllms.api.configs import make_config
 from pettingllms.api.progress import progress_callbacks
 from pettingllms.api.user_classes import register_env
 from pettingllms.config import RunConfig, read_toml
+from pettingllms.config.renames import migrate_metrics
 from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.policies.files import Saved
 from pettingllms.runs.callbacks import Callback
@@ -51,7 +52,7 @@ class Run:
         if not path.is_file():
             return []
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return [migrate_metrics(json.loads(line)) for line in lines if line.endswith("\n")]
 
     def episodes(self, step: int | None = None) -> Iterator[Episode]:
         """The recorded episodes in the order of steps, or those of one step."""
