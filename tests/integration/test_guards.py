@@ -82,7 +82,7 @@ def test_a_policy_that_repeats_one_reply_pauses_within_ten_steps(
     assert len(rows) < STEPS
     assert all(row["policies/p/distinct_replies"] < 1.05 for row in rows)
     assert f"after step {len(rows)}, a policy has collapsed" in str(caught.value)
-    assert "Most often it says '5'" in str(caught.value)
+    assert "Most frequent reply: '5'" in str(caught.value)
     assert (tmp_path / "run" / "checkpoints" / f"step-{len(rows):06d}").is_dir()
 
 

@@ -12,7 +12,6 @@ from pettingllms.cluster.checks import check_mismatch, check_versions, check_wei
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
-from pettingllms.cluster.judges import Judges, Played
 from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.placement import (
     engine_specs,
@@ -33,7 +32,7 @@ from pettingllms.envs.workflow import Workflow
 from pettingllms.errors import CheckpointError
 from pettingllms.inference.choice_logprobs import Choice, reply_logprobs
 from pettingllms.inference.multimodal_chat import renderer_of
-from pettingllms.judges import JudgeModel, Verdicts
+from pettingllms.judges import JudgeModel
 from pettingllms.league import Assignment
 from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
@@ -75,7 +74,6 @@ class Team:
             self._group, self._engines, self._learners, self._publishers, self.weight_hashes
         )
         """Frozen snapshots, beside the policies of the configuration."""
-        self._judges: Judges | None = None  # made once policies have a voice
 
     @classmethod
     async def start(
@@ -109,15 +107,12 @@ class Team:
                     r: team.player(team.env, p, None, trained) for r, p in config.roles.items()
                 }
                 team._programs = await Programs.start(players, notify)
-            team._judges = Judges(config, lambda: team.env, team.judge_model, team.play)
         return team
 
     async def stop(self) -> None:
         """End every process that this team started."""
         if self._programs is not None:
             await self._programs.stop()
-        if self._judges is not None:
-            await self._judges.close()
         for engines in self._engines.values():
             await engines.stop()
         for learners in self._all_learners():
@@ -161,11 +156,6 @@ class Team:
             new = Published(group.publish_method, 0, files)
             await self._engines[group.name].publish(policy, new)
 
-    def enter(self, level: int) -> None:
-        """Train on a level of the curriculum from now on, if there is one."""
-        if self.config.curriculum.key:
-            self.env = make_env_at(self.config, level)
-
     async def play(
         self,
         tasks: Sequence[Task],
@@ -207,14 +197,6 @@ class Team:
         worker = Worker(env, own, config, self.config.reward, by_task, programs)
         await worker.run(tasks, seed, end, first)
         return in_order(episodes, tasks)
-
-    async def judge(
-        self, episodes: Sequence[Episode], played: Played, by_score: bool = False
-    ) -> Verdicts:
-        """Let the judge of [judge] pay for what episodes laid before it. `by_score`: answers to one
-        task are not compared with each other."""
-        assert self._judges is not None  # noqa: S101 - a team that samples has one
-        return await self._judges.judge(episodes, played, by_score)
 
     def judge_model(self, name: str) -> JudgeModel:
         """A policy of this run as a judge's voice."""

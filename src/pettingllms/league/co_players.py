@@ -9,12 +9,12 @@ have met.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
 from pettingllms.algos.credit import role_reward
-from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config import RewardConfig
 from pettingllms.config.co_players import CoPlayersConfig
 from pettingllms.league.assignments import Assignment
 from pettingllms.league.pool import Snapshot
@@ -117,8 +117,8 @@ class CoPlayers:
             self.best[str(phase)] = max(reward, self.best.get(str(phase), reward))
         return metrics
 
-    def to_json(self) -> dict[str, Any]:
-        """All that must be saved with a run."""
+    def state_dict(self) -> dict[str, Any]:
+        """State for a checkpoint, as plain data."""
         return {
             "phase": self.phase,
             "since": self.since,
@@ -128,17 +128,13 @@ class CoPlayers:
             "best": dict(self.best),
         }
 
-    def loaded(self, data: Mapping[str, Any]) -> "CoPlayers":
-        """The same co_players where a checkpoint left it."""
-        return replace(
-            self,
-            phase=data["phase"],
-            since=data["since"],
-            recent=list(data["recent"]),
-            switches=[Switch(**switch) for switch in data["switches"]],
-            pool=[Snapshot(**snapshot) for snapshot in data["pool"]],
-            best=dict(data["best"]),
-        )
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
+        self.phase, self.since = state["phase"], state["since"]
+        self.recent = list(state["recent"])
+        self.switches = [Switch(**switch) for switch in state["switches"]]
+        self.pool = [Snapshot(**snapshot) for snapshot in state["pool"]]
+        self.best = dict(state["best"])
 
     def _drawn(
         self, mixture: Mapping[str, float], tasks: Sequence[Task], seed: tuple[int | str, ...]
@@ -201,8 +197,8 @@ def mean_reward(
     return fmean(values) if values else None
 
 
-def make_co_players(config: RunConfig, data: Mapping[str, Any]) -> CoPlayers:
-    """The co_players of a run, where a checkpoint left it, if it did."""
-    filled_roles = config.co_players.filled_roles(config.roles, config.policies)
-    co_players = CoPlayers(config.co_players, config.roles, tuple(filled_roles), config.seed)
-    return co_players.loaded(data) if data else co_players
+def make_co_players(
+    config: CoPlayersConfig, roles: Assignment, policies: Mapping[str, Any], seed: int
+) -> CoPlayers:
+    """The co-player schedule of a run before its first step."""
+    return CoPlayers(config, roles, tuple(config.filled_roles(roles, policies)), seed)

@@ -11,11 +11,11 @@ each snapshot the row is handed over, so that `shared@20` stands for the games o
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pettingllms.algos.credit import mean
-from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.config import RewardConfig
 from pettingllms.config.co_players import SCRIPT
 from pettingllms.config.league import LeagueConfig
 from pettingllms.league.assignments import Assignment, duel
@@ -91,7 +91,7 @@ class League:
         every = self.config.snapshot_every
         return bool(every) and step % every == 0
 
-    def enrol(self, new: Snapshot) -> list[Snapshot]:
+    def add_snapshot(self, new: Snapshot) -> list[Snapshot]:
         """Take a snapshot into the pool; those that are let go for it."""
         self.payoff.hand_over(new.policy, new.name)
         self.ratings.copy(new.policy, new.name)
@@ -104,8 +104,8 @@ class League:
         rating = self.ratings.of(self.learner)
         return {"size": float(len(self.pool)), "rating": rating.mu, "rating_sigma": rating.sigma}
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data, for a checkpoint."""
+    def state_dict(self) -> dict[str, Any]:
+        """State for a checkpoint, as plain data."""
         return {
             "pool": [asdict(snapshot) for snapshot in self.pool],
             "payoff": self.payoff.to_json(),
@@ -113,15 +113,12 @@ class League:
             "counts": dict(self.counts),
         }
 
-    def loaded(self, data: Mapping[str, Any]) -> "League":
-        """The same league where a checkpoint left it."""
-        return replace(
-            self,
-            pool=[Snapshot(**snapshot) for snapshot in data["pool"]],
-            payoff=Payoff.from_json(data["payoff"]),
-            ratings=Ratings.from_json(data["ratings"]),
-            counts=dict(data["counts"]),
-        )
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
+        self.pool = [Snapshot(**snapshot) for snapshot in state["pool"]]
+        self.payoff = Payoff.from_json(state["payoff"])
+        self.ratings = Ratings.from_json(state["ratings"])
+        self.counts = dict(state["counts"])
 
     def _drawn(self, step: int) -> dict[str, list[str]]:
         """The opponents of a step, by kind."""
@@ -150,8 +147,6 @@ class League:
         return "exploiters" if opponent in self.config.exploiters else "snapshots"
 
 
-def make_league(config: RunConfig, data: Mapping[str, Any]) -> League:
-    """The league of a run, where a checkpoint left it, if it did."""
-    learner = next(iter(config.roles.values()))
-    league = League(config.league, learner, tuple(config.roles), config.seed)
-    return league.loaded(data) if data else league
+def make_league(config: LeagueConfig, roles: Assignment, seed: int) -> League:
+    """The league of a run before its first step."""
+    return League(config, next(iter(roles.values())), tuple(roles), seed)

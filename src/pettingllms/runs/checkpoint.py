@@ -22,6 +22,8 @@ POLICIES = "policies"
 UNFINISHED = ".unfinished-"
 RENAMED = {"marks": "weight_hashes", "company": "co_players"}
 """Fields of a state, by their names in version 0.1."""
+COMPONENTS_0_1 = ("league", "co_players", "guard")
+"""Fields of a state in version 0.1 that are states of components now."""
 
 
 @dataclass(slots=True)
@@ -37,18 +39,10 @@ class State:
     """Hash of each such policy's weights."""
     algorithm: dict[str, float] = field(default_factory=dict)
     """Baselines, for algorithms that have any."""
-    level: int = 1
-    """Of the curriculum."""
-    recent: list[float] = field(default_factory=list)
-    """Success in the last steps at this level."""
-    league: dict[str, Any] = field(default_factory=dict)
-    """Pool, payoff matrix, ratings and counts, if there is a league."""
-    co_players: dict[str, Any] = field(default_factory=dict)
-    """Phase, rewards, switches and snapshots, if co_players changes."""
+    components: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """State of each component, such as the league or the curriculum, by its name."""
     num_tokens: int = 0
-    """Tokens that were sampled by policies that learn, in all steps."""
-    guard: dict[str, float] = field(default_factory=dict)
-    """What the guards against collapse remember."""
+    """Tokens that policies that learn have sampled in all steps."""
     good: int = 0
     """Step of the newest checkpoint after which no policy showed a sign of collapse; 0: none."""
 
@@ -122,10 +116,7 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
     """A checkpoint, every byte of it checked."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        saved = dict(manifest["state"])
-        saved.pop("under_way", None)  # tasks, which earlier versions listed and nobody read
-        saved = {RENAMED.get(name, name): value for name, value in saved.items()}
-        state = State(**saved)
+        state = _state(manifest["state"])
         wanted = dict(manifest["files"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{folder} has no manifest that can be read: {error}") from error
@@ -142,6 +133,20 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
             raise CheckpointError(f"{folder}: {name} is not what was written; it was cut short?")
         policies.setdefault(policy, {})[file] = content
     return state, policies
+
+
+def _state(saved: Mapping[str, Any]) -> State:
+    """The state in a manifest of this version or of 0.1."""
+    fields = {RENAMED.get(name, name): value for name, value in dict(saved).items()}
+    fields.pop("under_way", None)  # tasks in progress, which 0.1 listed and never read
+    components = fields.setdefault("components", {})
+    if "level" in fields:
+        level, recent = fields.pop("level"), fields.pop("recent", [])
+        components["curriculum"] = {"level": level, "recent": recent}
+    for name in COMPONENTS_0_1:
+        if state := fields.pop(name, None):
+            components[name] = state
+    return State(**fields)
 
 
 def _write(path: Path, content: bytes) -> None:

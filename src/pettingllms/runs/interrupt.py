@@ -40,7 +40,7 @@ def interrupt_thread(thread: threading.Thread) -> bool:
     return interrupt is not None
 
 
-async def unless(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:
+async def unless_stopped(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:
     """The result of work, or None if it was told to stop before."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())

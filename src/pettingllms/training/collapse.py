@@ -1,61 +1,84 @@
-"""Guards against collapse: what a step measured, held to bounds, for several steps in a row.
+"""Collapse guard: pauses a run, or warns, when a policy stays past a bound for several steps.
 
-A collapse is quiet. Siblings that are all alike are paid alike, so advantages are 0, losses are 0,
-nothing fails, and in self-play the win rate stays at a half. One bad step is no sign; each bound is
-judged on its own, over several in a row. What the guards remember is part of the checkpoint, so a
-run that was killed is judged as if it had not been. A run that they paused is judged anew: it would
-pause again at once.
+A collapse is silent: equal siblings get equal rewards, so advantages and losses are 0, nothing
+fails, and the win rate of self-play stays at one half. One bad step is no sign, so the guard counts
+the steps in a row in which a policy is past a bound. The counts are part of the checkpoint, so a
+killed run pauses at the same step. A pause resets them, or the run would pause again at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from pettingllms.config import RunConfig
+from pettingllms.config.guard import GuardConfig
 from pettingllms.runs.checkpoint import checkpoint_name
 from pettingllms.runs.diversity import reply_shares
 from pettingllms.runs.metrics import Metrics
+from pettingllms.training.component import Component, TrainStep
 from pettingllms.types import Episode
 
 ANCHOR, BEST = "anchor_", "best/"
-SHOWN = 60
-"""Characters of a reply in a message."""
+MAX_SHOWN = 60
+"""Characters of a reply that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One bound that one policy was past in this step."""
+    """A bound that a policy exceeded in a step."""
 
     policy: str
     metric: str
-    saw: str
+    observed: str
     why: str
     remedy: str
     key: str
-    """Of [guard]: the bound, which is set otherwise if this is how it should be."""
+    """Setting of [guard] that turns the bound off."""
 
 
-class Guards:
-    """The guards of a run. `state` is what they remembered in a checkpoint."""
+class CollapseGuard(Component):
+    """Counts how long each policy is past each bound of [guard]."""
 
-    def __init__(self, config: RunConfig, state: Mapping[str, float]) -> None:
-        self._run = config
-        self._config = config.guard
+    name = "guard"
+
+    def __init__(self, config: GuardConfig, roles: Mapping[str, str], run: Path) -> None:
+        self._config = config
+        self._roles = roles
+        self._run = run
+        self._counts: dict[str, float] = {}
+        """Steps in a row, by policy and metric."""
+        self._best: dict[str, float] = {}
+        """Best success against each anchor, by policy and metric."""
+
+    async def after_step(self, step: TrainStep) -> None:
+        signs = self.observe(step.metrics)
+        if self.is_healthy and not signs:
+            step.last_good = step.last_saved
+        if not signs:
+            return
+        description = self.describe(signs, step.episodes)
+        if self._config.action == "warn":
+            step.callback.on_message(f"ALARM after step {step.number}:\n{description}")
+        else:
+            step.pause = (
+                f"after step {step.number}, a policy has collapsed\n{description}\n"
+                f"{how_to_continue(str(self._run), step.last_good)}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self._counts, **{BEST + key: value for key, value in self._best.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._counts = {key: n for key, n in state.items() if not key.startswith(BEST)}
         self._best = {key.removeprefix(BEST): n for key, n in state.items() if key.startswith(BEST)}
 
     @property
-    def is_well(self) -> bool:
-        """Whether somebody looks, and no policy is past any bound."""
-        return self._config.action != "off" and not any(self._counts.values())
+    def is_healthy(self) -> bool:
+        """Whether no policy is past any bound."""
+        return not any(self._counts.values())
 
-    def state(self) -> dict[str, float]:
-        """What is remembered: steps in a row past each bound, and the best against each anchor."""
-        return {**self._counts, **{BEST + key: value for key, value in self._best.items()}}
-
-    def see(self, metrics: Metrics) -> list[Sign]:
-        """Take in one step; the signs that have now gone on for too long, which are forgotten."""
-        if self._config.action == "off":
-            return []
+    def observe(self, metrics: Metrics) -> list[Sign]:
+        """Count one step; return the signs that have lasted too long, and reset their counts."""
         found = []
         for policy, numbers in metrics["policies"].items():
             signs = {sign.metric: sign for sign in self._signs(policy, numbers, metrics)}
@@ -69,20 +92,21 @@ class Guards:
         return found
 
     def describe(self, signs: Sequence[Sign], episodes: Sequence[Episode]) -> str:
-        """What was seen of each policy, why that is suspicious, and what helps."""
+        """What was observed of each policy, why it is suspicious, and what helps."""
         lines = []
         for sign in signs:
-            often = "evaluations" if sign.metric.startswith(ANCHOR) else "steps"
+            unit = "evaluations" if sign.metric.startswith(ANCHOR) else "steps"
+            duration = f"{self._patience(sign.metric)} {unit}"
             lines += [
-                f"  '{sign.policy}', {self._patience(sign.metric)} {often} in a row: {sign.saw}.",
-                f"    Most often it says {_commonest(episodes, sign.policy)}.",
-                f"    That is suspicious: {sign.why}.",
-                f"    What helps: {sign.remedy}. If it should be so: {sign.key} under [guard].",
+                f"  '{sign.policy}', {duration} in a row: {sign.observed}.",
+                f"    Most frequent reply: {_most_frequent(episodes, sign.policy)}.",
+                f"    Why this is suspicious: {sign.why}.",
+                f"    What helps: {sign.remedy}. To allow it, set {sign.key} under [guard].",
             ]
         return "\n".join(lines)
 
     def _measured(self, numbers: Mapping[str, float]) -> list[str]:
-        """What of a step can be judged; the count of what was not measured stays as it is."""
+        """The metrics of this step that have a bound; the counts of other metrics do not change."""
         known = {"distinct_replies", "sampler_entropy", "repetition"}
         known |= {ANCHOR + name for name in self._config.anchors}
         if numbers.get("distinct_prompts", 0) < self._config.min_prompts:
@@ -103,19 +127,18 @@ class Guards:
                 "distinct_replies",
                 f"{replies:.3f} different replies over {numbers['distinct_prompts']:.0f} different "
                 f"prompts (guard.min_replies = {guard.min_replies:g})",
-                "it says the same whatever it is shown, so its siblings are paid alike and nothing "
-                "is left to learn from",
-                f"lower policies.{policy}.lr, raise loss.entropy_coef, or look whether this reply "
-                "is "
-                "paid more than it should be",
+                "it gives the same reply to every prompt, so siblings get equal rewards and "
+                "advantages are 0",
+                f"lower policies.{policy}.lr, raise loss.entropy_coef, or check whether the reward "
+                "of this reply is too high",
                 "min_replies = 1",
             )
         if entropy is not None and entropy < guard.min_entropy and not wins:
             yield Sign(
                 policy,
                 "sampler_entropy",
-                f"an entropy of {entropy:.2g} a token (guard.min_entropy = {guard.min_entropy:g})",
-                "it tries nothing else any more, so it cannot find anything better",
+                f"entropy of {entropy:.2g} per token (guard.min_entropy = {guard.min_entropy:g})",
+                "it no longer explores, so it cannot find better replies",
                 f"lower policies.{policy}.lr, or raise loss.entropy_coef",
                 "min_entropy = 0",
             )
@@ -123,10 +146,10 @@ class Guards:
             yield Sign(
                 policy,
                 "repetition",
-                f"{numbers['repetition']:.0%} of what its replies say stood in them before "
+                f"{numbers['repetition']:.0%} of the 4-grams in its replies are repeated "
                 f"(guard.max_repetition = {guard.max_repetition:g})",
-                "its replies go round in circles until they are cut",
-                f"lower policies.{policy}.lr, raise loss.kl_coef, or pay less for long replies",
+                "its replies repeat themselves until they reach the token limit",
+                f"lower policies.{policy}.lr, raise loss.kl_coef, or reward long replies less",
                 "max_repetition = 1",
             )
         yield from self._drops(policy, numbers)
@@ -144,38 +167,37 @@ class Guards:
                     metric,
                     f"success against '{name}' of {now:.0%}, after {best:.0%} "
                     f"(guard.max_anchor_drop = {self._config.max_anchor_drop:g})",
-                    "it gets worse against a player that never changes, whatever it wins against "
-                    "itself",
+                    "it gets worse against a fixed player, whatever its win rate in self-play",
                     f"lower policies.{policy}.lr, or set learner.decay_steps or decay_tokens",
                     "max_anchor_drop = 1",
                 )
 
     def _wins(self, policy: str, metrics: Metrics) -> bool:
-        """Whether all roles of the policy reach their aim so often that one reply may be right."""
-        roles = [role for role, name in self._run.roles.items() if name == policy]
+        """Whether all roles of the policy succeed so often that one fixed reply may be right."""
+        roles = [role for role, name in self._roles.items() if name == policy]
         success = [metrics["roles"][role].get("success", 0.0) for role in roles]
         return bool(success) and min(success) >= self._config.enough_success
 
 
-def what_to_do(run: str, good: int) -> str:
-    """The ways on from a pause."""
+def how_to_continue(run: str, good: int) -> str:
+    """Instructions for a run that was paused; `good` is the step of its last good checkpoint."""
     back = (
-        f"  back to before: `pettingllms resume {run} --step {good}`; checkpoints/"
-        f"{checkpoint_name(good)} is the last good one, and is kept"
+        f"  go back: `pettingllms resume {run} --step {good}`; checkpoints/"
+        f"{checkpoint_name(good)} is the last good checkpoint, and is kept"
         if good
-        else "  there is no good checkpoint to go back to; begin anew with another setting"
+        else "  there is no good checkpoint to go back to; start a new run with other settings"
     )
     return (
         f"The run is saved. Look at its last episodes in {run}/episodes, change {run}/config.toml, "
-        f"then\n{back}\n  on from here: `pettingllms resume {run}`"
+        f"then\n{back}\n  continue from here: `pettingllms resume {run}`"
     )
 
 
-def _commonest(episodes: Sequence[Episode], policy: str) -> str:
+def _most_frequent(episodes: Sequence[Episode], policy: str) -> str:
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == policy]
     shares, _ = reply_shares([turn for turn in turns if turn.policy_version is not None])
     if not shares:
-        return "nothing in this step"
+        return "none in this step"
     text = max(shares, key=lambda text: shares[text])
-    shown = repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
+    shown = repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
     return f"{shown} ({shares[text]:.0%})"

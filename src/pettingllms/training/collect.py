@@ -28,6 +28,7 @@ from pettingllms.rollout.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.runs.trust import remember_code
+from pettingllms.training.judging import has_judge
 from pettingllms.types import Episode, Task, write_episodes
 
 __all__ = ["collect"]
@@ -56,7 +57,9 @@ def _player(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: 
 def _assignments(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Assignment]:
     """Who plays tasks where that is not whom [roles] names, as in the first step of a run."""
     if config.co_players.is_on:
-        return make_co_players(config, {}).assignments(1, tasks)
+        section, policies = config.co_players, config.policies
+        co_players = make_co_players(section, config.roles, policies, config.seed)
+        return co_players.assignments(1, tasks)
     return rotations(config.roles, tasks, 0) if config.rollout.rotate_roles else {}
 
 
@@ -131,7 +134,7 @@ def collect(
 
     asyncio.run(worker.run(tasks, config.seed, deliver))
     episodes = in_order(episodes, tasks)
-    if config.judge.is_on:
+    if has_judge(config):
         asyncio.run(_judge(config, env, tasks, assignments, episodes, stand_in))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)

@@ -1,32 +1,29 @@
-"""Evaluation: the same rollouts with no learner, on tasks that are never trained on, and for games
-that can be written out the distance from perfect play."""
+"""Evaluation: rollouts without learners on test tasks, and exploitability in small games."""
 
 import asyncio
 import itertools
-import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
 from pettingllms.cluster.inference_team import playing_team
-from pettingllms.cluster.judges import Played
 from pettingllms.config import EvalConfig, RunConfig
-from pettingllms.config.policies import TRAINED_KINDS, FullPolicy, LoraPolicy, ScriptedPolicy
+from pettingllms.config.policies import TRAINED_KINDS, ScriptedPolicy
 from pettingllms.envs import make_test_env
 from pettingllms.envs.base import Environment
-from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.errors import ConfigError
 from pettingllms.exploitability import Tree, check_all_read, measure
 from pettingllms.league import SCRIPT, Assignment, CoPlayers
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
-from pettingllms.policies import plan_critics
-from pettingllms.policies.files import Files, Saved
-from pettingllms.runs.folder import RunFolder
+from pettingllms.policies.files import Saved
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
+from pettingllms.training.initial_weights import initial_weights
+from pettingllms.training.judging import RolloutInputs, RunJudges, team_judges
 from pettingllms.types import Episode, Task, write_episodes
 
 __all__ = ["Evaluation", "evaluate"]
@@ -34,15 +31,18 @@ __all__ = ["Evaluation", "evaluate"]
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 
+Assign = Callable[[Sequence[Task]], Mapping[str, Assignment]]
+"""Chooses the players of tasks, by task id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How good a team is."""
+    """The result of an evaluation."""
 
     scores: dict[str, RoleScore]
     """By role."""
     exploitability: dict[str, dict[str, float]]
-    """By policy with an engine, if `eval.exploitability` asks for it; else empty."""
+    """By policy with an engine, if `eval.exploitability` is set; otherwise empty."""
 
 
 def evaluate(
@@ -52,21 +52,20 @@ def evaluate(
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
 ) -> Evaluation:
-    """Start the engines alone, with the weights of a checkpoint or of `train.init_from`; play."""
+    """Evaluate the weights of a checkpoint, or of `train.init_from`, without learners."""
 
     async def run() -> Evaluation:
-        async with playing_team(config, weights, notify) as team:
-            scores = await evaluate_team(team, progress, out)
+        async with playing_team(config, weights, notify) as team, team_judges(team) as judges:
+            scores = await evaluate_team(team, progress, out, judges=judges)
             return Evaluation(scores, await team_exploitability(team, tree) if tree else {})
 
-    weights, tree = saved or start_weights(config), written_out(config)
+    weights = saved or initial_weights(config)
+    tree = game_tree(config) if config.eval.exploitability else None
     return asyncio.run(run())
 
 
-def written_out(config: RunConfig) -> Tree | None:
-    """The whole game that is evaluated on, if distances are asked for."""
-    if not config.eval.exploitability:
-        return None
+def game_tree(config: RunConfig) -> Tree:
+    """The whole game tree of the environment of evaluation."""
     tree = Tree(make_test_env(config))
     models = [role for role, name in config.roles.items() if _has_engine(config, name)]
     check_all_read(tree, models)
@@ -78,23 +77,25 @@ def _has_engine(config: RunConfig, policy: str) -> bool:
 
 
 async def team_exploitability(team: "Team", tree: Tree) -> dict[str, dict[str, float]]:
-    """How far each policy with an engine is from perfect play, in the players that it has."""
-    players: dict[str, list[str]] = {}
+    """How far each policy with an engine is from equilibrium play, in the roles that it plays."""
+    roles_of: dict[str, list[str]] = {}
     for role, name in team.config.roles.items():
         if _has_engine(team.config, name):
-            players.setdefault(name, []).append(role)
+            roles_of.setdefault(name, []).append(role)
     table: dict[int, list[float]] = {}
     legal: dict[str, float] = {}
-    for name, roles in players.items():
+    for name, roles in roles_of.items():
         places = [at for at, info in enumerate(tree.infos) if info.role in roles]
         asked = [(tree.infos[at].messages, tree.infos[at].replies) for at in places]
         temperature = _temperature(team.config, name)
         found = await team.reply_logprobs(name, asked, temperature)
-        table |= {at: _among(some, temperature) for at, some in zip(places, found, strict=True)}
+        table |= {
+            at: _normalized(some, temperature) for at, some in zip(places, found, strict=True)
+        }
         legal[name] = mean([_legal_share(some, temperature) for some in found])
     return {
         name: {**measure(tree, table, roles), "legal_share": legal[name]}
-        for name, roles in players.items()
+        for name, roles in roles_of.items()
     }
 
 
@@ -106,9 +107,9 @@ def _temperature(config: RunConfig, policy: str) -> float:
     return section.temperature if own is None else own
 
 
-def _among(logprobs: Sequence[float], temperature: float) -> list[float]:
-    """Probabilities among the replies that were asked about alone. At temperature 0 they are the
-    limit of low temperatures: the reply that is nearest to the likeliest one is certain."""
+def _normalized(logprobs: Sequence[float], temperature: float) -> list[float]:
+    """Probabilities of the legal replies, normalized among themselves. At temperature 0 the most
+    likely reply has probability 1."""
     best = max(logprobs)
     if temperature == 0:
         weights = [float(logprob == best) for logprob in logprobs]
@@ -118,89 +119,55 @@ def _among(logprobs: Sequence[float], temperature: float) -> list[float]:
 
 
 def _legal_share(logprobs: Sequence[float], temperature: float) -> float:
-    """Probability that a reply is one of those that were asked about."""
+    """Probability that a reply is legal."""
     if temperature == 0:
         return float(max(logprobs) == 0)
     return math.fsum(map(math.exp, logprobs))
 
 
-def start_weights(config: RunConfig) -> Saved:
-    """The weights that policies begin with, where the configuration names another run."""
-    if not config.train.init_from:
-        return {}
-    saved = RunFolder(Path(config.train.init_from)).weights(sorted(config.trained_policies()))
-    for policy, files in saved.items():
-        _refuse_another_kind(config, policy, files, config.train.init_from)
-    return {
-        policy: {name: file for name, file in files.items() if name != OPTIMIZER_FILE}
-        for policy, files in saved.items()
-    }
+async def evaluate_anchors(
+    team: "Team", anchors: Sequence[str], judges: RunJudges | None = None
+) -> dict[str, dict[str, float]]:
+    """For each policy that learns: its success against scripted players, which never change.
 
-
-def check_same_policies(config: RunConfig, saved: Saved, run: Path) -> None:
-    """Refuse to go on with a run whose checkpoint is of another team than its configuration."""
-    critics = (plan.name for plan in plan_critics(config))
-    for name in (*sorted(config.trained_policies()), *critics):
-        if name not in saved:
-            raise CheckpointError(
-                f"the checkpoint in {run} has no '{name}', it has {', '.join(sorted(saved))}; give "
-                "its configuration back the names it had, or begin a new run with train.init_from"
-            )
-        if name in config.policies:
-            _refuse_another_kind(config, name, saved[name], str(run))
-
-
-def _refuse_another_kind(config: RunConfig, policy: str, files: Files, where: str) -> None:
-    """Refuse weights that would not fit, or would fit and mean something else."""
-    section = config.policies[policy]
-    if (MODEL_FILE if isinstance(section, FullPolicy) else ADAPTER_FILE) not in files:
-        other = "an adapter" if ADAPTER_FILE in files else "a whole model"
-        raise CheckpointError(
-            f"'{policy}' is of the kind {section.kind}, and {where} has {other} for "
-            f"it; set policies.{policy}.kind to that, or export it and set policies.{policy}.model"
-        )
-    if isinstance(section, LoraPolicy):
-        saved = json.loads(files[ADAPTER_CONFIG])
-        was = {"rank": saved["r"], "alpha": saved["lora_alpha"]}
-        for key, value in was.items():
-            if getattr(section, key) != value:
-                raise CheckpointError(
-                    f"policies.{policy}.{key} is {getattr(section, key)}, and the adapter in "
-                    f"{where} was trained with {value}; set it to that"
-                )
-
-
-async def evaluate_anchors(team: "Team") -> dict[str, dict[str, float]]:
-    """For each policy that learns: how it does against scripted players, which never change.
-
-    Its roles play the test tasks one at a time, with the anchor in all other players.
+    Each of its roles plays the test tasks once, with the anchor in all other roles.
     """
     config = team.config
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for role, policy in config.roles.items():
         if policy not in config.trained_policies():
             continue
-        for anchor in config.guard.anchors:
-            against = {**dict.fromkeys(config.roles, SCRIPT + anchor), role: policy}
-            score = (await evaluate_team(team, assignment=against))[role]
-            found[policy][f"anchor_{anchor}"].append(score.avg.value)
-            if score.reward is not None:
-                found[policy][f"anchor_{anchor}_reward"].append(score.reward)
+        for anchor in anchors:
+            players = {**dict.fromkeys(config.roles, SCRIPT + anchor), role: policy}
+            scores = await evaluate_team(
+                team, assign=partial(_same_for_all, players), judges=judges
+            )
+            found[policy][f"anchor_{anchor}"].append(scores[role].avg.value)
+            reward = scores[role].reward
+            if reward is not None:
+                found[policy][f"anchor_{anchor}_reward"].append(reward)
     return {
         policy: {name: mean(values) for name, values in numbers.items()}
         for policy, numbers in found.items()
     }
 
 
-async def evaluate_co_players(team: "Team", co_players: CoPlayers) -> dict[int, float]:
-    """The learners' reward with the co_players of each phase so far, by its number from 0."""
+def _same_for_all(players: Assignment, tasks: Sequence[Task]) -> dict[str, Assignment]:
+    return {task.id: players for task in tasks}
+
+
+async def evaluate_co_players(
+    team: "Team", co_players: CoPlayers, judges: RunJudges | None = None
+) -> dict[int, float]:
+    """The learners' mean reward with the co-players of each phase so far, by phase from 0."""
     found: dict[int, float] = {}
     for phase in range(co_players.phase + 1):
-        scores = await evaluate_team(team, co_players=(co_players, phase))
+        assign = partial(co_players.assignments_of, phase)
+        scores = await evaluate_team(team, assign=assign, judges=judges)
         rewards = [scores[role].reward for role in co_players.learners]
-        paid = [reward for reward in rewards if reward is not None]
-        if paid:
-            found[phase] = mean(paid)
+        scored = [reward for reward in rewards if reward is not None]
+        if scored:
+            found[phase] = mean(scored)
     return found
 
 
@@ -208,18 +175,18 @@ async def evaluate_team(
     team: "Team",
     progress: Callable[[int], None] = lambda _: None,
     out: Path | None = None,
-    assignment: Assignment | None = None,
-    co_players: tuple[CoPlayers, int] | None = None,
+    assign: Assign = lambda _: {},
+    judges: RunJudges | None = None,
 ) -> dict[str, RoleScore]:
-    """Play test tasks with the weights that the team has now, by whom [roles] or the assignment
-    names, or with the co_players of a phase."""
+    """Scores of each role on the test tasks, with the current weights.
+
+    `assign` chooses the players of each task where they differ from [roles].
+    """
     config = team.config
     tasks = eval_tasks(team.test_env, config.eval)
     rollout = config.rollout.linear(config.eval.num_samples)
     seed = derive_seed(config.seed, "eval")
-    assignments = {task.id: assignment for task in tasks} if assignment else {}
-    if co_players is not None:
-        assignments = co_players[0].assignments_of(co_players[1], tasks)
+    assignments = assign(tasks)
     episodes: list[Episode] = await team.play(
         tasks,
         seed,
@@ -229,9 +196,9 @@ async def evaluate_team(
         env=team.test_env,
         assignments=assignments,
     )
-    if config.judge.is_on:
-        played = Played(tasks, seed, assignments, team.test_env)
-        await team.judge(episodes, played, by_score=True)
+    if judges is not None:
+        inputs = RolloutInputs(tasks, seed, assignments, team.test_env)
+        await judges.judge(episodes, inputs, by_score=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(out, episodes)
@@ -240,7 +207,7 @@ async def evaluate_team(
 
 
 def eval_tasks(env: Environment[Any, Any], config: EvalConfig) -> list[Task]:
-    """The tasks that `[eval]` names; never none, which would be a score of nothing."""
+    """The test tasks of `[eval]`; raise ConfigError if there are none."""
     first, last = config.first_task, config.first_task + config.num_tasks
     tasks = list(itertools.islice(env.tasks("test"), first, last))
     if not tasks:

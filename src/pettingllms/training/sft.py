@@ -29,7 +29,7 @@ from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.training.collect import scripted_worker
-from pettingllms.training.evaluate import start_weights
+from pettingllms.training.initial_weights import initial_weights
 from pettingllms.types import Episode, Turn, images_of, read_episodes
 
 __all__ = ["sft"]
@@ -89,7 +89,7 @@ async def teach(
     from pettingllms.cluster.team import Team
 
     callback.on_phase("starting learners")
-    begun = start_weights(config)
+    begun = initial_weights(config)
     team = await Team.start(config, callback.on_message, sampling=False)
     folder.rewind(0)
     trackers = make_trackers(config, folder.path, callback.on_message)

@@ -1,52 +1,34 @@
-"""The loop: sample, credit, learn, publish, evaluate, save."""
+"""The training loop: sample, judge, value, credit, learn, publish, evaluate, save."""
 
 import asyncio
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.checks import check_models
-from pettingllms.cluster.judges import Played
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.errors import PausedError
-from pettingllms.judges import Verdicts
-from pettingllms.league import (
-    Snapshot,
-    make_co_players,
-    make_league,
-    mean_reward,
-    rotations,
-)
-from pettingllms.policies.files import Saved
 from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder
-from pettingllms.runs.interrupt import stop_on_interrupt, unless
+from pettingllms.runs.interrupt import stop_on_interrupt, unless_stopped
 from pettingllms.runs.ledger import Ledger
-from pettingllms.runs.metrics import Metrics, episode_metrics, flatten
+from pettingllms.runs.metrics import episode_metrics, flatten
 from pettingllms.runs.summary import alarm, learner_tokens, sandbox_alarm, summarize
 from pettingllms.runs.trackers import Tracker, make_trackers
 from pettingllms.seeds import derive_seed
-from pettingllms.training.collapse import Guards, what_to_do
-from pettingllms.training.curriculum import Curriculum, success_share
-from pettingllms.training.evaluate import (
-    check_same_policies,
-    evaluate_anchors,
-    evaluate_co_players,
-    evaluate_team,
-    start_weights,
-    team_exploitability,
-    written_out,
-)
+from pettingllms.training.component import RunContext, TrainStep
+from pettingllms.training.compose import make_components
+from pettingllms.training.initial_weights import check_same_policies, initial_weights
 from pettingllms.types import Episode
 
-__all__ = ["Run", "train"]
+__all__ = ["Trainer", "train"]
 
 
 def train(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
-    """Train until the steps are done, from where the folder was left; Ctrl-C saves and stops."""
+    """Train until all steps are done, starting from the newest checkpoint of the folder, if any.
+
+    The first Ctrl-C saves a checkpoint and stops.
+    """
     with folder.taken(), running_callbacks(callback, config.log.callbacks) as callbacks:
         check_models(config, folder.path)
         callbacks.on_phase("starting Ray")
@@ -55,40 +37,38 @@ def train(config: RunConfig, folder: RunFolder, callback: Callback | None = None
 
 
 async def _train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
-    run, stop = Run(config, folder, callback), stop_on_interrupt(callback.on_message)
+    trainer, stop = Trainer(config, folder, callback), stop_on_interrupt(callback.on_message)
     try:
-        await run.start()
-        while not run.is_over:
-            run.begin(run.state.step + 1)
-            episodes = await unless(stop, run.sample())
-            if episodes is None:
+        await trainer.start()
+        while not trainer.is_over:
+            step = trainer.begin_step()
+            if await unless_stopped(stop, trainer.sample(step)) is None:
                 break
-            await run.judge(episodes)
-            await run.value(episodes)
-            run.credit(episodes)
-            learnt = await run.learn(episodes)
-            await run.publish(learnt)
-            await run.enrol(episodes)
-            await run.evaluate()
-            run.record(episodes)
-            if stop.is_set() or run.collapse:
+            await trainer.judge(step)
+            await trainer.value(step)
+            trainer.credit(step)
+            learned = await trainer.learn(step)
+            await trainer.publish(step, learned)
+            await trainer.after_step(step)
+            trainer.record(step)
+            if step.pause:
+                await trainer.save()
+                raise PausedError(step.pause)
+            if stop.is_set():
                 break
-            if run.state.step % config.train.save_every == 0 or run.is_over:
-                await run.save()
+            if step.number % config.train.save_every == 0 or trainer.is_over:
+                await trainer.save()
         if stop.is_set():
-            await run.save()
+            await trainer.save()
             callback.on_message(
-                f"stopped after step {run.state.step}; `pettingllms resume` goes on"
+                f"stopped after step {trainer.state.step}; `pettingllms resume` continues the run"
             )
-        if run.collapse:
-            await run.save()
-            raise PausedError(run.collapse)
     finally:
-        await run.stop()
+        await trainer.stop()
 
 
-class Run:
-    """What the loop's verbs work on."""
+class Trainer:
+    """The parts of a run, and what the loop does with them in a step."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, callback: Callback) -> None:
         self._config = config
@@ -96,306 +76,180 @@ class Run:
         self._callback = callback
         self._trackers: list[Tracker] = []
         self._algorithm = make_algorithm_for(config)
-        self._tree = written_out(config) if config.train.eval_every else None
+        self._components = make_components(config, folder.path)
         self.state = State()
-        """All that is done."""
-        self.collapse = ""
-        """What the guards saw that pauses the run."""
+        """State after the last completed step."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all steps are done, or all tokens used."""
+        """Whether all steps are done, or the token budget is used up."""
         return self._config.train.is_over(self.state.step, self.state.num_tokens)
 
     async def start(self) -> None:
-        """Start every process and take up the newest checkpoint, if there is one."""
+        """Start engines and learners, and restore the newest checkpoint, if any."""
         from pettingllms.cluster.team import Team
 
         self._callback.on_phase("starting engines and learners")
         found = self._folder.load(self._callback.on_message)
-        self.state, saved = found or (State(), start_weights(self._config))
+        self.state, saved = found or (State(), initial_weights(self._config))
         if found is not None:
             check_same_policies(self._config, saved, self._folder.path)
-        self._saved = self.state.step
+        self._last_saved = self.state.step
         self._folder.rewind(self.state.step)
         self._trackers = make_trackers(self._config, self._folder.path, self._callback.on_message)
         self._team = await Team.start(self._config, self._callback.on_message)
         self._algorithm.load_state(self.state.algorithm)
-        self._guards = Guards(self._config, self.state.guard)
-        self._curriculum = Curriculum(
-            self._config.curriculum, self.state.level, tuple(self.state.recent)
-        )
-        self._team.enter(self.state.level)
-        self._callback.on_message(self._team.env.describe_limit(self._config.rollout.on_limit))
         tasks = self._team.env.tasks("train")
         self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
         await self._team.load(self.state.versions, saved)
-        self.state.versions, self.state.weight_hashes = (
-            dict(self._team.versions),
-            dict(self._team.weight_hashes),
-        )
-        await self._meet(saved)
-
-    async def _meet(self, saved: Saved) -> None:
-        """Make the league, or take it up, with every snapshot at its table."""
-        self._league = make_league(self._config, self.state.league)
-        self._co_players = make_co_players(self._config, self.state.co_players)
-        for snapshot in self._snapshots:
-            name, policy, version = snapshot.name, snapshot.policy, snapshot.version
-            await self._team.snapshots.load(
-                name, policy, version, snapshot.weight_hash, saved.get(name)
-            )
-        if self._snapshots:
-            await self._team.check_together()
-        if not self.state.step:
-            await self._take_snapshots(0)
+        self.state.versions = dict(self._team.versions)
+        self.state.weight_hashes = dict(self._team.weight_hashes)
+        context = RunContext(self._team, self._ledger, saved, self.state.step)
+        for component in self._components:
+            if component.name in self.state.components:
+                component.load_state_dict(self.state.components[component.name])
+            await component.start(context)
+        self._callback.on_message(self._team.env.describe_limit(self._config.rollout.on_limit))
 
     async def stop(self) -> None:
-        """End every process and close every file."""
+        """Stop all processes and close all files."""
         for tracker in self._trackers:
             tracker.close()
+        for component in self._components:
+            await component.stop()
         if hasattr(self, "_team"):
             await self._team.stop()
 
-    def begin(self, step: int) -> None:
-        """Take the tasks of a step, and say who learns in it."""
-        self._step = step
-        self._learning = self._config.learning(step)
-        self._algorithm.policies = self._learning
-        self._tasks = self._ledger.take(self._config.rollout.num_tasks)
-        self._assignments = self._league.assignments(step, self._tasks)
-        if self._config.co_players.is_on:
-            self._assignments = self._co_players.assignments(step, self._tasks)
-        if self._config.rollout.rotate_roles and not self._config.league.is_on:
-            done = self._ledger.num_done
-            self._assignments = rotations(self._config.roles, self._tasks, done)
-        self._seconds: dict[str, float] = {}
+    def begin_step(self) -> TrainStep:
+        """Take the tasks of the next step, and choose their players."""
+        number, num_done = self.state.step + 1, self._ledger.num_done
+        step = TrainStep(
+            number,
+            seed=derive_seed(self._config.seed, "step", number),
+            tasks=self._ledger.take(self._config.rollout.num_tasks),
+            num_tasks_done=num_done,
+            learning=self._config.learning(number),
+            last_saved=self._last_saved,
+            last_good=self.state.good,
+            callback=self._callback,
+        )
+        self._algorithm.policies = step.learning
+        for component in self._components:
+            component.before_step(step)
+        return step
 
-    async def sample(self) -> list[Episode]:
-        """Play the tasks."""
-        total = len(self._tasks) * self._config.rollout.num_episodes
-        with self._phase("sampling"):
-            return await self._team.play(
-                self._tasks,
-                derive_seed(self._config.seed, "step", self._step),
+    async def sample(self, step: TrainStep) -> list[Episode]:
+        """Sample the episodes of the step."""
+        total = len(step.tasks) * self._config.rollout.num_episodes
+        with step.phase("sampling"):
+            step.episodes = await self._team.play(
+                step.tasks,
+                step.seed,
                 deliver=lambda done: self._callback.on_progress(done, total),
-                learning=self._learning,
-                assignments=self._assignments,
+                learning=step.learning,
+                assignments=step.assignments,
             )
+        return step.episodes
 
-    async def judge(self, episodes: list[Episode]) -> None:
-        """Let a judge pay for what plays came to, now that all of them are there."""
-        self._verdicts = Verdicts()
-        if self._config.judge.is_on:
-            seed = derive_seed(self._config.seed, "step", self._step)
-            with self._phase("judging"):
-                self._verdicts = await self._team.judge(
-                    episodes, Played(self._tasks, seed, self._assignments)
-                )
-        for wrong in self._verdicts.alarms:
-            self._callback.on_message(f"ALARM {wrong}")
+    async def judge(self, step: TrainStep) -> None:
+        """Let components write rewards that need the whole batch, such as those of a judge."""
+        for component in self._components:
+            await component.score_episodes(step)
 
-    async def value(self, episodes: list[Episode]) -> None:
-        """Let critics say what they expected, for algorithms that ask."""
+    async def value(self, step: TrainStep) -> None:
+        """Let critics write values on turns, for algorithms that need them."""
         if "values" in self._algorithm.needs:
-            with self._phase("valuing"):
-                await self._team.value(self._algorithm.joint_actions(episodes))
+            with step.phase("valuing"):
+                await self._team.value(self._algorithm.joint_actions(step.episodes))
 
-    def credit(self, episodes: list[Episode]) -> None:
-        """Write advantages on turns, and measure."""
-        groups = self._algorithm.assign(episodes)
-        summary = summarize(episodes, self._config)
-        self._metrics: Metrics = episode_metrics(episodes, self._config, summary)
-        self._metrics["rollout"]["num_groups"] = float(len(groups))
-        if self._verdicts.metrics:
-            self._metrics["judge"] = self._verdicts.metrics
-        probing = sandbox_alarm(summary)
-        if probing is not None:
-            self._callback.on_message(f"ALARM {probing}")
-        wrong = alarm(summary, self._config)
-        if wrong is not None:
-            self._callback.on_message(f"ALARM {wrong}")
-        elif all(not turn.credit.advantage for episode in episodes for turn in episode.turns):
-            self._callback.on_message(
-                "all rewards that were compared are alike: nothing to learn from"
-            )
+    def credit(self, step: TrainStep) -> None:
+        """Write advantages on turns, and compute the metrics of the episodes."""
+        groups = self._algorithm.assign(step.episodes)
+        summary = summarize(step.episodes, self._config)
+        step.metrics.update(episode_metrics(step.episodes, self._config, summary))
+        step.metrics["rollout"]["num_groups"] = float(len(groups))
+        problem = alarm(summary, self._config)
+        for text in (sandbox_alarm(summary), problem):
+            if text is not None:
+                self._callback.on_message(f"ALARM {text}")
+        turns = (turn for episode in step.episodes for turn in episode.turns)
+        if problem is None and all(not turn.credit.advantage for turn in turns):
+            self._callback.on_message("all compared rewards are equal: nothing to learn from")
 
-    async def learn(self, episodes: list[Episode]) -> list[str]:
-        """Let policies learn; the names of those that did."""
-        with self._phase("learning"):
-            measured, critics = await self._team.learn_all(
-                episodes, self._algorithm.joint_actions(episodes), self._step, self.state.num_tokens
+    async def learn(self, step: TrainStep) -> list[str]:
+        """Update policies and critics; return the names of the policies that learned."""
+        with step.phase("learning"):
+            policies, critics = await self._team.learn_all(
+                step.episodes,
+                self._algorithm.joint_actions(step.episodes),
+                step.number,
+                self.state.num_tokens,
             )
         if critics:
-            self._metrics["critics"] = critics
+            step.metrics["critics"] = critics
         for critic, numbers in critics.items():
             if skipped := numbers["skipped_updates"]:
+                self._callback.on_message(f"'{critic}' skipped {skipped:g} non-finite updates")
+        for policy, numbers in policies.items():
+            if skipped := numbers["skipped_updates"]:
+                items = await self._team.skipped(policy)
+                path = self._folder.keep_skipped(step.number, policy, items)
                 self._callback.on_message(
-                    f"'{critic}' skipped {skipped:g} updates that were not finite"
-                )
-        for policy, numbers in measured.items():
-            if numbers["skipped_updates"]:
-                kept = self._folder.keep_skipped(
-                    self._step, policy, await self._team.skipped(policy)
-                )
-                self._callback.on_message(
-                    f"'{policy}' skipped {numbers['skipped_updates']:g} updates that were not "
-                    f"finite; their replies are in {kept}"
+                    f"'{policy}' skipped {skipped:g} non-finite updates; their replies are in "
+                    f"{path}"
                 )
             rate = numbers["tokens"] / numbers.pop("seconds")
-            self._metrics["policies"][policy] |= {**numbers, "tokens_per_second": rate}
-        return list(measured)
+            step.metrics["policies"][policy] |= {**numbers, "tokens_per_second": rate}
+        return list(policies)
 
-    async def publish(self, policies: list[str]) -> None:
-        """Give samplers the new weights."""
-        with self._phase("publishing"):
+    async def publish(self, step: TrainStep, policies: list[str]) -> None:
+        """Send new weights to the samplers."""
+        with step.phase("publishing"):
             mismatches = await self._team.publish(policies)
         for policy, mismatch in mismatches.items():
-            self._metrics["policies"][policy]["canary_difference"] = mismatch
+            step.metrics["policies"][policy]["canary_difference"] = mismatch
         for policy, version in self._team.versions.items():
-            self._metrics["policies"][policy]["version"] = float(version)
+            step.metrics["policies"][policy]["version"] = float(version)
 
-    async def enrol(self, episodes: list[Episode]) -> None:
-        """Let league and co_players know how plays ended, and take snapshots when it is time."""
-        reward = self._config.reward
-        if self._config.co_players.is_on:
-            paid = mean_reward(episodes, self._co_players.learners, reward)
-            await self._take_snapshots(self._step)
-            self._metrics["co_players"] = self._co_players.record(self._step, paid)
-            if "switched" in self._metrics["co_players"]:
-                self._callback.on_message(
-                    f"co_players changes after step {self._step}: phase "
-                    f"{self._co_players.phase + 1}"
-                )
-        if not self._config.league.is_on:
-            return
-        scores = self._league.record(self._tasks, self._assignments, episodes, reward)
-        await self._take_snapshots(self._step)
-        self._metrics["league"] = {**scores, **self._league.metrics()}
+    async def after_step(self, step: TrainStep) -> None:
+        """Let components evaluate, take snapshots, or change what the next step trains on."""
+        for component in self._components:
+            await component.after_step(step)
 
-    async def _take_snapshots(self, step: int) -> None:
-        for policy in self._league.members if self._league.is_due(step) else ():
-            for gone in self._league.enrol(await self._snapshot(policy, step)):
-                await self._team.snapshots.drop(gone.name)
-        for policy in self._co_players.due(step):
-            self._co_players.pool.append(await self._snapshot(policy, step))
-
-    async def _snapshot(self, policy: str, step: int) -> Snapshot:
-        """Freeze a policy as it is now, at the table."""
-        version = self._team.versions[policy]
-        name = Snapshot(policy, step, version).name
-        weight_hash = await self._team.snapshots.take(name, policy, version)
-        return Snapshot(policy, step, version, weight_hash)
-
-    @property
-    def _snapshots(self) -> list[Snapshot]:
-        return [*self._league.pool, *self._co_players.pool]
-
-    async def evaluate(self) -> None:
-        """Measure success on tasks that are never trained on, every so often."""
-        every = self._config.train.eval_every
-        if not every or self._step % every:
-            return
-        with self._phase("evaluating"):
-            scores = await evaluate_team(self._team)
-        for role, score in scores.items():
-            found = {"eval_success": score.avg.value, "eval_failed": float(score.num_failed)}
-            if self._config.judge.is_on and score.reward is not None:
-                found["eval_reward"] = score.reward
-            self._metrics["roles"][role] |= found
-            if score.num_failed:
-                self._callback.on_message(
-                    f"evaluation: {score.num_failed} plays of '{role}' failed"
-                )
-        if self._config.guard.anchors:
-            with self._phase("playing anchors"):
-                measured = await evaluate_anchors(self._team)
-            for policy, numbers in measured.items():
-                self._metrics["policies"][policy] |= numbers
-        if self._config.co_players.is_on:
-            with self._phase("playing earlier co_players"):
-                rewards = await evaluate_co_players(self._team, self._co_players)
-            self._metrics["co_players"] |= self._co_players.compare(rewards)
-        if self._tree is None:
-            return
-        with self._phase("measuring"):
-            exploitability = await team_exploitability(self._team, self._tree)
-        for policy in self._metrics["policies"].keys() & exploitability:
-            self._metrics["policies"][policy] |= exploitability[policy]
-
-    def record(self, episodes: list[Episode]) -> None:
-        """The step is done: write what it came to."""
+    def record(self, step: TrainStep) -> None:
+        """Complete the step: update the state, and write metrics and episodes."""
         self._ledger.done()
-        self._move(episodes)
-        signs = self._guards.see(self._metrics)
+        states = {component.name: component.state_dict() for component in self._components}
         self.state = State(
-            step=self._step,
+            step=step.number,
             num_tasks_done=self._ledger.num_done,
             versions=dict(self._team.versions),
             weight_hashes=dict(self._team.weight_hashes),
             algorithm=self._algorithm.state(),
-            level=self._curriculum.level,
-            recent=list(self._curriculum.recent),
-            league=self._league.to_json() if self._config.league.is_on else {},
-            co_players=self._co_players.to_json() if self._config.co_players.is_on else {},
-            num_tokens=self.state.num_tokens + learner_tokens(episodes, self._config),
-            guard=self._guards.state(),
-            good=self._saved if self._guards.is_well and not signs else self.state.good,
+            components={name: state for name, state in states.items() if state},
+            num_tokens=self.state.num_tokens + learner_tokens(step.episodes, self._config),
+            good=step.last_good,
         )
-        if signs:
-            self._alarm(self._guards.describe(signs, episodes))
-        rate = self._metrics["rollout"]["tokens"] / max(1e-9, self._seconds["sampling"])
-        self._metrics["rollout"]["tokens_per_second"] = rate
-        self._metrics["rollout"]["total_tokens"] = float(self.state.num_tokens)
-        self._metrics["time"] = {**self._seconds, "step": sum(self._seconds.values())}
+        rollout, seconds = step.metrics["rollout"], step.seconds
+        rollout["tokens_per_second"] = rollout["tokens"] / max(1e-9, seconds["sampling"])
+        rollout["total_tokens"] = float(self.state.num_tokens)
+        step.metrics["time"] = {**seconds, "step": sum(seconds.values())}
         if self._config.log.episodes:
-            self._folder.write_episodes(self._step, episodes)
+            self._folder.write_episodes(step.number, step.episodes)
         for tracker in self._trackers:
-            tracker.log(self._step, flatten({**self._metrics}))
-        self._callback.on_step_end(self._step, self._metrics)
-
-    def _alarm(self, saw: str) -> None:
-        """A policy has collapsed: pause the run, or say so, as configured."""
-        if self._config.guard.action == "warn":
-            self._callback.on_message(f"ALARM after step {self._step}:\n{saw}")
-            return
-        ways_on = what_to_do(str(self._folder.path), self.state.good)
-        self.collapse = f"after step {self._step}, a policy has collapsed\n{saw}\n{ways_on}"
-
-    def _move(self, episodes: list[Episode]) -> None:
-        """Let the curriculum follow how the step's episodes ended."""
-        options = self._config.curriculum
-        if not options.key:
-            return
-        roles = [options.role] if options.role else list(self._config.roles)
-        now = self._curriculum.with_step(success_share(episodes, roles))
-        self._metrics["curriculum"] = {"level": float(now.level), "success": now.success}
-        self._curriculum = now.moved()
-        if self._curriculum.level != now.level:
-            self._team.enter(self._curriculum.level)
-            self._ledger.change(self._team.env.tasks("train"))
-            self._callback.on_message(
-                f"curriculum: {now.success:.0%} succeeded at level {now.level}; after step "
-                f"{self._step} it is level {self._curriculum.level}, {self._team.env.id}"
-            )
+            tracker.log(step.number, flatten({**step.metrics}))
+        self._callback.on_step_end(step.number, step.metrics)
 
     async def save(self) -> None:
-        """Write a checkpoint of what is done; what is under way will be done again."""
-        with self._phase("saving"):
-            writer = self._folder.checkpoint(self.state)
-            if writer is None:
-                return
-            for name in self._team.names():
-                writer.add(name, await self._team.saved(name))
-            for snapshot in self._snapshots:
-                if not writer.carry(snapshot.name):
-                    writer.add(snapshot.name, await self._team.snapshots.files(snapshot.name))
-            writer.finish(self._config.train.keep_checkpoints)
-            self._saved = self.state.step
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        self._callback.on_phase(name)
-        start = time.perf_counter()
-        yield
-        self._seconds[name] = time.perf_counter() - start
+        """Write a checkpoint of the completed steps; a step in progress is repeated on resume."""
+        self._callback.on_phase("saving")
+        writer = self._folder.checkpoint(self.state)
+        if writer is None:
+            return
+        for name in self._team.names():
+            writer.add(name, await self._team.saved(name))
+        for name in self._team.snapshots.sources:
+            if not writer.carry(name):
+                writer.add(name, await self._team.snapshots.files(name))
+        writer.finish(self._config.train.keep_checkpoints)
+        self._last_saved = self.state.step

@@ -10,7 +10,7 @@ from pettingllms.config import RunConfig
 from pettingllms.envs import make_env_at
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
-from pettingllms.training.evaluate import start_weights
+from pettingllms.training.initial_weights import initial_weights
 from pettingllms.types import Episode, read_episodes
 from pettingllms.verifier.labeled_answers import Answer, balanced, label, parted
 
@@ -49,5 +49,5 @@ def sampled(config: RunConfig, notify: Callable[[str], None]) -> list[Episode]:
         async with playing_team(config, begun, notify) as team:
             return await team.play(tasks, derive_seed(config.seed, "verifier"), rollout)
 
-    begun = start_weights(config)
+    begun = initial_weights(config)
     return asyncio.run(run())

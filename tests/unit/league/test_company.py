@@ -31,7 +31,11 @@ def config_with(*phases: dict[str, Any], **co_players: Any) -> Any:
 
 
 def company_of(*phases: dict[str, Any], **options: Any) -> CoPlayers:
-    return make_co_players(config_with(*phases, **options), {})
+    return made_from(config_with(*phases, **options))
+
+
+def made_from(config: Any) -> CoPlayers:
+    return make_co_players(config.co_players, config.roles, config.policies, config.seed)
 
 
 def met(co_players: CoPlayers, step: int) -> Counter[str]:
@@ -140,10 +144,12 @@ def test_it_goes_on_where_a_checkpoint_left_it() -> None:
     import json
 
     config = config_with({"members": {"weak": 1.0}, "until_step": 3})
-    whole, cut = make_co_players(config, {}), make_co_players(config, {})
+    whole, cut = made_from(config), made_from(config)
     for step in range(1, 7):
         whole.record(step, step / 10)
-        cut = make_co_players(config, json.loads(json.dumps(cut.to_json())))
+        saved = json.loads(json.dumps(cut.state_dict()))
+        cut = made_from(config)
+        cut.load_state_dict(saved)
         cut.record(step, step / 10)
     assert cut == whole
 

@@ -23,7 +23,7 @@ ROLES = ("a", "b")
 def league_of(num_snapshots: int = 3, roles: tuple[str, ...] = ROLES, **options: Any) -> League:
     league = League(LeagueConfig(**{"snapshot_every": 10, **options}), "p", roles, seed=7)
     for number in range(num_snapshots):
-        league.enrol(Snapshot("p", 10 * number, number))
+        league.add_snapshot(Snapshot("p", 10 * number, number))
     return league
 
 
@@ -110,23 +110,24 @@ def test_a_league_that_was_saved_goes_on_as_if_it_had_not_been(rule: str, cut: i
         for step in steps:
             met.append(played(league, step, 5))
             if league.is_due(step):
-                league.enrol(Snapshot("p", step, step, f"mark{step}"))
+                league.add_snapshot(Snapshot("p", step, step, f"mark{step}"))
         return met
 
     def begin() -> League:
         config = LeagueConfig(snapshot_every=3, **options)
         league = League(config, "p", ROLES, seed=7)
-        league.enrol(Snapshot("p", 0, 0, "mark0"))
+        league.add_snapshot(Snapshot("p", 0, 0, "mark0"))
         return league
 
     whole = begin()
     met = go(whole, range(1, 31))
     first = begin()
     before = go(first, range(1, cut + 1))
-    saved = json.loads(json.dumps(first.to_json()))
-    second = begin().loaded(saved)
+    saved = json.loads(json.dumps(first.state_dict()))
+    second = begin()
+    second.load_state_dict(saved)
     assert before + go(second, range(cut + 1, 31)) == met
-    assert second.to_json() == whole.to_json(), "pool, matrix, ratings and counts, bit by bit"
+    assert second.state_dict() == whole.state_dict(), "pool, matrix, ratings and counts, bit by bit"
     assert whole.payoff.rows
     assert len(whole.pool) == 4
 
@@ -136,7 +137,7 @@ def test_a_snapshot_takes_the_learners_games_and_rating() -> None:
     played(league, 1, 6)
     rating, games = league.ratings.of("p"), league.payoff.total("p").num_games
     assert games == 6
-    league.enrol(Snapshot("p", 10, 1))
+    league.add_snapshot(Snapshot("p", 10, 1))
     assert league.ratings.of("p@10") == rating
     assert league.payoff.total("p@10").num_games == 6
     assert league.payoff.total("p").num_games == 0
@@ -145,7 +146,7 @@ def test_a_snapshot_takes_the_learners_games_and_rating() -> None:
 def test_exploiters_meet_the_learner_alone_and_their_snapshots_join_the_pool() -> None:
     league = league_of(0, exploiters=["hunter"], exploiter_share=0.5, share=0.5)
     for policy in league.members:
-        league.enrol(Snapshot(policy, 0, 0))
+        league.add_snapshot(Snapshot(policy, 0, 0))
     met = [
         set(assignment.values()) for step in range(1, 9) for assignment in played(league, step, 8)
     ]

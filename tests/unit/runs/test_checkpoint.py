@@ -126,3 +126,28 @@ def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pettingllms train"):
         RunFolder(tmp_path / "none").config()
     assert RunFolder(tmp_path).load(print) is None
+
+
+def test_load_checkpoint_reads_the_state_of_version_0_1(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["state"] = {
+        "step": 3,
+        "marks": {"p": "abc"},
+        "under_way": ["t"],
+        "level": 2,
+        "recent": [0.5],
+        "league": {"pool": []},
+        "company": {"phase": 1},
+        "guard": {"p/repetition": 2.0},
+        "good": 1,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    state, _ = load_checkpoint(folder)
+    assert state.components == {
+        "curriculum": {"level": 2, "recent": [0.5]},
+        "league": {"pool": []},
+        "co_players": {"phase": 1},
+        "guard": {"p/repetition": 2.0},
+    }
+    assert (state.step, state.weight_hashes, state.good) == (3, {"p": "abc"}, 1)

@@ -80,7 +80,9 @@ def newest(run: Path) -> Any:
 def test_a_run_that_died_meets_the_same_opponents_with_the_same_weights(runs: Any) -> None:
     root, _, _ = runs
     (whole, files), (cut, other) = newest(root / "whole"), newest(root / "cut")
-    assert json.dumps(cut.league) == json.dumps(whole.league), "pool, matrix, ratings, counts"
+    assert json.dumps(cut.components["league"]) == json.dumps(whole.components["league"]), (
+        "pool, matrix, ratings, counts"
+    )
     assert cut == whole
     assert OPTIMIZER_FILE in files["p"]
     assert other == files, "all weights and moments, bit by bit"
@@ -92,7 +94,7 @@ def test_a_run_that_died_meets_the_same_opponents_with_the_same_weights(runs: An
 def test_the_policy_moved_and_its_snapshots_did_not(runs: Any) -> None:
     root, watched, _ = runs
     state, files = newest(root / "whole")
-    names = [f"p@{snapshot['step']}" for snapshot in state.league["pool"]]
+    names = [f"p@{snapshot['step']}" for snapshot in state.components["league"]["pool"]]
     assert len(names) == 3
     assert set(files) == {"p", *names}
     weights = {name: some for name, some in files.items() if name != "p"}
@@ -122,7 +124,7 @@ def test_the_turns_of_a_snapshot_have_its_version_and_teach_nobody(runs: Any) ->
 def test_the_engine_serves_the_policy_and_its_pool_alone(runs: Any) -> None:
     root, _, made = runs
     state, _ = newest(root / "cut")
-    names = {f"p@{snapshot['step']}" for snapshot in state.league["pool"]}
+    names = {f"p@{snapshot['step']}" for snapshot in state.components["league"]["pool"]}
     assert set(made[-1].engine._versions) == {"p", *names}
 
 

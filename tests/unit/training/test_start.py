@@ -23,7 +23,7 @@ from pettingllms.learners.files import (
 )
 from pettingllms.runs.checkpoint import State, Writer
 from pettingllms.runs.folder import CHECKPOINTS
-from pettingllms.training.evaluate import start_weights
+from pettingllms.training.initial_weights import initial_weights
 
 FULL = {"kind": "full", "model": "m"}
 LORA = {"kind": "lora", "model": "m", "rank": 8, "alpha": 16}
@@ -67,7 +67,7 @@ def test_the_only_policy_of_a_run_is_what_all_begin_with_and_moments_stay_behind
     tmp_path: Path,
 ) -> None:
     start = saved_run(tmp_path / "sft", {"player": model()})
-    assert start_weights(config(start, FULL, FULL)) == {
+    assert initial_weights(config(start, FULL, FULL)) == {
         "first": {MODEL_FILE: b"w"},
         "second": {MODEL_FILE: b"w"},
     }
@@ -75,28 +75,28 @@ def test_the_only_policy_of_a_run_is_what_all_begin_with_and_moments_stay_behind
 
 def test_of_several_policies_each_takes_its_namesake(tmp_path: Path) -> None:
     start = saved_run(tmp_path / "sft", {"second": model(b"2"), "first": model(b"1")})
-    found = start_weights(config(start, FULL, FULL))
+    found = initial_weights(config(start, FULL, FULL))
     assert found == {"first": {MODEL_FILE: b"1"}, "second": {MODEL_FILE: b"2"}}
 
 
 def test_a_critic_beside_the_only_policy_is_no_policy(tmp_path: Path) -> None:
     start = saved_run(tmp_path / "ppo", {"player": model()}, "critic:team")
-    assert set(start_weights(config(start, FULL, FULL))) == {"first", "second"}
+    assert set(initial_weights(config(start, FULL, FULL))) == {"first", "second"}
 
 
 def test_a_policy_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     start = saved_run(tmp_path / "sft", {"first": model(), "second_one": model()})
     with pytest.raises(CheckpointError, match=r"no policy 'second' to start from; .*second_one"):
-        start_weights(config(start, FULL, FULL))
+        initial_weights(config(start, FULL, FULL))
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no checkpoint yet"):
-        start_weights(config(tmp_path, FULL, FULL))
+        initial_weights(config(tmp_path, FULL, FULL))
 
 
 def test_nothing_is_read_where_no_run_is_named() -> None:
-    assert start_weights(config("", FULL, FULL)) == {}
+    assert initial_weights(config("", FULL, FULL)) == {}
 
 
 @pytest.mark.parametrize(("kind", "files"), [(FULL, ADAPTER), (LORA, model())])
@@ -104,19 +104,19 @@ def test_weights_of_another_kind_are_refused(
     kind: dict[str, Any], files: dict[str, bytes], tmp_path: Path
 ) -> None:
     start = saved_run(tmp_path / "sft", {"player": files})
-    with pytest.raises(CheckpointError, match=f"'first' is of the kind {kind['kind']}"):
-        start_weights(config(start, kind, kind))
+    with pytest.raises(CheckpointError, match=f"'first' is of kind {kind['kind']}"):
+        initial_weights(config(start, kind, kind))
 
 
 def test_an_adapter_means_what_it_meant(tmp_path: Path) -> None:
     start = saved_run(tmp_path / "sft", {"player": ADAPTER})
-    assert start_weights(config(start, LORA, LORA))["first"].keys() == {
+    assert initial_weights(config(start, LORA, LORA))["first"].keys() == {
         ADAPTER_FILE,
         ADAPTER_CONFIG,
     }
     for key, value in (("rank", 4), ("alpha", 32)):
         with pytest.raises(CheckpointError, match=rf"policies\.second\.{key} is {value}"):
-            start_weights(config(start, LORA, {**LORA, key: value}))
+            initial_weights(config(start, LORA, {**LORA, key: value}))
 
 
 def test_a_run_that_has_a_checkpoint_goes_on_without_the_run_it_began_with(
@@ -132,7 +132,7 @@ def test_a_run_that_has_a_checkpoint_goes_on_without_the_run_it_began_with(
         asked.append(config.train.init_from)
         return {"first": {"weights": b"40"}, "second": {"weights": b"50"}}
 
-    monkeypatch.setattr(loop, "start_weights", weights)
+    monkeypatch.setattr(loop, "initial_weights", weights)
     run = config(tmp_path / "sft", LORA, LORA, num_steps=3, save_every=2)
     reply = lambda request, number, weights: str(number % 3)  # noqa: E731
     train_with_fakes(run, tmp_path / "run", reply, dies_after=1)

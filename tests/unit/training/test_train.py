@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,11 @@ class FakeTeam:
     def __init__(self, config: RunConfig) -> None:
         self.config, self.env = config, Relay()
         self.versions, self.weight_hashes = {"policy_a": 0}, {"policy_a": "mark"}
+        self.snapshots = SimpleNamespace(sources={})
 
     @classmethod
     async def start(cls, config: RunConfig, notify: Any) -> "FakeTeam":
         return cls(config)
-
-    def enter(self, level: int) -> None: ...
 
     async def play(self, tasks: Any, seed: int, **options: Any) -> list[Any]:
         FakeTeam.num_plays += 1
@@ -171,7 +170,7 @@ def test_updates_that_a_critic_skipped_are_said(
     monkeypatch.setattr(Callback, "on_message", lambda _, text: said.append(text))
     run(tmp_path, num_steps=1)
     assert [text for text in said if "critic:" in text] == [
-        "'critic:ill' skipped 2 updates that were not finite"
+        "'critic:ill' skipped 2 non-finite updates"
     ]
 
 

@@ -65,7 +65,7 @@ def test_the_schedule_says_who_sits_there_and_snapshots_are_as_they_were(tmp_pat
     assert {"before", "after", "drop"} <= metrics[3]["co_players"].keys()
     assert "forgetting" in metrics[6]["co_players"]
     assert metrics[6]["co_players"].keys() >= {"eval_phase_1", "eval_phase_2", "eval_phase_3"}
-    assert any("co_players changes after step 2" in text for text in run.watched.said)
+    assert any("co-players change after step 2" in text for text in run.watched.said)
     assert {policy for _, policy in run.trained} == {"p"}
 
 

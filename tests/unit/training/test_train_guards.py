@@ -65,7 +65,7 @@ def test_a_policy_that_repeats_one_reply_pauses_the_run_within_ten_steps(tmp_pat
     assert len(steps_of(tmp_path / "run")) == 5
     assert checkpoints_of(tmp_path / "run") == [5], "saved where it stopped"
     assert "after step 5, a policy has collapsed" in said
-    assert "Most often it says '5' (100%)" in said
+    assert "Most frequent reply: '5' (100%)" in said
     assert "no good checkpoint" in said
 
 

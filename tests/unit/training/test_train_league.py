@@ -53,6 +53,11 @@ def state_of(folder: Path, step: int) -> State:
     return load_checkpoint(folder / "checkpoints" / f"step-{step:06d}")[0]
 
 
+def pool_of(folder: Path, step: int) -> list[dict[str, Any]]:
+    pool: list[dict[str, Any]] = state_of(folder, step).components["league"]["pool"]
+    return pool
+
+
 def met(folder: Path) -> list[Any]:
     return [
         [[(turn.role, turn.policy, turn.text) for turn in episode.turns] for episode in some]
@@ -108,8 +113,10 @@ def test_a_run_that_was_killed_meets_whom_it_would_have_met(
     assert min(again.watched.metrics) == (dies_after - 1) // 2 * 2 + 1, "from the last checkpoint"
     assert met(tmp_path / "cut") == met(tmp_path / "whole")
     whole, cut = (state_of(tmp_path / name, 8) for name in ("whole", "cut"))
-    assert json.dumps(cut.league) == json.dumps(whole.league), "pool, matrix, ratings and counts"
-    assert len(whole.league["pool"]) == 3
+    assert json.dumps(cut.components["league"]) == json.dumps(whole.components["league"]), (
+        "pool, matrix, ratings and counts"
+    )
+    assert len(whole.components["league"]["pool"]) == 3
     assert cut == whole
 
 
@@ -118,9 +125,7 @@ def test_checkpoints_hold_the_pool_once_on_disk(tmp_path: Path) -> None:
     checkpoints = tmp_path / "run" / "checkpoints"
     for step in (2, 5, 8):
         pool = [f"p@{old}" for old in range(0, step + 1, 2)]
-        assert [
-            s["policy"] + f"@{s['step']}" for s in state_of(tmp_path / "run", step).league["pool"]
-        ] == pool
+        assert [f"{s['policy']}@{s['step']}" for s in pool_of(tmp_path / "run", step)] == pool
         for name in pool:
             file = checkpoints / f"step-{step:06d}" / "policies" / name / "weights"
             assert file.read_text() == name.removeprefix("p@")
@@ -132,7 +137,7 @@ def test_snapshots_that_are_let_go_leave_engines_and_checkpoints(tmp_path: Path)
     league = {"snapshot_every": 1, "max_snapshots": 3, "rule": "uniform"}
     run = train_with_fakes(config_of(league=league), tmp_path / "run", by_weights)
     state, saved = load_checkpoint(tmp_path / "run/checkpoints/step-000008")
-    kept = {f"p@{snapshot['step']}" for snapshot in state.league["pool"]}
+    kept = {f"p@{snapshot['step']}" for snapshot in state.components["league"]["pool"]}
     assert len(kept) == 3
     assert {"p@0", "p@8"} < kept
     assert set(saved) == {"p"} | kept == set(state.weight_hashes)
@@ -152,8 +157,8 @@ def test_an_exploiter_learns_against_the_policy_alone(tmp_path: Path) -> None:
             names = {turn.policy for turn in episode.turns}
             if "hunter" in names:
                 assert names == {"hunter", "p"}
-                assert all(turn.credit.advantage is not None for turn in episode.turns)
-    pool = [snapshot["policy"] for snapshot in state_of(tmp_path / "run", 8).league["pool"]]
+                assert all(turn.advantage is not None for turn in episode.turns)
+    pool = [snapshot["policy"] for snapshot in pool_of(tmp_path / "run", 8)]
     assert pool == ["p", "hunter"] * 3
 
 

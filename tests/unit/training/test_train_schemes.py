@@ -147,7 +147,7 @@ def test_all_learn_in_every_step_if_nothing_is_said(tmp_path: Path) -> None:
     ("before", "after", "reason"),
     [
         ("second", "third", "has no 'third', it has first, second"),
-        ("alpha = 32", "alpha = 64", "alpha is 64, and the adapter in .* was trained with 32"),
+        ("alpha = 32", "alpha = 64", "alpha is 64, but the adapter in .* was trained with 32"),
     ],
     ids=["name", "alpha"],
 )

@@ -27,7 +27,7 @@ from pettingllms.models import find_model
 from pettingllms.policies.files import Saved
 from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import scripted_player
-from pettingllms.training.evaluate import start_weights
+from pettingllms.training.initial_weights import initial_weights
 
 PlayerFor = Callable[[Env, str], Player]
 """The player for a role of an environment."""
@@ -99,7 +99,7 @@ def evaluated_run(place: Path, config: RunConfig, saved: Saved, policy: str) -> 
         raise ConfigError(
             f"--policy {policy}", [f"not in {place}; {nearest(policy, config.policies)}"]
         )
-    saved = saved or start_weights(config)
+    saved = saved or initial_weights(config)
     weights = {
         name: {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
         for name, files in saved.items()

@@ -19,7 +19,7 @@ def levels(shares: list[float], **more: object) -> list[int]:
     """The level after each step."""
     at, found = Curriculum(options(**more)), []
     for share in shares:
-        at = at.with_step(share).moved()
+        at = at.with_step(share).next()
         found.append(at.level)
     return found
 
@@ -63,13 +63,13 @@ def test_a_level_moves_by_one_within_its_bounds_and_only_after_a_whole_window(
 def test_one_that_was_saved_goes_on_as_if_never_left(shares: list[float], cut: int) -> None:
     whole = Curriculum(options(window=3, lower_at=0.3))
     for share in shares:
-        whole = whole.with_step(share).moved()
+        whole = whole.with_step(share).next()
     first = Curriculum(options(window=3, lower_at=0.3))
     for share in shares[:cut]:
-        first = first.with_step(share).moved()
+        first = first.with_step(share).next()
     second = Curriculum(first.config, first.level, tuple(json.loads(json.dumps(first.recent))))
     for share in shares[cut:]:
-        second = second.with_step(share).moved()
+        second = second.with_step(share).next()
     assert second == whole
 
 

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
-from pettingllms.cluster.judges import Judges, Played
 from pettingllms.cluster.team import Team
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env_for
@@ -19,6 +18,7 @@ from pettingllms.league import SCRIPT, Assignment, make_co_players, rotations
 from pettingllms.rollout import Player, Worker, in_order
 from pettingllms.rollout.scripted import scripted_player
 from pettingllms.training.collect import EPISODES_FILE, collect
+from pettingllms.training.judging import RolloutInputs, make_run_judges
 from pettingllms.types import Episode, Rewards, Scored, Step, Submission, Task, read_episodes
 
 
@@ -36,12 +36,12 @@ def test_the_rule_is_that_of_the_level_that_was_played() -> None:
         }
     )
     now = [level(1.0)]
-    judges = Judges(config, lambda: now[0], lambda _: None, None)  # type: ignore[arg-type]
+    judges = make_run_judges(config, lambda: now[0], lambda _: None, None)  # type: ignore[arg-type]
 
     def judged(env: Any = None) -> float:
         step = Step(None, (), Rewards(), submissions={"author": Submission("Q", "A")})
         episode = Episode("t/0", "story-v1", Task("t"), 0, [], [step], last=0)
-        asyncio.run(judges.judge([episode], Played([], 0, env=env), by_score=False))
+        asyncio.run(judges.judge([episode], RolloutInputs([], 0, env=env), by_score=False))
         return step.rewards.agent["author"].value
 
     assert judged() == 1.0
@@ -67,7 +67,9 @@ def test_a_bench_pays_what_a_rollout_without_engines_pays(
     env = make_env_for(config.env)
     tasks = env.tasks("train")[: config.rollout.num_tasks]
     assignments = (
-        make_co_players(config, {}).assignments(1, tasks)
+        make_co_players(config.co_players, config.roles, config.policies, config.seed).assignments(
+            1, tasks
+        )
         if config.co_players.is_on
         else rotations(config.roles, tasks, 0)
     )
@@ -153,8 +155,10 @@ def verdicts_of_bench(config: RunConfig, assignments: Mapping[str, Assignment]) 
 
     async def judged() -> list[Episode]:
         episodes = await play(tasks, config.seed, config.rollout, env, assignments)
-        judges = Judges(config, lambda: env, lambda _: None, play)  # type: ignore[arg-type]
-        await judges.judge(episodes, Played(tasks, config.seed, assignments, env), by_score=False)
+        judges = make_run_judges(config, lambda: env, lambda _: None, play)  # type: ignore[arg-type]
+        await judges.judge(
+            episodes, RolloutInputs(tasks, config.seed, assignments, env), by_score=False
+        )
         return episodes
 
     return paid_by_task(asyncio.run(judged()))
