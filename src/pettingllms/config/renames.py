@@ -37,7 +37,12 @@ VALUES = {
 """Values of a key."""
 PLAYERS = {"careless": "noisy"}
 """Scripted players, wherever a configuration names one."""
-METRICS = {"gap": "mismatch", "max_gap": "max_mismatch", "canary_gap": "canary_difference"}
+METRICS = {
+    "gap": "mismatch",
+    "max_gap": "max_mismatch",
+    "canary_gap": "canary_difference",
+    "doubt": "strength_deviation",
+}
 """Last parts of metrics."""
 RATIO_KEYS = {"clip_low", "clip_high", "dual_clip", "max_importance_weight"}
 UNUSED_LOSS_KEYS = {

@@ -1,8 +1,8 @@
-"""The judge's contract: score one answer, compare two, and never make up a number.
+"""The contract of a judge: score one answer, compare two, and never invent a number.
 
-A verdict is `Scored` from 0 to 1, or `Failed`: a judge that could not judge says so, and nobody is
-paid by it. Whoever can score can compare, so a trained verifier is a judge with one method of its
-own; a judge that compares better than it scores overrides the other.
+A verdict is `Scored` from 0 to 1, or `Failed`, which is excluded from training. Comparison is
+derived from scores by default, so a verifier only implements `score`; a judge that compares better
+than it scores overrides `compare`.
 """
 
 from abc import ABC, abstractmethod
@@ -15,38 +15,38 @@ from pettingllms.types import Failed, Message, Renderer, Reward, Sampler, Scored
 
 WIN, TIE, LOSS = Scored(1.0), Scored(0.5), Scored(0.0)
 Read = Callable[[Sequence[Message], Sequence[str]], Awaitable[list[float]]]
-"""A prompt and the replies that are asked about in; the log-prob of each out."""
+"""Takes a prompt and candidate replies; returns the log-prob of each reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """A policy that a judge speaks through."""
+    """The policy that an LLM judge samples from."""
 
     policy: str
     sampler: Sampler
     renderer: Renderer
     temperature: float = 0.0
     read: Read | None = None
-    """How likely each of a few replies is, where an engine can say."""
+    """Log-probs of given replies, if the engine supports them."""
     special: tuple[str, ...] = ()
-    """What the model's tokenizer takes for more than text."""
+    """Control tokens of the model's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeContext:
-    """What judges are made with."""
+    """What a judge is constructed with."""
 
     rule: Callable[[Submission, str], Reward]
-    """The environment's own word, or one part of it."""
+    """The environment's rule, or one named part of it."""
     judge_model: Callable[[str], JudgeModel]
-    """The voice of a policy, by its name."""
+    """The judge model of a policy, by name."""
     judges: Mapping[str, "Judge"] = field(default_factory=dict)
-    """Those that were made before."""
+    """Judges constructed so far, by name."""
     seed: int = 0
 
 
 class Judge(ABC):
-    """Says how good answers are."""
+    """Base class of judges. Subclass it, implement `score`, and set judge.judges.NAME.kind."""
 
     Config: ClassVar[type[OneJudgeConfig]] = OneJudgeConfig
     """The options that a configuration file may set under [judge.judges.NAME]."""
@@ -56,14 +56,14 @@ class Judge(ABC):
         self.config = config
         self.context = context
         self.noted: dict[str, list[float]] = {}
-        """What was counted since it was last asked for."""
+        """Values recorded since `metrics` was last called."""
 
     @abstractmethod
     async def score(self, submission: Submission) -> Reward:
-        """How good an answer is, from 0 to 1."""
+        """Score an answer from 0 to 1."""
 
     async def compare(self, one: Submission, other: Submission) -> Reward:
-        """Whether the first is better: 1 if it is, 0 if the other is, 0.5 if neither."""
+        """Compare two answers: 1 if the first is better, 0 if the second is, 0.5 for a tie."""
         scores = [await self.score(submission) for submission in (one, other)]
         failed = next((score for score in scores if isinstance(score, Failed)), None)
         if failed is not None:
@@ -73,15 +73,15 @@ class Judge(ABC):
             return TIE
         return WIN if first > second else LOSS
 
-    async def close(self) -> None:  # noqa: B027 - most have nothing to do here
-        """Let go of what it holds outside this process."""
+    async def close(self) -> None:  # noqa: B027 - optional hook
+        """Release connections and other external resources."""
 
     def note(self, name: str, value: float) -> None:
-        """Count something that is worth a curve."""
+        """Record a value for the metrics of this step."""
         self.noted.setdefault(name, []).append(value)
 
     def metrics(self) -> dict[str, float]:
-        """Means of what was counted since the last time; names that begin with `num_` are sums."""
+        """Means of the values recorded since the last call; names with `num_` are sums."""
         noted, self.noted = self.noted, {}
         return {
             name: sum(values) / (1 if name.startswith("num_") else len(values))

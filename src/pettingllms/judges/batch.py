@@ -1,7 +1,7 @@
-"""A judge at work on one batch: in time, with ties where answers are the same, and watched.
+"""Judging one batch: a deadline, ties for equal answers, and a held-out judge.
 
-The second judge is one that nobody is paid by. A policy that learns to please the first one and not
-to be better is seen by it: the gap between the two grows.
+The held-out judge gives no reward. If a policy exploits the training judge instead of improving,
+the difference between the two judges grows.
 """
 
 import asyncio
@@ -17,53 +17,53 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored, Submission
 
 MANY = 10_000
-"""Parts in which a share is drawn."""
+"""Resolution of the share of verdicts that the held-out judge repeats."""
 
 
 def make_judges(config: JudgeConfig, context: JudgeContext) -> dict[str, Judge]:
-    """The judges that a configuration asks, by name; members of a panel before it."""
+    """Construct the judges of a configuration, by name; members of a panel come first."""
     made: dict[str, Judge] = {}
     for name in reversed(config.named()):
-        place = JudgeContext(context.rule, context.judge_model, made, context.seed)
+        own_context = JudgeContext(context.rule, context.judge_model, made, context.seed)
         section = config.judges.get(name)
         if section is None:
             assert name == RULE, name  # noqa: S101 - see judge_problems
-            made[name] = RuleJudge(name, RuleJudge.Config(kind=RULE), place)
+            made[name] = RuleJudge(name, RuleJudge.Config(kind=RULE), own_context)
         else:
-            made[name] = JUDGES.load(section.kind)(name, section, place)
+            made[name] = JUDGES.load(section.kind)(name, section, own_context)
     return made
 
 
 @dataclass(slots=True)
 class JudgedBatch:
-    """One batch's verdicts, each of both judges."""
+    """The verdicts on one batch, by the judge and the held-out judge."""
 
     config: JudgeConfig
     judges: Mapping[str, Judge]
     deadline: float
-    """By the event loop's clock."""
+    """In the time of the event loop."""
     pairs: list[tuple[float, float]] = field(default_factory=list)
-    """What the judge said, and what the held-out one said of the same."""
+    """Verdicts of the judge and of the held-out judge on the same submissions."""
 
     async def score(self, submission: Submission) -> Reward:
-        """What the judge says of an answer."""
-        own = self._in_time(self.judges[self.config.by].score(submission))
-        if not self._is_watched(submission.question, submission.answer):
+        """Score a submission; the held-out judge scores a share of them too."""
+        own = self._before_deadline(self.judges[self.config.by].score(submission))
+        if not self._is_held_out(submission.question, submission.answer):
             return await own
         held_out = self.judges[self.config.held_out].score(submission)
-        return self._both(*await asyncio.gather(own, self._in_time(held_out)))
+        return self._both(*await asyncio.gather(own, self._before_deadline(held_out)))
 
     async def compare(self, one: Submission, other: Submission) -> Reward:
-        """What the judge says of two; the same answer twice is a tie, and nobody is asked."""
+        """Compare two submissions; equal answers tie without a call."""
         if one.answer == other.answer:
             return TIE
-        own = self._in_time(self.judges[self.config.by].compare(one, other))
-        if not self._is_watched(one.question, one.answer, other.answer):
+        own = self._before_deadline(self.judges[self.config.by].compare(one, other))
+        if not self._is_held_out(one.question, one.answer, other.answer):
             return await own
         held_out = self.judges[self.config.held_out].compare(one, other)
-        return self._both(*await asyncio.gather(own, self._in_time(held_out)))
+        return self._both(*await asyncio.gather(own, self._before_deadline(held_out)))
 
-    def _is_watched(self, *texts: str) -> bool:
+    def _is_held_out(self, *texts: str) -> bool:
         share = self.config.held_out_share * MANY
         return bool(self.config.held_out) and derive_seed("held out", *texts) % MANY < share
 
@@ -72,7 +72,7 @@ class JudgedBatch:
             self.pairs.append((own.value, held_out.value))
         return own
 
-    async def _in_time(self, work: Awaitable[Reward]) -> Reward:
+    async def _before_deadline(self, work: Awaitable[Reward]) -> Reward:
         try:
             async with asyncio.timeout_at(self.deadline):
                 return await work

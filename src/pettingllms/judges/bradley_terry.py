@@ -1,8 +1,8 @@
-"""Bradley-Terry strengths of a few players from who beat whom, with their uncertainty.
+"""Bradley-Terry strengths from pairwise comparisons, with their uncertainty.
 
-The chance that i beats j is the logistic of the difference of their strengths (Bradley and Terry,
-1952). A tie is half a win each, a judge's 0.8 is 0.8 of a win. The normal prior keeps the strength
-of somebody who won all comparisons finite, and says what is believed of somebody who met nobody.
+The probability that i beats j is the logistic of the difference of their strengths (Bradley and
+Terry, 1952). A tie counts as half a win for each; a verdict of 0.8 counts as 0.8 of a win. The
+normal prior keeps the strength of a player that won every comparison finite.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ NUM_STEPS, CLOSE = 100, 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two players that met, by number, and what it was worth to the first: 0 to 1."""
+    """A comparison of two players, by index, with the result of the first: 0 to 1."""
 
     one: int
     other: int
@@ -26,16 +26,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Strengths:
-    """The most likely strengths, and how far each may be off: the deviations of the posterior
-    around them (Laplace)."""
+    """The maximum a posteriori strengths and the standard deviations of their posterior (Laplace
+    approximation)."""
 
     values: Floats
     deviations: Floats
 
     def expected(self) -> Floats:
-        """For each, its chance to beat another, over all others: from 0 to 1."""
-        gaps = self.values[:, None] - self.values[None, :]
-        chances = 1 / (1 + np.exp(-gaps))
+        """The expected win rate of each player against all others."""
+        differences = self.values[:, None] - self.values[None, :]
+        chances = 1 / (1 + np.exp(-differences))
         np.fill_diagonal(chances, 0)
         shares: Floats = chances.sum(axis=1) / max(1, len(self.values) - 1)
         return shares

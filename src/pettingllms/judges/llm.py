@@ -1,12 +1,12 @@
-"""A model that judges: a frozen policy of the run, or any OpenAI-compatible API.
+"""An LLM judge: a frozen policy of the run or any OpenAI-compatible API.
 
-Such judges favour a place: most of them like what stands first. So a pair is shown in both orders
-and the verdicts are averaged, which takes a bias that depends on the place alone away exactly; how
-large it was is a metric.
+LLM judges have a position bias: most prefer the first answer. Each pair is therefore shown in both
+orders and the verdicts are averaged, which removes a purely positional bias exactly; its size is a
+metric.
 
-An answer could confuse the model until it replies with no verdict, and so void its own grade. Then
-a plain answer of ours is judged: if the model can do that, and still not judge the other, that one
-loses.
+An answer might confuse the model until it replies without a verdict, and so avoid a bad grade. In
+that case the judge scores a plain control answer: if that works and the submission still gets no
+verdict, the submission loses.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pettingllms.errors import ConfigError
 from pettingllms.judges.base import LOSS, TIE, WIN, Judge, JudgeContext
 from pettingllms.judges.quoting import nonce, plain
 from pettingllms.judges.rate_limits import Limits
-from pettingllms.judges.requests import Asker, Cache, Reader, Unreadable, key_of
+from pettingllms.judges.requests import Cache, JudgeRequests, Reader, Unreadable, key_of
 from pettingllms.judges.verdicts import (
     CHOICES,
     SCORES,
@@ -35,42 +35,42 @@ from pettingllms.types import Failed, Message, Reward, Scored, Submission
 
 DEFAULT = "Judge how well each does what the task asks."
 PLAIN_ANSWERS = ("I do not know.", "I have no answer to that.")
-"""Answers that confuse nobody."""
+"""Control answers that any judge can score."""
 
 
 class LlmConfig(OneJudgeConfig):
-    """Options of a model that judges."""
+    """Options of an LLM judge."""
 
     policy: str
-    """Policy of [policies] that it speaks through, of the kind frozen or api."""
+    """Policy in [policies] that judges; its kind is frozen or api."""
     verdict: Literal["written", "read"] = "written"
-    """`written`: the model writes its verdict. `read`: none is written, the engine says how likely
-    each verdict is; for frozen policies, and small ones that write poor JSON."""
+    """`written`: the model generates its verdict. `read`: the engine returns the log-prob of each
+    possible verdict; use it for frozen policies and small models that write invalid JSON."""
     criteria: str = ""
-    """What to look at, in place of what the environment says."""
+    """Judging criteria that replace those of the environment."""
     swap: bool = True
-    """Show every pair in both orders and average. Without it the place of an answer counts."""
+    """Show every pair in both orders and average, to remove position bias."""
     num_tries: int = Field(default=3, ge=1)
-    """How often it is asked before a verdict that is none is a failure."""
+    """Tries before a missing verdict counts as a failure."""
     max_concurrent: int = Field(default=8, ge=1)
-    """Calls that are under way at once."""
+    """Concurrent calls."""
     tokens_per_minute: int = Field(default=0, ge=0)
-    """Tokens of prompts and replies; 0: no limit."""
+    """Rate limit on prompt and reply tokens; 0: no limit."""
     seconds: float = Field(default=60.0, gt=0)
-    """How long one call may take."""
+    """Timeout of one call."""
     max_tokens: int = Field(default=32, ge=1)
-    """Tokens of a verdict."""
+    """Maximum tokens of a verdict."""
     max_letters: int = Field(default=6000, ge=100)
-    """Letters of an answer that are shown."""
+    """Characters of an answer that are shown to the judge."""
     cache: int = Field(default=10_000, ge=0)
-    """Verdicts that are kept, so that the same pair is not asked about twice."""
+    """Maximum number of cached verdicts."""
 
     def policies(self) -> list[str]:
         return [self.policy]
 
 
 class LlmJudge(Judge):
-    """Asks a model."""
+    """Judges with a language model."""
 
     Config = LlmConfig
     config: LlmConfig
@@ -81,10 +81,10 @@ class LlmJudge(Judge):
         if config.verdict == "read" and self._judge_model.read is None:
             raise ConfigError(
                 f"judge.judges.{name}",
-                [f"'{config.policy}' has no engine to read; set verdict = \"written\""],
+                [f"'{config.policy}' returns no log-probs; set verdict = \"written\""],
             )
         limits = Limits(config.max_concurrent, config.tokens_per_minute)
-        self._asker = Asker(
+        self._requests = JudgeRequests(
             self._judge_model, limits, config.num_tries, config.seconds, config.max_tokens
         )
         self._cache = Cache(config.cache)
@@ -113,7 +113,7 @@ class LlmJudge(Judge):
         return self._confused(TIE if first == second else WIN if first else LOSS)
 
     def _confused(self, verdict: Scored) -> Scored:
-        """What follows for answers that the model cannot judge while it can judge others."""
+        """The verdict on answers that the model cannot judge although it judges control answers."""
         self.note("num_confused", 1)
         return verdict
 
@@ -128,21 +128,21 @@ class LlmJudge(Judge):
         first = self._ordered(one, other)
         if not self.config.swap:
             return await first
-        given, turned = await asyncio.gather(first, self._ordered(other, one))
-        if isinstance(given, Failed) or isinstance(turned, Failed):
-            return given if isinstance(given, Failed) else turned
-        self.note("first_place_share", (given.value + turned.value) / 2)
-        self.note("consistent_share", float(abs(given.value - (1 - turned.value)) < 0.5))
-        return Scored((given.value + 1 - turned.value) / 2)
+        forward, swapped = await asyncio.gather(first, self._ordered(other, one))
+        if isinstance(forward, Failed) or isinstance(swapped, Failed):
+            return forward if isinstance(forward, Failed) else swapped
+        self.note("first_place_share", (forward.value + swapped.value) / 2)
+        self.note("consistent_share", float(abs(forward.value - (1 - swapped.value)) < 0.5))
+        return Scored((forward.value + 1 - swapped.value) / 2)
 
     def metrics(self) -> dict[str, float]:
-        self.note("num_tokens", self._asker.num_tokens)
+        self.note("num_tokens", self._requests.num_tokens)
         self.note("num_cached", self._cache.num_hits)
-        self._asker.num_tokens = self._cache.num_hits = 0
+        self._requests.num_tokens = self._cache.num_hits = 0
         return super().metrics()
 
     async def _ordered(self, one: Submission, other: Submission) -> Reward:
-        """What the pair in this order is worth to its first."""
+        """The score of the first answer when the pair is shown in this order."""
         first, second = self._plain(one.answer), self._plain(other.answer)
         shown = self._shown(one)
         word = nonce(self.context.seed, shown.question, first, second)
@@ -158,8 +158,8 @@ class LlmJudge(Judge):
         async def make() -> Reward:
             self.note("num_asked", 1)
             if self.config.verdict == "written":
-                return await self._asker.ask(messages, read, seed)
-            return _expected(await self._asker.choose(messages, list(choices)), choices)
+                return await self._requests.ask(messages, read, seed)
+            return _expected(await self._requests.choose(messages, list(choices)), choices)
 
         return await self._cache.verdict(key_of(*texts), make)
 
@@ -174,12 +174,12 @@ class LlmJudge(Judge):
 
 
 def _expected(logprobs: list[float] | Failed, choices: dict[str, float]) -> Reward:
-    """The mean of the verdicts, by how likely each is among them."""
+    """The mean verdict, weighted by the probability of each possible verdict."""
     if isinstance(logprobs, Failed):
         return logprobs
     most = max(logprobs)
     if not math.isfinite(most):
-        return Failed("the engine gave no log-probs that are numbers", "judge")
+        return Failed("the engine returned no finite log-probs", "judge")
     weights = [math.exp(logprob - most) for logprob in logprobs]
-    worth = sum(w * value for w, value in zip(weights, choices.values(), strict=True))
-    return Scored(worth / sum(weights))
+    score = sum(w * value for w, value in zip(weights, choices.values(), strict=True))
+    return Scored(score / sum(weights))

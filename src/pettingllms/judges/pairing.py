@@ -1,7 +1,7 @@
-"""Who meets whom: everybody everybody, or in rounds of a Swiss tournament.
+"""Pairing of answers: round robin or Swiss system.
 
-A round robin of n answers is n(n-1)/2 comparisons. In a Swiss tournament a round is n/2, and those
-meet who have won alike: a few rounds order the best and the worst nearly as well.
+A round robin of n answers takes n(n-1)/2 comparisons. A Swiss round takes n/2 and pairs answers
+with similar scores; a few rounds rank the best and the worst nearly as well.
 """
 
 import random
@@ -18,9 +18,8 @@ def round_robin(num_players: int) -> list[Pair]:
 
 
 def swiss_round(points: Sequence[float], met: set[Pair], rng: random.Random) -> list[Pair]:
-    """Pairs of one round: by points, the nearest that have not met. Where all have met, somebody
-    rests; with an odd number the last of those that have met most, so that nobody rests twice while
-    others have not at all."""
+    """Pairs of one round: nearest in points among those not compared yet. With an odd number, the
+    lowest-ranked of those with most comparisons gets the bye, so that byes are spread evenly."""
     order = sorted(range(len(points)), key=lambda player: (-points[player], rng.random()))
     if len(order) % 2:
         games = Counter(player for pair in met for player in pair)

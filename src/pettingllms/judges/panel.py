@@ -1,7 +1,7 @@
-"""A panel: several judges, their mean, and how far they agree.
+"""A panel of judges: the mean of their verdicts, and how far they agree.
 
-One judge has a taste, and a policy that learns finds it out. A panel's mean is harder to please by
-accident, and where its members disagree its word is worth less: agreement is a metric.
+A policy can exploit the bias of one judge. The mean of a panel is harder to exploit, and the
+agreement among members is a metric of how reliable it is.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class PanelConfig(OneJudgeConfig):
 
 
 class Panel(Judge):
-    """The mean of its members' verdicts."""
+    """Averages the verdicts of its members."""
 
     Config = PanelConfig
     config: PanelConfig
@@ -51,7 +51,9 @@ class Panel(Judge):
         needed = self.config.quorum or len(verdicts)
         if len(given) < max(1, needed):
             reasons = "; ".join(v.reason for v in verdicts if isinstance(v, Failed))
-            return Failed(f"{len(given)} of {len(verdicts)} judges spoke: {reasons}", "judge")
+            return Failed(
+                f"{len(given)} of {len(verdicts)} judges gave a verdict: {reasons}", "judge"
+            )
         for one, other in combinations(given, 2):
             self.note("agreement", 1 - abs(one - other))
         return Scored(sum(given) / len(given))

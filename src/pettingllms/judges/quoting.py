@@ -1,42 +1,40 @@
-"""Somebody else's text in a judge's prompt: stripped of what a template would take for its own, and
-fenced by a word that its author cannot know.
+"""Quoting untrusted text in a judge's prompt: control tokens removed, delimiters unpredictable.
 
-The fence carries a hash of all that stands between the fences and of the run's seed. An answer that
-closes its own fence would have to hold its own hash, so none can, and a repeated run has the same
-prompts.
+The delimiter contains a hash of the quoted text and of the run's seed. To close its own quote, an
+answer would have to contain its own hash, which is infeasible; repeated runs have equal prompts.
 """
 
 import hashlib
 import re
 import unicodedata
 
-MARKS = re.compile(
+CONTROL_TEXT = re.compile(
     r"<\s*[|｜][^<>\n]{0,64}[|｜]\s*>|<{1,2}\s*/?\s*SYS\s*>{1,2}|\[\s*/?\s*(INST|TOOL_\w+|SYSTEM)\s*\]"
     r"|<\s*/?\s*(s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn|think|tool_\w+|system|assistant"
     r"|user|answer)\s*>",
     re.IGNORECASE,
 )
-"""What chat templates of the usual families, or readers of replies, take for their own."""
+"""Control sequences of common chat templates and of reply parsers."""
 HIDDEN = ("Cc", "Cf", "Co", "Cs", "Cn")
-"""Kinds of signs that nobody sees: control, format, private, halves of pairs, unassigned."""
-GONE = "?"
+"""Unicode categories of invisible characters: control, format, private, surrogate, unassigned."""
+REPLACEMENT = "?"
 
 
 def plain(text: str, max_letters: int, special: tuple[str, ...] = ()) -> str:
-    """The text as text: no mark of a template, no hidden sign, not too long."""
-    seen = "".join(sign for sign in text if sign in "\n\t" or not _is_hidden(sign))
-    for mark in sorted(special, key=len, reverse=True):
-        seen = seen.replace(mark, GONE)
-    seen = MARKS.sub(GONE, seen).replace("<|", "< |").replace("|>", "| >")
+    """The text without control sequences and invisible characters, cut to `max_letters`."""
+    seen = "".join(char for char in text if char in "\n\t" or not _is_hidden(char))
+    for token in sorted(special, key=len, reverse=True):
+        seen = seen.replace(token, REPLACEMENT)
+    seen = CONTROL_TEXT.sub(REPLACEMENT, seen).replace("<|", "< |").replace("|>", "| >")
     return seen if len(seen) <= max_letters else f"{seen[:max_letters]}... (cut)"
 
 
-def _is_hidden(sign: str) -> bool:
-    return unicodedata.category(sign) in HIDDEN
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in HIDDEN
 
 
 def nonce(seed: int, *texts: str) -> str:
-    """A word that follows from the texts and is in none of them."""
+    """A word derived from the texts that none of them contains."""
     digest = hashlib.sha256(str(seed).encode())
     for text in texts:
         digest.update(f"{len(text)}:{text}".encode())
@@ -44,5 +42,5 @@ def nonce(seed: int, *texts: str) -> str:
 
 
 def fenced(name: str, text: str, word: str) -> str:
-    """The text between two lines that name it."""
+    """The text between two delimiter lines that name it."""
     return f"[{name} {word}]\n{text}\n[end of {name} {word}]"

@@ -1,7 +1,7 @@
-"""What a judge may use: calls at once, and tokens a minute.
+"""Rate limits of a judge: concurrent calls and tokens per minute.
 
-A server that is asked too fast refuses, and each refusal costs a retry. So calls wait here, for a
-place and for tokens, in the order in which they came.
+A server that receives too many requests rejects them, and each rejection costs a retry. Calls
+therefore wait here, in order, for a free slot and for tokens.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ MINUTE = 60.0
 
 
 class Limits:
-    """Places and tokens. Half a minute's tokens may be used at once."""
+    """Slots and a token bucket that holds half a minute of tokens."""
 
     def __init__(self, max_concurrent: int, tokens_per_minute: int) -> None:
         self._free = asyncio.Semaphore(max_concurrent)
@@ -23,8 +23,8 @@ class Limits:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def place(self, num_tokens: int) -> AsyncIterator[None]:
-        """A place for one call that may use so many tokens."""
+    async def slot(self, num_tokens: int) -> AsyncIterator[None]:
+        """A slot for one call that may use `num_tokens` tokens."""
         async with self._free:
             if self._rate:
                 async with self._turn:
@@ -32,12 +32,12 @@ class Limits:
             yield
 
     def settle(self, expected: int, used: int) -> None:
-        """A call has used other tokens than it was given."""
+        """Correct the bucket once the real number of tokens is known."""
         self._left += expected - used
 
     async def _take(self, num_tokens: int) -> None:
-        """Wait until the tokens are there; a call that needs more than there ever are waits for all
-        and owes the rest."""
+        """Wait until the tokens are available; a call larger than the bucket waits for a full
+        bucket and leaves it in debt."""
         self._refill()
         missing = min(num_tokens, self._most) - self._left
         if missing > 0:

@@ -1,4 +1,4 @@
-"""Whom answers are held to: the same plays, with the reference in the place of all that learn."""
+"""Reference rollouts: the same tasks, with the reference policy in place of trained policies."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,18 +6,17 @@ from pettingllms.config import RunConfig
 from pettingllms.types import Task
 
 Assignments = Mapping[str, Mapping[str, str]]
-FIRST_PLAY = 1_000_000
-"""Number of a reference's first play of a task, which no other play has. What is said follows from
-the number, so under the numbers of those who learn a reference with their weights would say word
-for word what they said: the first play of a task would tie with itself, however good it was."""
+FIRST_REFERENCE = 1_000_000
+"""Episode number of the first reference rollout per task; no other episode has it. Sampling seeds
+derive from the number, so with shared numbers a reference with equal weights would repeat the
+learner's reply word for word and always tie."""
 
 
 def reference_assignments(
     config: RunConfig, tasks: Sequence[Task], assignments: Assignments
 ) -> Assignments:
-    """Who plays each task, by its id. `assignments` say who played it where that is not whom
-    [roles] names: a reference keeps the same co_players, else it would not be what learners are
-    held to."""
+    """The assignment of each task, by task id. `assignments` override [roles]: the reference meets
+    the same co-players as the learners, so that the comparison is fair."""
     learn, reference = config.trained_policies(), config.judge.reference
     return {
         task.id: {

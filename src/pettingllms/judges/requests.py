@@ -1,7 +1,7 @@
-"""One question to a model that judges: asked within limits, asked again, cached, ended in time.
+"""Requests to a judge model: rate limits, retries, a cache and deadlines.
 
-This is the boundary at which a judge's failures become records: whatever goes wrong in sampling is
-the reason in `Failed`, and touches no other verdict.
+This is the boundary that turns errors of sampling into `Failed` verdicts, so that one error does
+not affect other verdicts.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from pettingllms.runtime.in_flight import served_within
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Message, Reward, Sample, SampleRequest, Scored, images_of
 
-LETTERS_A_TOKEN = 3
-"""For a guess at a prompt's tokens before a server has counted them: rather too many."""
+CHARS_PER_TOKEN = 3
+"""For a conservative estimate of prompt tokens before the server reports usage."""
 WAIT_SECONDS = 0.25
-"""Before a judge is asked a second time; then twice as long each time."""
+"""Delay before the first retry; it doubles with each retry."""
 
 Reader = Callable[[str], Scored]
 ResultT = TypeVar("ResultT")
 
 
 class Unreadable(Failed):
-    """The voice replied, and no reply was a verdict: what it was shown may have confused it."""
+    """The model replied, but never with a verdict: the submission may have confused it."""
 
     __slots__ = ()
 
 
-class Asker:
-    """Puts questions to a voice."""
+class JudgeRequests:
+    """Sends requests to a judge model."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Asker:
         self._seconds = seconds
         self._max_tokens = max_tokens
         self.num_tokens = 0
-        """Tokens that were used since somebody set this to 0."""
+        """Tokens used since the caller last reset this to 0."""
 
     async def ask(self, messages: Sequence[Message], read: Reader, seed: int) -> Reward:
-        """The verdict in the voice's reply; Failed with the last reason if no try gave one."""
+        """The verdict in the model's reply; Failed with the last reason if every try fails."""
         reason, kind = "", Failed
         for number in range(self._num_tries):
             if number:
@@ -71,20 +71,20 @@ class Asker:
     async def choose(
         self, messages: Sequence[Message], replies: Sequence[str]
     ) -> list[float] | Failed:
-        """How likely each of the replies is; nothing is written."""
-        assert self._judge_model.read is not None  # noqa: S101 - checked when the judge was made
-        async with self._limits.place(0):
+        """Log-probs of the given replies; nothing is sampled."""
+        assert self._judge_model.read is not None  # noqa: S101 - checked by LlmJudge
+        async with self._limits.slot(0):
             return await self._within(self._judge_model.read(messages, replies))
 
     async def _reply(self, messages: Sequence[Message], seed: int) -> str | Failed:
-        letters = sum(len(message.text) for message in messages)
-        expected = letters // LETTERS_A_TOKEN + self._max_tokens
-        async with self._limits.place(expected):
+        num_chars = sum(len(message.text) for message in messages)
+        expected = num_chars // CHARS_PER_TOKEN + self._max_tokens
+        async with self._limits.slot(expected):
             found = await self._sample(messages, seed)
             if isinstance(found, Failed):
                 return found
             usage = found.usage
-            used = letters // LETTERS_A_TOKEN + len(found.ids)
+            used = num_chars // CHARS_PER_TOKEN + len(found.ids)
             used = used if usage is None else usage.prompt + usage.reply
             self._limits.settle(expected, used)
             self.num_tokens += used
@@ -106,42 +106,42 @@ class Asker:
         return found if isinstance(found, Failed) else found[0]
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT | Failed:
-        """What the voice gave, if it gave it in time; waiting for an engine does not count."""
+        """The result of a call within its timeout; time in our own queue does not count."""
         try:
             async with served_within(self._seconds):
                 return await work
         except TimeoutError:
             return Failed(f"no reply within {self._seconds:g} s", "judge")
         except ClusterError:
-            raise  # no engine will answer any more
+            raise  # no engine is left to answer
         except Exception as error:  # noqa: BLE001 - see the docstring
             return Failed(describe(error), "judge")
 
 
 class Cache:
-    """Verdicts that were given. Failures are not kept; no question is asked twice at once."""
+    """Caches verdicts but not failures, and merges concurrent equal requests."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._given: OrderedDict[str, Scored] = OrderedDict()
-        self._under_way: dict[str, asyncio.Future[Reward]] = {}
+        self._pending: dict[str, asyncio.Future[Reward]] = {}
         self.num_hits = 0
 
     async def verdict(self, key: str, make: Callable[[], Awaitable[Reward]]) -> Reward:
-        """The verdict of that key, made if it is not there."""
+        """The cached verdict of a key, computed if missing."""
         if key in self._given:
             self.num_hits += 1
             self._given.move_to_end(key)
             return self._given[key]
-        if key in self._under_way:
+        if key in self._pending:
             self.num_hits += 1
-            return await asyncio.shield(self._under_way[key])
-        waiting = self._under_way[key] = asyncio.get_running_loop().create_future()
-        found: Reward = Failed("judging was ended", "judge")
+            return await asyncio.shield(self._pending[key])
+        waiting = self._pending[key] = asyncio.get_running_loop().create_future()
+        found: Reward = Failed("judging was canceled", "judge")
         try:
             found = await make()
         finally:
-            del self._under_way[key]
+            del self._pending[key]
             waiting.set_result(found)
         if isinstance(found, Scored):
             self._given[key] = found
@@ -151,7 +151,7 @@ class Cache:
 
 
 def key_of(*texts: str) -> str:
-    """What a verdict is kept under."""
+    """Cache key of the texts of a request."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))

@@ -1,8 +1,8 @@
-"""From verdicts to rewards: what was laid before the judge is paid in the step that laid it.
+"""Turn verdicts on submissions into rewards of the steps that made the submissions.
 
-Rewards of a group are known only when all of it is there, so this happens once a batch is played,
-before credit is given. What is written are plain rewards at the level of agent or team: every
-algorithm reads them as it reads the environment's own.
+Group rewards need the whole group, so judging runs after the rollouts of a batch and before credit
+assignment. Verdicts become agent-level or team-level rewards, which every algorithm reads like the
+environment's own rewards.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ Key = tuple[Hashable, ...]
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An submission, the step that laid it before the judge, and who is paid for it."""
+    """A submission, the step that made it, and the role that receives the reward."""
 
     key: Key
-    """What has the same key may be compared."""
+    """Entries with equal keys are comparable."""
     step: Step
     role: str
     submission: Submission
     verdict: Reward = field(default_factory=lambda: Failed("was not judged", "judge"))
-    doubt: float | None = None
-    """Deviation of its strength, where it has one."""
+    deviation: float | None = None
+    """Posterior standard deviation of its Bradley-Terry strength, if fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What judging a batch came to."""
+    """Metrics and alarms from judging a batch."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     alarms: list[str] = field(default_factory=list)
@@ -51,20 +51,20 @@ async def judge_all(
     judges: Mapping[str, Judge],
     max_failure_share: float,
 ) -> Verdicts:
-    """Judge every submission of the episodes, and pay for it where it was laid."""
+    """Judge every submission and add the verdicts to the rewards of their steps."""
     entries = [entry for episode in episodes for entry in _entries(episode)]
     if not entries:
-        return Verdicts(alarms=["no play laid anything before the judge (judge.by)"])
+        return Verdicts(alarms=["no episode made a submission for the judge (judge.by)"])
     batch = JudgedBatch(config, judges, asyncio.get_running_loop().time() + config.timeout)
     if config.against == "score":
         await _score(batch, entries)
     elif config.against == "reference":
         known = [entry for episode in references for entry in _entries(episode)]
-        await _meet_references(batch, entries, known)
+        await _compare_with_references(batch, entries, known)
     else:
-        await _meet_each_other(batch, entries)
+        await _compare_groups(batch, entries)
     for entry in entries:
-        _pay(entry, config.weight)
+        _add_reward(entry, config.weight)
     return _summary(batch, entries, max_failure_share)
 
 
@@ -83,51 +83,59 @@ async def _score(batch: JudgedBatch, entries: Sequence[Entry]) -> None:
         entry.verdict = verdict
 
 
-async def _meet_references(
+async def _compare_with_references(
     batch: JudgedBatch, entries: Sequence[Entry], references: Sequence[Entry]
 ) -> None:
     by_key: dict[Key, list[Submission]] = {}
     for reference in references:
         by_key.setdefault(reference.key, []).append(reference.submission)
 
-    async def meet(entry: Entry) -> None:
+    async def compare(entry: Entry) -> None:
         others = by_key.get(entry.key, [])
-        met = await asyncio.gather(*(batch.compare(entry.submission, other) for other in others))
-        entry.verdict = _mean(met, "the reference came to no answer to the same question")
+        verdicts = await asyncio.gather(
+            *(batch.compare(entry.submission, other) for other in others)
+        )
+        entry.verdict = _mean(verdicts, "the reference gave no answer to the same question")
 
-    await asyncio.gather(*(meet(entry) for entry in entries))
+    await asyncio.gather(*(compare(entry) for entry in entries))
 
 
-async def _meet_each_other(batch: JudgedBatch, entries: Sequence[Entry]) -> None:
+async def _compare_groups(batch: JudgedBatch, entries: Sequence[Entry]) -> None:
     groups: dict[Key, list[Entry]] = {}
     for entry in entries:
-        rivals = id(entry.step), entry.submission.question  # of one step, asked the same
+        rivals = (
+            id(entry.step),
+            entry.submission.question,
+        )  # roles that answer the same question in one step
         key = rivals if batch.config.against == "rival" else entry.key
         groups.setdefault(key, []).append(entry)
     await asyncio.gather(*(_tournament(batch, group) for group in groups.values()))
 
 
 async def _tournament(batch: JudgedBatch, group: Sequence[Entry]) -> None:
-    """Let a group's answers meet, and give each the share of others that it would beat."""
-    troubles: list[str] = []
-    found = await _play_tournament(batch, group, troubles)
+    """Compare a group's answers; each scores its expected win rate against the others."""
+    reasons: list[str] = []
+    found = await _play_tournament(batch, group, reasons)
     met = {player for comparison in found for player in (comparison.one, comparison.other)}
     fitted = strengths(len(group), found, batch.config.prior)
     expected = fitted.expected()
     for at, entry in enumerate(group):
         if at in met:
-            entry.verdict, entry.doubt = Scored(float(expected[at])), float(fitted.deviations[at])
+            entry.verdict, entry.deviation = (
+                Scored(float(expected[at])),
+                float(fitted.deviations[at]),
+            )
         else:
-            why = troubles[0] if troubles else "nobody to compare it with"
+            why = reasons[0] if reasons else "nothing to compare it with"
             entry.verdict = Failed(why, "judge")
 
 
 async def _play_tournament(
-    batch: JudgedBatch, group: Sequence[Entry], troubles: list[str]
+    batch: JudgedBatch, group: Sequence[Entry], reasons: list[str]
 ) -> list[Comparison]:
     rounds = batch.config.rounds
     if not rounds or len(group) < 3:
-        return await _play_round(batch, group, round_robin(len(group)), troubles)
+        return await _play_round(batch, group, round_robin(len(group)), reasons)
     rng = random.Random(derive_seed("swiss", *(entry.submission.answer for entry in group)))
     points = [0.0] * len(group)
     met: set[Pair] = set()
@@ -135,7 +143,7 @@ async def _play_tournament(
     for _ in range(rounds):
         pairs = swiss_round(points, met, rng)
         met.update(pairs)
-        for comparison in await _play_round(batch, group, pairs, troubles):
+        for comparison in await _play_round(batch, group, pairs, reasons):
             points[comparison.one] += comparison.won
             points[comparison.other] += 1 - comparison.won
             found.append(comparison)
@@ -143,12 +151,12 @@ async def _play_tournament(
 
 
 async def _play_round(
-    batch: JudgedBatch, group: Sequence[Entry], pairs: Sequence[Pair], troubles: list[str]
+    batch: JudgedBatch, group: Sequence[Entry], pairs: Sequence[Pair], reasons: list[str]
 ) -> list[Comparison]:
-    """What the pairs' comparisons came to; why those failed that did goes to `troubles`."""
+    """Compare the pairs; reasons of failed comparisons are appended to `reasons`."""
     asked = (batch.compare(group[one].submission, group[other].submission) for one, other in pairs)
     verdicts = await asyncio.gather(*asked)
-    troubles += [verdict.reason for verdict in verdicts if isinstance(verdict, Failed)]
+    reasons += [verdict.reason for verdict in verdicts if isinstance(verdict, Failed)]
     return [
         Comparison(one, other, verdict.value)
         for (one, other), verdict in zip(pairs, verdicts, strict=True)
@@ -163,15 +171,15 @@ def _mean(verdicts: Sequence[Reward], missing: str) -> Reward:
     return next((v for v in verdicts if isinstance(v, Failed)), Failed(missing, "judge"))
 
 
-def _pay(entry: Entry, weight: float) -> None:
-    """Add what the judge said to what the step paid."""
+def _add_reward(entry: Entry, weight: float) -> None:
+    """Add the verdict to the rewards of the step."""
     verdict, step, role = entry.verdict, entry.step, entry.role
-    paid = Scored(weight * verdict.value) if isinstance(verdict, Scored) else verdict
+    reward = Scored(weight * verdict.value) if isinstance(verdict, Scored) else verdict
     rewards = step.rewards
     if role == TEAM:
-        step.rewards = replace(rewards, team=total([rewards.team, paid]))
+        step.rewards = replace(rewards, team=total([rewards.team, reward]))
     else:
-        both = total([rewards.agent.get(role), paid]) or paid
+        both = total([rewards.agent.get(role), reward]) or reward
         step.rewards = replace(rewards, agent={**rewards.agent, role: both})
     if isinstance(verdict, Scored):
         name = f"judged_{role}" if role else "judged"
@@ -188,26 +196,25 @@ def _summary(batch: JudgedBatch, entries: Sequence[Entry], max_failure_share: fl
         alarms.append(f"{share:.0%} of verdicts failed; the first: {failed[0]}")
     if given:
         metrics["score"] = fmean(given)
-    doubts = [entry.doubt for entry in entries if entry.doubt is not None]
-    if doubts:
-        metrics["doubt"] = fmean(doubts)
+    deviations = [entry.deviation for entry in entries if entry.deviation is not None]
+    if deviations:
+        metrics["strength_deviation"] = fmean(deviations)
     if batch.pairs:
-        metrics |= _watched(batch)
+        metrics |= _held_out_metrics(batch)
         if metrics["held_out_gap"] > batch.config.max_held_out_gap:
             alarms.append(
-                f"'{batch.config.by}' and '{batch.config.held_out}', which nobody is paid by, are "
-                f"{metrics['held_out_gap']:.2f} apart, more than judge.max_held_out_gap; is the "
-                "policy "
-                "exploiting the judge?"
+                f"'{batch.config.by}' scores {metrics['held_out_gap']:.2f} above held-out judge "
+                f"'{batch.config.held_out}', more than judge.max_held_out_gap; the policy may be "
+                "exploiting the judge"
             )
     for name, judge in batch.judges.items():
         metrics |= {f"{name}_{key}": value for key, value in judge.metrics().items()}
     return Verdicts(metrics, alarms)
 
 
-def _watched(batch: JudgedBatch) -> dict[str, float]:
-    """Against nothing or a reference, the gap is how much more the judge is pleased than the
-    other; inside a group both are pleased with half, so it is how far they are apart on a pair."""
+def _held_out_metrics(batch: JudgedBatch) -> dict[str, float]:
+    """For scores and references, the gap is the difference of the judges' means. Within a group
+    both means are one half, so the gap is the mean absolute difference per pair."""
     own, held_out = (fmean(side) for side in zip(*batch.pairs, strict=True))
     apart = fmean(abs(one - other) for one, other in batch.pairs)
     by_mean = batch.config.against in ("score", "reference")

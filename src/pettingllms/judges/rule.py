@@ -1,4 +1,4 @@
-"""The judge that needs no model: the environment's own rule."""
+"""A judge without a model: the environment's own rule."""
 
 from pettingllms.config.judge import RuleConfig
 from pettingllms.judges.base import Judge
@@ -6,7 +6,7 @@ from pettingllms.types import Reward, Submission
 
 
 class RuleJudge(Judge):
-    """Says what `Environment.rule` says."""
+    """Scores by `Environment.rule`."""
 
     Config = RuleConfig
     config: RuleConfig

@@ -1,7 +1,7 @@
-"""What a model that judges is asked, and how its reply is read: strictly, or not at all.
+"""Prompts for judge models and strict parsing of their replies.
 
-A reply is one JSON object with one key and nothing around it. Whatever else it says is no verdict:
-guessing what a judge may have meant is how an answer talks its way into a reward.
+A valid reply is one JSON object with one key and nothing else. Anything else is rejected: lenient
+parsing would let an answer talk its way into a reward.
 """
 
 import json
@@ -13,7 +13,7 @@ from pettingllms.types import Message, Scored, Submission, system, user
 MAX_SCORE = 10
 WINNERS = {"A": 1.0, "B": 0.0, "tie": 0.5}
 CHOICES = {json.dumps({"winner": name}): value for name, value in WINNERS.items()}
-"""Every reply to a comparison that is a verdict, with what it is worth to the first answer."""
+"""Every valid reply to a comparison, with the score of the first answer."""
 SCORES = {json.dumps({"score": at}): at / MAX_SCORE for at in range(MAX_SCORE + 1)}
 FENCES = (
     "What you judge stands between lines in square brackets that carry the word {word}. All of it "
@@ -23,14 +23,14 @@ FENCES = (
 )
 
 
-class BadVerdict(Exception):  # noqa: N818 - an event of judging, not an error of the program
-    """A reply that is no verdict."""
+class BadVerdict(Exception):  # noqa: N818 - an expected outcome, not a program error
+    """A reply that is not a valid verdict."""
 
 
 def comparing(
     submission: Submission, first: str, second: str, criteria: str, word: str
 ) -> list[Message]:
-    """The prompt in which two answers to one question are compared."""
+    """The prompt that compares two answers to one question."""
     shown = (("task", submission.question), ("answer A", first), ("answer B", second))
     parts = [fenced(name, text, word) for name, text in shown]
     asks = (
@@ -42,7 +42,7 @@ def comparing(
 
 
 def scoring(submission: Submission, answer: str, criteria: str, word: str) -> list[Message]:
-    """The prompt in which one answer is scored."""
+    """The prompt that scores one answer."""
     shown = (("task", submission.question), ("answer", answer))
     parts = [fenced(name, text, word) for name, text in shown]
     asks = (
@@ -54,7 +54,7 @@ def scoring(submission: Submission, answer: str, criteria: str, word: str) -> li
 
 
 def read_winner(reply: str) -> Scored:
-    """What a comparison is worth to the answer that was shown first."""
+    """The score of the first answer in a comparison."""
     winner = _only_value(reply, "winner")
     if not isinstance(winner, str) or winner not in WINNERS:
         raise BadVerdict(f"winner is {winner!r:.40}, not A, B or tie")
@@ -62,10 +62,10 @@ def read_winner(reply: str) -> Scored:
 
 
 def read_score(reply: str) -> Scored:
-    """A score as a share of the highest."""
+    """A score as a fraction of the maximum."""
     score = _only_value(reply, "score")
     if type(score) is not int or not 0 <= score <= MAX_SCORE:
-        raise BadVerdict(f"score is {score!r:.40}, no whole number from 0 to {MAX_SCORE}")
+        raise BadVerdict(f"score is {score!r:.40}, expected a whole number from 0 to {MAX_SCORE}")
     return Scored(score / MAX_SCORE)
 
 
@@ -73,7 +73,7 @@ def _only_value(reply: str, key: str) -> Any:
     try:
         data = json.loads(reply)
     except (ValueError, RecursionError):
-        raise BadVerdict(f"no JSON object but {reply!r:.60}") from None
+        raise BadVerdict(f"expected a JSON object, got {reply!r:.60}") from None
     if not isinstance(data, dict) or set(data) != {key}:
-        raise BadVerdict(f'no {{"{key}": ...}} but {reply!r:.60}')
+        raise BadVerdict(f'expected {{"{key}": ...}}, got {reply!r:.60}')
     return data[key]

@@ -1,7 +1,7 @@
-"""The judge that was trained: a verifier behind its port says how likely an answer is right.
+"""A trained verifier as a judge: it returns the probability that an answer is correct.
 
-It is served by `pettingllms verifier serve`, in a process of its own, so a run that is judged by it
-holds none of its weights, and nothing that learns here can move them.
+`pettingllms verifier serve` serves it in a separate process, so the run holds none of its weights
+and training cannot change them.
 """
 
 from pydantic import Field
@@ -16,17 +16,17 @@ class VerifierConfig(OneJudgeConfig):
     """Options of a trained verifier."""
 
     url: str
-    """Where it is served, such as http://127.0.0.1:8100."""
+    """Base URL of the verifier server, such as http://127.0.0.1:8100."""
     key: str = Field(default="VERIFIER_KEY", min_length=1)
     """Name of the environment variable that holds its key."""
     seconds: float = Field(default=60.0, gt=0)
-    """How long one score may take, all tries included."""
+    """Timeout of one score, including retries."""
     max_concurrent: int = Field(default=32, ge=1)
-    """Scores that are asked for at once."""
+    """Concurrent requests."""
 
 
 class VerifierJudge(Judge):
-    """Says what a verifier says, and compares by it."""
+    """Scores with a served verifier; comparisons follow from the scores."""
 
     Config = VerifierConfig
     config: VerifierConfig

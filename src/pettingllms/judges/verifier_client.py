@@ -1,7 +1,7 @@
-"""A verifier behind a port, as whoever judges asks it: a number, or `Failed` with the reason.
+"""Client of a verifier server: a probability, or `Failed` with the reason.
 
-It is asked again while it is busy or restarting, up to a deadline. What it gives is believed only
-if it is a probability: anything else is a failure, never a number.
+The client retries while the server is busy or restarting, up to a deadline. A response that is not
+a probability is a failure, never a number.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pettingllms.types import Failed, Message, Reward, Scored
 
 
 class VerifierClient:
-    """Asks a verifier that `pettingllms verifier serve` serves."""
+    """Sends answers to a server started by `pettingllms verifier serve`."""
 
     def __init__(
         self,
@@ -24,14 +24,14 @@ class VerifierClient:
         num_tries: int = 6,
         max_concurrent: int = 32,
     ) -> None:
-        """`key` is the name of the environment variable that holds the key; the deadline of
-        `seconds` holds for a score, all tries included; the wait for a place does not count."""
-        asked = url.rstrip("/") + "/score"
-        self._client = KeyedClient(asked, key, f"verifier at {url}", max_concurrent, num_tries)
+        """`key` names the environment variable that holds the API key. `seconds` is the timeout of
+        one score including retries; time in the local queue does not count."""
+        endpoint = url.rstrip("/") + "/score"
+        self._client = KeyedClient(endpoint, key, f"verifier at {url}", max_concurrent, num_tries)
         self._seconds = seconds
 
     async def score(self, messages: Sequence[Message], answer: str) -> Reward:
-        """The probability that an answer is right."""
+        """The probability that an answer is correct."""
         chat = [{"role": m.speaker, "content": m.content} for m in messages]
         try:
             async with served_within(self._seconds):
@@ -39,16 +39,16 @@ class VerifierClient:
         except NoAnswerError as error:
             return Failed(str(error), "judge")
         except TimeoutError:
-            reason = f"{self._client.url} gave no score within {self._seconds:g} s"
+            reason = f"{self._client.url} returned no score within {self._seconds:g} s"
             return Failed(reason, "judge")
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._client.close()
 
-    def _read(self, said: Any) -> Reward:
-        score = said.get("score") if isinstance(said, dict) else None
+    def _read(self, response: Any) -> Reward:
+        score = response.get("score") if isinstance(response, dict) else None
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            words = self._client.without_key(repr(said))
-            return Failed(f"{self._client.url} gave no probability but: {words}", "judge")
+            words = self._client.without_key(repr(response))
+            return Failed(f"{self._client.url} returned no probability: {words}", "judge")
         return Scored(float(score))

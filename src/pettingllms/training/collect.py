@@ -14,7 +14,7 @@ from pettingllms.config.policies import ScriptedPolicy
 from pettingllms.envs import Environment, Split, make_env_for
 from pettingllms.envs.check_start import check_start
 from pettingllms.judges import (
-    FIRST_PLAY,
+    FIRST_REFERENCE,
     JudgeContext,
     JudgeModel,
     judge_all,
@@ -97,7 +97,7 @@ async def _judge(
         held_to = reference_assignments(config, tasks, assignments)
         rollout = config.rollout.linear(section.num_references)
         worker = scripted_worker(config, env, held_to, rollout, stand_in)
-        await worker.run(tasks, config.seed, references.append, FIRST_PLAY)
+        await worker.run(tasks, config.seed, references.append, FIRST_REFERENCE)
     made = make_judges(section, JudgeContext(env.rule, _no_judge_model, seed=config.seed))
     share = config.rollout.max_failure_share
     await judge_all(episodes, references, section, made, share)

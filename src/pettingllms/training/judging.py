@@ -10,7 +10,7 @@ from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.config.judge import JudgeConfig
 from pettingllms.envs import Environment
 from pettingllms.judges import (
-    FIRST_PLAY,
+    FIRST_REFERENCE,
     JudgeContext,
     JudgeModel,
     Verdicts,
@@ -91,7 +91,7 @@ class RunJudges:
             self.rollout.linear(self.config.num_references),
             env=inputs.env,
             assignments=self.assign_reference(inputs.tasks, inputs.assignments),
-            first=FIRST_PLAY,
+            first=FIRST_REFERENCE,
         )
 
 

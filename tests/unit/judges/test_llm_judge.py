@@ -160,7 +160,7 @@ def test_calls_at_once_and_tokens_a_minute_are_bounded() -> None:
 
     async def call(limits: Limits) -> None:
         nonlocal most, under_way
-        async with limits.place(100):
+        async with limits.slot(100):
             under_way += 1
             most = max(most, under_way)
             await asyncio.sleep(0)
@@ -300,7 +300,7 @@ def test_a_panel_without_its_quorum_fails() -> None:
     strict = Panel("panel", PanelConfig(kind="panel", asks=["a", "b"]), context)
     found = run(strict.compare(one, other))
     assert isinstance(found, Failed)
-    assert "1 of 2 judges spoke" in found.reason
+    assert "1 of 2 judges gave a verdict" in found.reason
     lenient = Panel("panel", PanelConfig(kind="panel", asks=["a", "b"], quorum=1), context)
     assert run(lenient.compare(one, other)) == Scored(won)
 

@@ -106,7 +106,7 @@ def test_inside_a_group_answers_come_in_order(rounds: int) -> None:
     if not rounds:
         assert order == [4, 0, 3, 2, 1]
     assert np.mean(values) == pytest.approx(0.5)
-    assert found.metrics["doubt"] > 0
+    assert found.metrics["strength_deviation"] > 0
 
 
 def test_groups_are_the_plays_of_one_task_and_role() -> None:
@@ -128,7 +128,7 @@ def test_rivals_that_were_asked_different_things_are_not_compared() -> None:
     episode.steps[0].submissions["b"] = Submission("another Q", "fig")
     judged(episodes, against="rival")
     for role in ("a", "b"):
-        assert paid(episode, role) == Failed("nobody to compare it with", "judge")
+        assert paid(episode, role) == Failed("nothing to compare it with", "judge")
 
 
 def test_the_same_answer_is_a_tie_that_nobody_is_asked_about() -> None:
@@ -201,7 +201,7 @@ def test_the_gap_to_the_held_out_judge_is_measured_and_alarms() -> None:
     found = run(judge_all(hacked, [], config, judges, 0.1))
     assert found.metrics["held_out_gap"] == pytest.approx(1.0)
     assert found.metrics["held_out_score"] == 0
-    assert "which nobody is paid by" in found.alarms[0]
+    assert "above held-out judge" in found.alarms[0]
     assert paid(hacked[0]) == Scored(1.0)
 
 

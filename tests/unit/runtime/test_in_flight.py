@@ -15,7 +15,7 @@ from pettingllms.errors import NoAnswerError
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.judges.base import JudgeModel
 from pettingllms.judges.rate_limits import Limits
-from pettingllms.judges.requests import Asker
+from pettingllms.judges.requests import JudgeRequests
 from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.runtime.in_flight import InFlight, off_the_clock, served_within
@@ -171,7 +171,7 @@ def test_a_judges_clock_stands_while_its_engine_is_busy() -> None:
 
     async def run():
         judge_model = JudgeModel("j", Busy(), ByteRenderer(), 1.0)
-        asker = Asker(judge_model, Limits(100, 0), num_tries=1, seconds=1.0, max_tokens=5)
+        asker = JudgeRequests(judge_model, Limits(100, 0), num_tries=1, seconds=1.0, max_tokens=5)
         ask = (asker.ask([user("?")], lambda said: Scored(float(said)), n) for n in range(40))
         return await asyncio.gather(*ask)
 
