@@ -35,10 +35,10 @@ from pettingllms.learners.files import MODEL_FILE
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.types import Sample, SampleRequest, Scored, user
-from pettingllms.verifier.classifier import Make, Verifier
+from pettingllms.verifier.classifier import Verifier, VerifierSpec
 from pettingllms.verifier.evaluate import Report, measure
 from pettingllms.verifier.labeled_answers import Answer, balanced
-from pettingllms.verifier.train import fit, readable
+from pettingllms.verifier.train import fit, tokenize_answers
 
 LENGTHS = (4, 5, 8, 9)
 """Numbers in a sum: how hard it is."""
@@ -170,20 +170,20 @@ def even(answers: Sequence[Answer], seed: int) -> list[Answer]:
 def correlation(answers: Sequence[Answer]) -> float:
     """Of how long a question is with whether its answer is right."""
     lengths = [length_of(answer.question) for answer in answers]
-    return float(np.corrcoef(lengths, [answer.right for answer in answers])[0, 1])
+    return float(np.corrcoef(lengths, [answer.correct for answer in answers])[0, 1])
 
 
 def trained(model: Path, answers: Sequence[Answer], size: Size, seed: int) -> Verifier:
     """A verifier that begins with the model's weights."""
-    make = Make(str(model), kind="full", max_tokens=64)
+    make = VerifierSpec(str(model), kind="full", max_tokens=64)
     settings = VerifierConfig(num_steps=size.verifier_steps, num_answers=size.verifier_batch)
     learner = LearnerConfig(decay_steps=size.verifier_steps)
-    critic = Critic(make.spec(learner, seed, lr=2e-3))
+    critic = Critic(make.critic(learner, seed, lr=2e-3))
 
     async def call(method: str, *args: Any) -> Any:
         return getattr(critic, method)(*args)
 
-    asyncio.run(fit(call, readable(answers, make), settings, seed, lambda *_: None))
+    asyncio.run(fit(call, tokenize_answers(answers, make), settings, seed, lambda *_: None))
     return Verifier(make, critic)
 
 
@@ -191,7 +191,7 @@ def measured(verifier: Verifier, answers: Sequence[Answer]) -> Report:
     """What a verifier is worth on a test."""
     rewards = verifier.score([(answer.messages, answer.text) for answer in answers])
     scores = [reward.value for reward in rewards if isinstance(reward, Scored)]
-    return measure(scores, [a.right for a in answers], [a.question for a in answers])
+    return measure(scores, [a.correct for a in answers], [a.question for a in answers])
 
 
 def study(seed: int, out: Path, size: Size) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def study(seed: int, out: Path, size: Size) -> dict[str, Any]:
     test = even(asyncio.run(answered(model, tested, size, seed + 10**6)), seed)
     sets = {"balanced": balanced(raw, 1, seed)}
     sets["raw"] = random.Random(seed).sample(raw, len(sets["balanced"]))
-    right = {n: np.mean([a.right for a in raw if length_of(a.question) == n]) for n in LENGTHS}
+    right = {n: np.mean([a.correct for a in raw if length_of(a.question) == n]) for n in LENGTHS}
     found: dict[str, Any] = {
         "seed": seed,
         "right_by_length": {str(n): round(float(share), 3) for n, share in right.items()},

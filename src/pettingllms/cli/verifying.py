@@ -40,7 +40,7 @@ def collect(config: Path, words: Sequence[str], out: Path) -> None:
     learnt, kept = collect_answers(run, lambda text: console.print(escape(text)))
     for name, answers in ((TRAIN_FILE, learnt), (TEST_FILE, kept)):
         write_answers(out / name, answers)
-        right = sum(answer.right for answer in answers)
+        right = sum(answer.correct for answer in answers)
         questions = len({answer.question for answer in answers})
         counts = f"{len(answers)} answers to {questions} questions, {right} right"
         console.print(f"[bold]{escape(str(out / name))}[/]: {counts}")
@@ -49,7 +49,7 @@ def collect(config: Path, words: Sequence[str], out: Path) -> None:
 def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -> None:
     """Train a verifier and write it as a folder."""
     from pettingllms.verifier.classifier import SETTINGS_FILE, write_verifier
-    from pettingllms.verifier.train import make_of, train_verifier
+    from pettingllms.verifier.train import train_verifier, verifier_spec
 
     run = load_user_config(config, overrides)
     if (out / SETTINGS_FILE).exists():
@@ -65,7 +65,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
             progress.update(bar, completed=step, description=f"loss {losses[-1]:.3f}")
 
         files = train_verifier(run, known, done, lambda text: console.print(escape(text)))
-    write_verifier(out, make_of(run), files[CRITIC_FILE])
+    write_verifier(out, verifier_spec(run), files[CRITIC_FILE])
     (out / LOSSES_FILE).write_text(json.dumps(losses), encoding="utf-8")
     console.print(f"{len(known)} answers; loss {losses[0]:.3f} to {losses[-1]:.3f}")
     console.print(f"[bold]{escape(str(out))}[/]: measure it with `pettingllms verifier eval`")
@@ -104,7 +104,7 @@ def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bo
 def _measured(scored: Sequence[tuple[Answer, float]], num_failed: int) -> Report:
     return measure(
         [score for _, score in scored],
-        [answer.right for answer, _ in scored],
+        [answer.correct for answer, _ in scored],
         [answer.question for answer, _ in scored],
         num_failed,
     )

@@ -31,15 +31,15 @@ def draw_calibration(report: Report, title: str, path: Path) -> None:
         )
         largest = max(one.count for one in report.bins)
         right.bar(
-            [one.said for one in report.bins],
+            [one.score for one in report.bins],
             [one.count / largest * 0.25 for one in report.bins],
             width=0.06,
             color=FAINT,
             alpha=0.35,
         )
         right.plot(
-            [one.said for one in report.bins],
-            [one.true for one in report.bins],
+            [one.score for one in report.bins],
+            [one.accuracy for one in report.bins],
             color=ORANGE,
             marker="o",
             markersize=4,

@@ -1,1 +1,1 @@
-"""A model that says how likely an answer is right: made, measured and served."""
+"""Verifiers: models that estimate the probability that an answer is correct."""

@@ -1,8 +1,8 @@
-"""A verifier on disk and in memory: a critic whose value is the log-odds that an answer is right.
+"""A verifier on disk and in memory: a critic whose value is the log-odds of a correct answer.
 
-It reads what it was trained on and nothing else: the prompt as its model's template has it, then
-the answer and its end. Text never becomes a control token, so an answer cannot end itself and
-continue as another message.
+Its input is the prompt in the model's chat template, then the answer and an end token, as in
+training. Text never becomes a control token, so an answer cannot end itself and continue as another
+message.
 """
 
 import json
@@ -26,15 +26,15 @@ from pettingllms.types import Failed, Message, Reward, Scored
 
 SETTINGS_FILE = "verifier.json"
 ROLE = "answer"
-MAX_LETTERS = 64
-"""Of a token, on average: a text of more is not even tokenised."""
+MAX_CHARS_PER_TOKEN = 64
+"""Texts with more characters per allowed token are rejected without tokenizing them."""
 Question = tuple[Sequence[Message], str]
-"""What was asked, and an answer."""
+"""The prompt and an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
-    """What a verifier is made of."""
+class VerifierSpec:
+    """The model and settings of a verifier."""
 
     model: str
     """Folder or hub name."""
@@ -44,10 +44,10 @@ class Make:
     max_tokens: int = 2048
     every_token: bool = False
 
-    def spec(
+    def critic(
         self, learner: LearnerConfig, seed: int = 0, lr: float = 1e-4, device: str = "cpu"
     ) -> CriticSpec:
-        """The critic that it is."""
+        """The specification of the underlying critic."""
         adapter = LoraPolicy(model=self.model, rank=self.rank, alpha=self.alpha)
         return CriticSpec(
             model=find_model(self.model),
@@ -60,42 +60,41 @@ class Make:
         )
 
 
-class Reader:
-    """From text to what a verifier reads."""
+class VerifierTokenizer:
+    """Turns a prompt and an answer into token ids and targets."""
 
-    def __init__(self, make: Make) -> None:
-        self._renderer = ChatRenderer(find_model(make.model))
-        self._make = make
+    def __init__(self, spec: VerifierSpec) -> None:
+        self._renderer = ChatRenderer(find_model(spec.model))
+        self._spec = spec
 
     def read(
-        self, messages: Sequence[Message], answer: str, right: bool | None = None
+        self, messages: Sequence[Message], answer: str, correct: bool | None = None
     ) -> JointAction | None:
-        """Prompt and answer as ids, with a target if there is a label; None if they are longer
-        than the verifier reads."""
-        num_letters = sum(len(m.content) for m in messages) + len(answer)
-        if num_letters > MAX_LETTERS * self._make.max_tokens:
+        """Prompt and answer as ids, with targets if labeled; None if they exceed `max_tokens`."""
+        num_chars = sum(len(m.content) for m in messages) + len(answer)
+        if num_chars > MAX_CHARS_PER_TOKEN * self._spec.max_tokens:
             return None
         prompt = self._renderer.render([Message(m.speaker, m.content) for m in messages])
         reply = self._renderer.encode(answer)
-        if len(prompt) + len(reply) > self._make.max_tokens:
+        if len(prompt) + len(reply) > self._spec.max_tokens:
             return None
         targets = np.full(len(reply) + 1, np.nan, dtype=np.float32)
-        if right is not None:
-            targets[1 if self._make.every_token else -1 :] = float(right)
-        nothing = np.zeros(len(reply), dtype=np.float32)
-        return JointAction((ROLE,), (Item(prompt, reply, nothing, 0.0, targets=targets),))
+        if correct is not None:
+            targets[1 if self._spec.every_token else -1 :] = float(correct)
+        zeros = np.zeros(len(reply), dtype=np.float32)
+        return JointAction((ROLE,), (Item(prompt, reply, zeros, 0.0, targets=targets),))
 
 
 class Verifier:
-    """Says how likely answers are right."""
+    """Scores answers by the probability that they are correct."""
 
-    def __init__(self, make: Make, critic: Critic) -> None:
-        self.make = make
+    def __init__(self, spec: VerifierSpec, critic: Critic) -> None:
+        self.spec = spec
         self._critic = critic
-        self._reader = Reader(make)
+        self._tokenizer = VerifierTokenizer(spec)
 
     def score(self, questions: Sequence[Question]) -> list[Reward]:
-        """For each answer the probability that it is right, or why there is none."""
+        """The probability that each answer is correct, or the reason for a failure."""
         read = [self._read(question) for question in questions]
         values = iter(
             self._critic.values(
@@ -112,41 +111,41 @@ class Verifier:
         return found
 
     def _read(self, question: Question) -> JointAction | Reward:
-        """One that cannot be read is no failure of those beside it. An answer that is too long
-        scores nothing; a question that is too long has no score."""
+        """Tokenize one question; a problem affects only this question. An answer that is too long
+        scores 0; a prompt that is too long fails."""
         try:
-            joint_action = self._reader.read(*question)
-            if joint_action is None and self._reader.read(question[0], "") is not None:
+            joint_action = self._tokenizer.read(*question)
+            if joint_action is None and self._tokenizer.read(question[0], "") is not None:
                 return Scored(0.0)
         except SamplerError as error:
             return Failed(str(error), "judge")
-        return joint_action or Failed(f"longer than {self.make.max_tokens} tokens", "limit")
+        return joint_action or Failed(f"longer than {self.spec.max_tokens} tokens", "limit")
 
 
 def _probability(log_odds: float) -> float:
-    """Without overflow on either side."""
+    """The logistic function without overflow."""
     if log_odds < 0:
         return math.exp(log_odds) / (1 + math.exp(log_odds))
     return 1 / (1 + math.exp(-log_odds))
 
 
-def write_verifier(folder: Path, make: Make, weights: bytes) -> None:
-    """Write a verifier as a folder: what it is made of, and what was trained."""
+def write_verifier(folder: Path, spec: VerifierSpec, weights: bytes) -> None:
+    """Write a verifier's settings and trained weights to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CRITIC_FILE).write_bytes(weights)
-    text = json.dumps(asdict(make), indent=1)
+    text = json.dumps(asdict(spec), indent=1)
     (folder / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def load_verifier(folder: Path, device: str = "cpu") -> Verifier:
-    """A verifier that `write_verifier` wrote, ready to score."""
+    """Load a verifier that `write_verifier` wrote."""
     try:
         settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
-        make, weights = Make(**settings), (folder / CRITIC_FILE).read_bytes()
+        spec, weights = VerifierSpec(**settings), (folder / CRITIC_FILE).read_bytes()
     except (OSError, TypeError, ValueError) as error:
         raise ModelError(
             f"{folder} holds no verifier ({error}); `pettingllms verifier train` writes one"
         ) from None
-    critic = Critic(make.spec(LearnerConfig(), device=device))
+    critic = Critic(spec.critic(LearnerConfig(), device=device))
     critic.load({CRITIC_FILE: weights})
-    return Verifier(make, critic)
+    return Verifier(spec, critic)

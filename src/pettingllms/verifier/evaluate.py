@@ -1,8 +1,8 @@
-"""How good a verifier is: does it tell right from wrong, and are its probabilities probabilities.
+"""Evaluate a verifier: discrimination (AUC) and calibration (Brier score, ECE).
 
-Over all answers a verifier can look good by knowing hard questions from easy ones. So it is also
-measured within questions: how often, of a right and a wrong answer to one question, it puts the
-right one first.
+Over all answers, a verifier can score well by telling hard questions from easy ones. AUC is
+therefore also computed within questions: how often the correct one of two answers to the same
+question gets the higher score.
 """
 
 from collections.abc import Sequence
@@ -17,84 +17,87 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Answers that were given about the same probability."""
+    """A calibration bin: answers with similar scores."""
 
     count: int
-    said: float
-    """The mean of what was said."""
-    true: float
-    """The share of them that are right."""
+    score: float
+    """The mean score."""
+    accuracy: float
+    """The share of correct answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured."""
+    """Metrics of a verifier."""
 
     num_answers: int
     num_failed: int
-    """Answers that got no score; they count in nothing else."""
+    """Answers without a score; excluded from all other metrics."""
     auc: float | None
-    """How often a right answer is put before a wrong one; None without one of each."""
+    """Area under the ROC curve; None unless there are both correct and wrong answers."""
     auc_within: float | None
-    """The same among the answers to one question, each question counting alike."""
+    """Mean AUC within questions, each question weighted equally."""
     accuracy: float
-    """Answers that were put on the right side of a half."""
+    """Share of answers classified correctly at a threshold of 0.5."""
     brier: float
     ece: float
     bins: list[Bin]
     roc: list[tuple[float, float]]
-    """Share of wrong and of right answers that are let through, as the bar falls."""
+    """False positive rate and true positive rate, as the threshold falls."""
 
 
 def measure(
-    scores: Sequence[float], right: Sequence[bool], questions: Sequence[str], num_failed: int = 0
+    scores: Sequence[float], labels: Sequence[bool], questions: Sequence[str], num_failed: int = 0
 ) -> Report:
-    """Compare what a verifier said with what is true."""
-    said, true = np.array(scores, dtype=np.float64), np.array(right, dtype=np.bool_)
+    """Compare scores with labels."""
+    score, correct = np.array(scores, dtype=np.float64), np.array(labels, dtype=np.bool_)
     asked = np.array(questions)
-    within = [auc(said[asked == question], true[asked == question]) for question in set(questions)]
+    within = [
+        auc(score[asked == question], correct[asked == question]) for question in set(questions)
+    ]
     known = [area for area in within if area is not None]
-    bins = calibration(said, true)
+    bins = calibration(score, correct)
     return Report(
-        num_answers=len(said),
+        num_answers=len(score),
         num_failed=num_failed,
-        auc=auc(said, true),
+        auc=auc(score, correct),
         auc_within=float(np.mean(known)) if known else None,
-        accuracy=float(((said > 0.5) == true).mean()),
-        brier=float(((said - true) ** 2).mean()),
-        ece=sum(one.count * abs(one.said - one.true) for one in bins) / len(said),
+        accuracy=float(((score > 0.5) == correct).mean()),
+        brier=float(((score - correct) ** 2).mean()),
+        ece=sum(one.count * abs(one.score - one.accuracy) for one in bins) / len(score),
         bins=bins,
-        roc=roc(said, true),
+        roc=roc(score, correct),
     )
 
 
-def auc(said: Floats, true: npt.NDArray[np.bool_]) -> float | None:
-    """The share of pairs of a right and a wrong answer in the right order; ties are half."""
-    num_right, num_wrong = int(true.sum()), int((~true).sum())
-    if not num_right or not num_wrong:
+def auc(score: Floats, correct: npt.NDArray[np.bool_]) -> float | None:
+    """Share of correct-wrong pairs in the right order; ties count one half."""
+    num_correct, num_wrong = int(correct.sum()), int((~correct).sum())
+    if not num_correct or not num_wrong:
         return None
-    _, place, count = np.unique(said, return_inverse=True, return_counts=True)
+    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
     rank = (np.cumsum(count) - (count - 1) / 2)[place]
-    above = float(rank[true].sum()) - num_right * (num_right + 1) / 2
-    return above / (num_right * num_wrong)
+    above = float(rank[correct].sum()) - num_correct * (num_correct + 1) / 2
+    return above / (num_correct * num_wrong)
 
 
-def roc(said: Floats, true: npt.NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """The curve, from nothing let through to everything; none without one answer of each kind."""
-    if true.all() or not true.any():
+def roc(score: Floats, correct: npt.NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """The ROC curve from (0, 0) to (1, 1); empty unless both labels occur."""
+    if correct.all() or not correct.any():
         return []
-    bars = np.unique(said)[::-1]
+    thresholds = np.unique(score)[::-1]
     points = [
-        (float((said[~true] >= bar).mean()), float((said[true] >= bar).mean())) for bar in bars
+        (float((score[~correct] >= threshold).mean()), float((score[correct] >= threshold).mean()))
+        for threshold in thresholds
     ]
     return [(0.0, 0.0), *points]
 
 
-def calibration(said: Floats, true: npt.NDArray[np.bool_]) -> list[Bin]:
-    """Answers by what was said of them, in bins of equal width; empty ones are left out."""
-    at = np.minimum((said * NUM_BINS).astype(int), NUM_BINS - 1)
+def calibration(score: Floats, correct: npt.NDArray[np.bool_]) -> list[Bin]:
+    """Calibration bins of equal width; empty bins are omitted."""
+    at = np.minimum((score * NUM_BINS).astype(int), NUM_BINS - 1)
     return [
-        Bin(int((at == b).sum()), float(said[at == b].mean()), float(true[at == b].mean()))
+        Bin(int((at == b).sum()), float(score[at == b].mean()), float(correct[at == b].mean()))
         for b in range(NUM_BINS)
         if (at == b).any()
     ]

@@ -1,10 +1,9 @@
-"""Answers with labels: what a verifier learns from.
+"""Labeled answers: the training data of a verifier.
 
-How often a question is answered right says much about an answer to it, so a verifier that is shown
-answers as they come learns how hard questions are, and says so: right answers to hard questions get
-low scores. It looks good wherever difficulty comes along, and misleads whoever compares answers to
-different questions or sets a bar. With as many right as wrong answers of each question, and of each
-turn in which it was answered, there is nothing to be learnt from the question.
+The accuracy on a question predicts whether an answer to it is correct. A verifier trained on
+unbalanced answers therefore learns the difficulty of questions instead of the correctness of
+answers: correct answers to hard questions get low scores. With equal numbers of correct and wrong
+answers per question and turn, the question alone predicts nothing.
 """
 
 import json
@@ -29,41 +28,41 @@ class Answer:
     """One reply to one question."""
 
     question: str
-    """Answers of one name are kept on one side of the split."""
+    """Id of the question; all its answers are on the same side of the split."""
     messages: tuple[Message, ...]
-    """What the role was shown."""
+    """The role's prompt."""
     text: str
-    """What it said."""
-    right: bool
+    """The reply."""
+    correct: bool
     turn: int = 0
-    """How often the role had spoken before. Later answers are of plays that went badly until then,
-    so answers are balanced with those of their own turn."""
+    """Number of earlier turns of the role. Later turns come from episodes that went badly so far,
+    so answers are balanced per turn."""
 
 
 def label(episodes: Iterable[Episode], config: VerifierConfig) -> list[Answer]:
-    """The answers of plays that came to an end, by whether the role reached its aim.
+    """The answers of complete episodes, labeled by the role's success.
 
-    A question is a task and a role in it: what chance added is part of how hard it was.
+    A question is a task and a role; the environment's randomness is part of its difficulty.
     """
     found: list[Answer] = []
     for episode in episodes:
         if episode.failure is not None or episode.limit:
             continue
         for number, turn in _answers(episode, config):
-            right = episode.success.get(turn.role)
-            if right is not None:
+            correct = episode.success.get(turn.role)
+            if correct is not None:
                 question = json.dumps([episode.env, episode.task.id, turn.role])
-                found.append(Answer(question, turn.messages, turn.text, right, number))
+                found.append(Answer(question, turn.messages, turn.text, correct, number))
     return found
 
 
 def _answers(episode: Episode, config: VerifierConfig) -> Iterator[tuple[int, Turn]]:
-    """Turns with how often their role had spoken before."""
+    """Turns with the number of earlier turns of their role."""
     last: dict[str, tuple[int, Turn]] = {}
-    spoken: Counter[str] = Counter()
+    num_turns: Counter[str] = Counter()
     for turn in episode.main_turns():
-        number = spoken[turn.role]
-        spoken[turn.role] += 1
+        number = num_turns[turn.role]
+        num_turns[turn.role] += 1
         if turn.credit.failure is not None or (config.roles and turn.role not in config.roles):
             continue
         last[turn.role] = number, turn
@@ -74,17 +73,16 @@ def _answers(episode: Episode, config: VerifierConfig) -> Iterator[tuple[int, Tu
 
 
 def balanced(answers: Sequence[Answer], max_each: int, seed: int) -> list[Answer]:
-    """Of each question and turn as many right as wrong answers, drawn by the seed, in their order.
+    """As many correct as wrong answers per question and turn, drawn by the seed, in order.
 
-    An answer that was given several times counts once: copies would be balanced with answers that
-    differ, and teach how often something is said.
+    Duplicate answers count once: otherwise the verifier would learn how frequent an answer is.
     """
     kept: list[Answer] = []
     asked: dict[tuple[str, int], list[Answer]] = {}
     for answer in dict.fromkeys(answers):
         asked.setdefault((answer.question, answer.turn), []).append(answer)
     for question, some in asked.items():
-        sides = [[a for a in some if a.right is right] for right in (True, False)]
+        sides = [[a for a in some if a.correct is label] for label in (True, False)]
         count = min(max_each, *map(len, sides))
         rng = np.random.default_rng(derive_seed(seed, "balance", *question))
         for side in sides:
@@ -92,21 +90,21 @@ def balanced(answers: Sequence[Answer], max_each: int, seed: int) -> list[Answer
     return kept
 
 
-def parted(
+def train_test_split(
     answers: Sequence[Answer], test_share: float, seed: int
 ) -> tuple[list[Answer], list[Answer]]:
-    """What is learnt from and what is kept for a test. No question is on both sides."""
+    """Training and test answers; no question is on both sides."""
 
     def is_test(question: str) -> bool:
         return derive_seed(seed, "test", question) % BUCKETS < test_share * BUCKETS
 
     kept = {question: is_test(question) for question in by_question(answers)}
-    learnt = [answer for answer in answers if not kept[answer.question]]
-    return learnt, [answer for answer in answers if kept[answer.question]]
+    train = [answer for answer in answers if not kept[answer.question]]
+    return train, [answer for answer in answers if kept[answer.question]]
 
 
 def by_question(answers: Iterable[Answer]) -> dict[str, list[Answer]]:
-    """Answers by question, in the order in which they come."""
+    """Answers grouped by question, in order."""
     found: dict[str, list[Answer]] = {}
     for answer in answers:
         found.setdefault(answer.question, []).append(answer)
@@ -114,7 +112,7 @@ def by_question(answers: Iterable[Answer]) -> dict[str, list[Answer]]:
 
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
-    """Write one line for each."""
+    """Write answers as JSON lines."""
     lines = [
         json.dumps(
             {
@@ -122,7 +120,7 @@ def write_answers(path: Path, answers: Iterable[Answer]) -> None:
                 "question": answer.question,
                 "messages": [{"role": m.speaker, "content": m.content} for m in answer.messages],
                 "answer": answer.text,
-                "right": answer.right,
+                "right": answer.correct,
                 "turn": answer.turn,
             }
         )
@@ -132,7 +130,7 @@ def write_answers(path: Path, answers: Iterable[Answer]) -> None:
 
 
 def read_answers(path: Path) -> list[Answer]:
-    """Read what `write_answers` wrote."""
+    """Read answers that `write_answers` wrote."""
     found = []
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
@@ -140,16 +138,16 @@ def read_answers(path: Path) -> list[Answer]:
                 found.append(_answer(json.loads(line)))
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise DataError(
-                    f"{path}, line {number}: no answer of format {FORMAT} ({error!r}); write it "
-                    "with `pettingllms verifier data`"
+                    f"{path}, line {number}: not an answer of format {FORMAT} ({error!r}); create "
+                    "the file with `pettingllms verifier data`"
                 ) from error
     return found
 
 
 def _answer(data: dict[str, object]) -> Answer:
-    messages, right = data["messages"], data["right"]
-    if data["format"] != FORMAT or not isinstance(messages, list) or not isinstance(right, bool):
-        raise ValueError("another format, or no list of messages, or no label")
+    messages, correct = data["messages"], data["right"]
+    if data["format"] != FORMAT or not isinstance(messages, list) or not isinstance(correct, bool):
+        raise ValueError("wrong format, messages not a list, or label missing")
     shown = tuple(Message(m["role"], m["content"]) for m in messages)
     turn = int(str(data.get("turn", 0)))
-    return Answer(str(data["question"]), shown, str(data["answer"]), right, turn)
+    return Answer(str(data["question"]), shown, str(data["answer"]), correct, turn)

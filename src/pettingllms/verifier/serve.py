@@ -1,7 +1,7 @@
-"""A verifier on a port of this machine: scores for those who know the key.
+"""Serve a verifier over HTTP on loopback, protected by a key.
 
-Requests that come while the model is busy are read together in its next pass. Nothing that is sent
-here is written anywhere, neither the key nor a prompt nor an answer.
+Requests that arrive while the model is busy are batched into its next forward pass. The server logs
+no keys, prompts or answers.
 """
 
 import asyncio
@@ -27,28 +27,28 @@ Score = Callable[[Sequence[Question]], list[Reward]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server takes."""
+    """Limits of the server."""
 
     body_bytes: int = 1 << 20
-    """Of one request."""
+    """Maximum size of a request."""
     body_seconds: float = 30.0
-    """Until a request is there whole."""
+    """Timeout for receiving a request."""
     waiting: int = 1024
-    """Requests at once; more are sent away, to come again."""
+    """Maximum queue length; further requests get status 503."""
     batch: int = 64
-    """Answers that are read in one go."""
+    """Answers per forward pass."""
 
 
-class RefusedError(PettingError):
-    """A request that gets no score."""
+class RejectedError(PettingError):
+    """A request that is answered with an error status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
-class Desk:
-    """Where requests wait for the model, which reads those that are there together."""
+class BatchQueue:
+    """Queues requests and scores waiting ones in batches."""
 
     def __init__(self, score: Score, limits: Limits) -> None:
         self._score = score
@@ -56,20 +56,20 @@ class Desk:
         self._waiting: list[tuple[Question, asyncio.Future[Reward]]] = []
         self._model = asyncio.Lock()
 
-    async def ask(self, question: Question) -> Reward:
+    async def score(self, question: Question) -> Reward:
         """The score of one answer."""
         if len(self._waiting) >= self._limits.waiting:
-            raise RefusedError(503, "too many answers are waiting; ask again later")
+            raise RejectedError(503, "too many requests are waiting; retry later")
         verdict: asyncio.Future[Reward] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, verdict))
         while not verdict.done():
             async with self._model:
                 if not verdict.done():
-                    await self._read_some()
+                    await self._score_batch()
         return verdict.result()
 
-    async def _read_some(self) -> None:
-        """One pass over those that have waited longest. If it breaks, each of them is told so."""
+    async def _score_batch(self) -> None:
+        """Score the oldest waiting requests; if that raises, each of them fails."""
         some = self._waiting[: self._limits.batch]
         del self._waiting[: self._limits.batch]
         try:
@@ -79,64 +79,64 @@ class Desk:
         finally:
             for _, verdict in some:
                 if not verdict.done():
-                    verdict.set_exception(RefusedError(500, "the verifier broke on this batch"))
-                    verdict.exception()  # that nobody may be left to hear it is no mistake
+                    verdict.set_exception(RejectedError(500, "the verifier failed on this batch"))
+                    verdict.exception()  # mark as retrieved: the client may be gone
 
 
 def make_app(score: Score, key: str, limits: Limits | None = None) -> "Starlette":
-    """The server: POST /score with messages and an answer gives a score from 0 to 1."""
+    """The server: POST /score with messages and an answer returns a score from 0 to 1."""
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
     limits = limits or Limits()
-    desk = Desk(score, limits)
+    queue = BatchQueue(score, limits)
 
     async def scored(request: "Request") -> "Response":
         check_key(request.headers.get("Authorization", ""), key)
-        reward = await desk.ask(parse(await _body(request, limits)))
+        reward = await queue.score(parse(await _body(request, limits)))
         match reward:
             case Scored(value):
                 return JSONResponse({"score": value})
             case Failed(reason, _):
-                raise RefusedError(422, f"no score: {reason}")
+                raise RejectedError(422, f"no score: {reason}")
 
     async def health(request: "Request") -> "Response":
         check_key(request.headers.get("Authorization", ""), key)
         return JSONResponse({"ready": True})
 
-    async def refused(_: "Request", error: Exception) -> "Response":
-        assert isinstance(error, RefusedError)  # noqa: S101 - it is registered for those alone
+    async def rejected(_: "Request", error: Exception) -> "Response":
+        assert isinstance(error, RejectedError)  # noqa: S101 - registered for RejectedError only
         return JSONResponse({"error": str(error)}, status_code=error.status)
 
     routes = [Route("/score", scored, methods=["POST"]), Route("/health", health)]
-    return Starlette(routes=routes, exception_handlers={RefusedError: refused})
+    return Starlette(routes=routes, exception_handlers={RejectedError: rejected})
 
 
 def check_key(header: str, key: str) -> None:
-    """Refuse whoever does not know the key, in a time that says nothing about it."""
-    assert key  # noqa: S101 - a server without one is never made
+    """Reject requests without the key, with a constant-time comparison."""
+    assert key  # noqa: S101 - the caller always sets a key
     wanted = f"Bearer {key}".encode()
     if not hmac.compare_digest(header.encode(errors="surrogateescape"), wanted):
-        raise RefusedError(401, "the key is missing or wrong")
+        raise RejectedError(401, "the key is missing or wrong")
 
 
 async def _body(request: "Request", limits: Limits) -> bytes:
-    """All of a request, as long as it is neither too large nor too slow."""
+    """The body of a request, within the limits of size and time."""
     found = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
                 found += part
                 if len(found) > limits.body_bytes:
-                    raise RefusedError(413, f"more than {limits.body_bytes} bytes")
+                    raise RejectedError(413, f"more than {limits.body_bytes} bytes")
     except TimeoutError:
-        raise RefusedError(408, f"not there within {limits.body_seconds:g} s") from None
+        raise RejectedError(408, f"not received within {limits.body_seconds:g} s") from None
     return bytes(found)
 
 
 def parse(body: bytes) -> Question:
-    """Messages and an answer; nothing of what was sent is repeated in a refusal."""
+    """Parse messages and an answer; errors never echo the request."""
     try:
         data: Any = read_text(body.decode())
         messages = tuple(_message(message) for message in data["messages"])
@@ -144,7 +144,7 @@ def parse(body: bytes) -> Question:
     except (AttributeError, LookupError, TypeError, ValueError):
         messages, answer = (), None
     if not messages or not isinstance(answer, str):
-        raise RefusedError(
+        raise RejectedError(
             400,
             'send {"messages": [{"role": "user", "content": "..."}], "answer": "..."} as JSON; '
             f"roles: {', '.join(get_args(Speaker))}",
@@ -154,12 +154,12 @@ def parse(body: bytes) -> Question:
 
 def _message(data: Any) -> Message:
     if data["role"] not in get_args(Speaker) or not isinstance(data["content"], str):
-        raise ValueError("no message")
+        raise ValueError("not a message")
     return Message(data["role"], data["content"])
 
 
 def serve(score: Score, key: str, port: int, ready: Callable[[int], None]) -> None:
-    """Serve until somebody stops the process. Port 0 takes a free one; `ready` is told which."""
+    """Serve until the process is stopped. Port 0 picks a free port; `ready` receives it."""
     import socket
 
     import uvicorn

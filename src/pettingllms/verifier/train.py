@@ -1,5 +1,5 @@
-"""Training a verifier: a head on a critic's model, by binary cross-entropy, one optimizer step a
-batch, at a rate that falls to the end."""
+"""Train a verifier: a head on a critic's model with binary cross-entropy, one optimizer step per
+batch, with a decaying learning rate."""
 
 import asyncio
 import itertools
@@ -15,38 +15,38 @@ from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.batches import JointAction, split
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.seeds import derive_seed
-from pettingllms.verifier.classifier import Make, Reader
+from pettingllms.verifier.classifier import VerifierSpec, VerifierTokenizer
 from pettingllms.verifier.labeled_answers import Answer, balanced
 
 Call = Callable[..., Awaitable[Any]]
-"""A method of a critic by its name, wherever the critic is."""
+"""Calls a method of a critic, local or remote, by name."""
 Progress = Callable[[int, dict[str, float]], None]
-"""Is told which step was done, and what was measured in it."""
+"""Called after each step with its number and metrics."""
 
 
-def make_of(config: RunConfig) -> Make:
-    """What the verifier of a configuration is made of."""
+def verifier_spec(config: RunConfig) -> VerifierSpec:
+    """The specification of the verifier in a configuration."""
     settings = config.verifier
     models = (p.model for p in config.policies.values() if isinstance(p, FullPolicy | LoraPolicy))
     model = settings.model or next(models, "")
     if not model:
-        raise ConfigError("verifier", ["model: is empty, and no policy learns whose model it was"])
+        raise ConfigError("verifier", ["model: empty, and no trained policy has a model to use"])
     same = ("kind", "rank", "alpha", "max_tokens", "every_token")
-    return Make(model, **{name: getattr(settings, name) for name in same})
+    return VerifierSpec(model, **{name: getattr(settings, name) for name in same})
 
 
 def train_verifier(
     config: RunConfig, answers: Sequence[Answer], progress: Progress, notify: Callable[[str], None]
 ) -> dict[str, bytes]:
-    """Train on answers, with Ray as every learner; the critic's files."""
-    make = make_of(config)
-    joint_actions = readable(answers, make, config.verifier.balance, notify)
+    """Train on answers under Ray and return the critic's files."""
+    spec = verifier_spec(config)
+    joint_actions = tokenize_answers(answers, spec, config.verifier.balance, notify)
     with ray_running(config.cluster):
-        return asyncio.run(_train(config, make, joint_actions, progress))
+        return asyncio.run(_train(config, spec, joint_actions, progress))
 
 
 async def _train(
-    config: RunConfig, make: Make, joint_actions: Sequence[JointAction], progress: Progress
+    config: RunConfig, spec: VerifierSpec, joint_actions: Sequence[JointAction], progress: Progress
 ) -> dict[str, bytes]:
     from pettingllms.cluster.learners import Learners
 
@@ -54,9 +54,9 @@ async def _train(
     schedule = {"decay_steps": config.verifier.num_steps, "decay_tokens": 0}
     once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
     learner = config.learner.model_copy(update=once)
-    spec = make.spec(learner, config.seed, config.verifier.lr, device)
+    critic_spec = spec.critic(learner, config.seed, config.verifier.lr, device)
     num_gpus = 0.0 if device == "cpu" else 1.0
-    critic = Learners(spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
+    critic = Learners(critic_spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
     try:
         await critic.start(not config.cluster.address)
         return await fit(critic.call, joint_actions, config.verifier, config.seed, progress)
@@ -71,7 +71,7 @@ async def fit(
     seed: int,
     progress: Progress,
 ) -> dict[str, bytes]:
-    """Batch after batch, each answer once in an epoch; the critic's files."""
+    """Train for `num_steps` batches, each answer once per epoch; return the critic's files."""
     num_parts = max(1, len(joint_actions) // config.num_answers)
     epochs = (
         split(joint_actions, num_parts, derive_seed(seed, "verifier", epoch))
@@ -84,24 +84,23 @@ async def fit(
     return {CRITIC_FILE: files[CRITIC_FILE]}
 
 
-def readable(
+def tokenize_answers(
     answers: Sequence[Answer],
-    make: Make,
+    spec: VerifierSpec,
     balance: bool = False,
     notify: Callable[[str], None] = lambda _: None,
 ) -> list[JointAction]:
-    """The answers that a verifier can learn from, as ids; some right and some wrong.
+    """Tokenize the answers that fit into `max_tokens`; both labels must occur.
 
-    If wrong answers are the longer ones, more of them are too long; balanced again, length says
-    nothing about a question.
+    Dropping long answers can unbalance the labels, so the rest is balanced again if `balance`.
     """
-    sides = {answer.right for answer in answers}
+    sides = {answer.correct for answer in answers}
     if len(sides) < 2:
-        kinds = {True: "right", False: "wrong"}
+        kinds = {True: "correct", False: "wrong"}
         held = f"only {kinds[sides.pop()]} ones" if sides else "none"
-        raise DataError(f"a verifier learns from right and wrong answers, and there are {held}")
-    reader = Reader(make)
-    read = [(a, reader.read(a.messages, a.text, a.right)) for a in answers]
+        raise DataError(f"a verifier needs correct and wrong answers, but there are {held}")
+    tokenizer = VerifierTokenizer(spec)
+    read = [(a, tokenizer.read(a.messages, a.text, a.correct)) for a in answers]
     short = [(answer, joint_action) for answer, joint_action in read if joint_action is not None]
     if len(short) == len(read):
         return [joint_action for _, joint_action in short]
@@ -112,13 +111,12 @@ def readable(
     joint_actions = [joint_action for answer, joint_action in short if answer in there]
     if not joint_actions:
         raise DataError(
-            f"no answers are left: those of {make.max_tokens} tokens and less are not both right "
+            f"no answers are left: those within {spec.max_tokens} tokens are not both correct "
             "and wrong; raise verifier.max_tokens"
         )
     notify(
-        f"{len(read) - len(short)} answers are longer than {make.max_tokens} tokens "
+        f"{len(read) - len(short)} answers are longer than {spec.max_tokens} tokens "
         f"(verifier.max_tokens) and are left out, and {len(short) - len(joint_actions)} more to "
-        "keep the "
-        "rest balanced"
+        "keep the rest balanced"
     )
     return joint_actions

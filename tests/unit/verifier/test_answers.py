@@ -16,8 +16,8 @@ from pettingllms.verifier.labeled_answers import (
     balanced,
     by_question,
     label,
-    parted,
     read_answers,
+    train_test_split,
     write_answers,
 )
 
@@ -31,7 +31,7 @@ def play(task: str, right: dict[str, bool], *texts: tuple[str, str]) -> Episode:
 
 
 def found(*episodes: Episode, **options: Any) -> list[tuple[str, bool]]:
-    return [(a.text, a.right) for a in label(episodes, VerifierConfig(**options))]
+    return [(a.text, a.correct) for a in label(episodes, VerifierConfig(**options))]
 
 
 def test_the_last_reply_of_each_role_is_labelled_by_whether_the_role_reached_its_aim() -> None:
@@ -77,10 +77,10 @@ def test_each_question_has_as_many_right_as_wrong_answers(
     assert len(set(kept)) == len(kept), "copies count once"
     assert set(kept) <= set(some)
     for question, own in by_question(some).items():
-        sides = [{a for a in own if a.right is right} for right in (True, False)]
+        sides = [{a for a in own if a.correct is right} for right in (True, False)]
         wanted = min(most, *map(len, sides))
         counts = [
-            sum(a.question == question and a.right is right for a in kept)
+            sum(a.question == question and a.correct is right for a in kept)
             for right in (True, False)
         ]
         assert counts == [wanted, wanted]
@@ -89,16 +89,16 @@ def test_each_question_has_as_many_right_as_wrong_answers(
 
 @given(answers, st.floats(0, 0.99), st.integers(0, 9))
 def test_no_question_is_learnt_and_tested(some: list[Answer], share: float, seed: int) -> None:
-    learnt, kept = parted(some, share, seed)
+    learnt, kept = train_test_split(some, share, seed)
     assert sorted(map(id, [*learnt, *kept])) == sorted(map(id, some))
     assert not {a.question for a in learnt} & {a.question for a in kept}
-    assert parted(some, share, seed) == (learnt, kept)
+    assert train_test_split(some, share, seed) == (learnt, kept)
 
 
 def test_about_the_share_that_was_asked_for_is_kept() -> None:
     some = [answer(str(n), "x", True) for n in range(2000)]
-    assert 350 < len(parted(some, 0.2, 0)[1]) < 450
-    assert parted(some, 0.0, 0)[1] == []
+    assert 350 < len(train_test_split(some, 0.2, 0)[1]) < 450
+    assert train_test_split(some, 0.0, 0)[1] == []
 
 
 def test_answers_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_the_turn_of_an_answer_says_nothing_about_it() -> None:
     answers = label([*early, *late, *mixed], VerifierConfig())
     assert [answer.turn for answer in answers] == [0, 0, 0, 1, 1, 1, 1]
     kept = balanced(answers, 8, seed=1)
-    assert [(answer.turn, answer.right) for answer in kept] == [(1, True), (1, False)]
+    assert [(answer.turn, answer.correct) for answer in kept] == [(1, True), (1, False)]

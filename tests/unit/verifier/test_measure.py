@@ -36,7 +36,7 @@ def test_the_area_is_that_under_the_curve(some: list[tuple[float, bool]]) -> Non
 def test_calibration_by_hand() -> None:
     """Bins of four answers at 0.9, three of them right, and of one wrong answer at 0.25."""
     report = measure([0.9, 0.9, 0.9, 0.9, 0.25], [True, True, True, False, False], ["q"] * 5)
-    assert [(b.count, b.said, b.true) for b in report.bins] == [
+    assert [(b.count, b.score, b.accuracy) for b in report.bins] == [
         (1, pytest.approx(0.25), 0.0),
         (4, pytest.approx(0.9), 0.75),
     ]
