@@ -1,4 +1,4 @@
-"""Writes the table and the figure of docs/algorithms.md that check every algorithm's credit.
+"""Writes the table and the figure of the page on credit assignment, which check every algorithm.
 
 The expected gradient of each algorithm is enumerated, not sampled: see credit_gradients.py in
 tests/helpers.
@@ -57,6 +57,6 @@ def _draw_case(axes: Any, number: int) -> None:
 
 
 if __name__ == "__main__":
-    page = DOCS / "algorithms.md"
+    page = DOCS / "concepts" / "credit_assignment.md"
     page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
-    draw(DOCS / "credit.png")
+    draw(DOCS / "images" / "credit.png")

@@ -37,7 +37,7 @@ def configs_page() -> str:
         "# Configurations that ship",
         "",
         "Made by `python docs/make_reference.py` from the first lines of the files.",
-        "L0 to L3 are the [levels](../training.md#levels). Another model, or any key, is given",
+        "L0 to L3 are the [levels](../concepts/levels.md). Another model, or any key, is given",
         "on the command line: `pettingllms train configs/FILE policies.NAME.model=FOLDER`.",
         "",
         "| file | environment | algorithm | what for |",

@@ -1,9 +1,9 @@
-"""The table of docs/algorithms.md: expected gradients of all algorithms against the exact ones."""
+"""The table of docs/concepts/credit_assignment.md: expected gradients of all algorithms against the exact ones."""
 
 from credit_cases import ALL_GAMES, CASES, checked
 
 START, END = "<!-- credit table: python docs/make_credit.py -->", "<!-- end of credit table -->"
-TABLE = "the table in docs/algorithms.md"
+TABLE = "the table in docs/concepts/credit_assignment.md"
 
 
 def table_text() -> str:

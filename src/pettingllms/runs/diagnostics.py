@@ -111,7 +111,7 @@ def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
     if replies is not None and replies < config.guard.min_replies:
         yield Diagnosis(
             f"'{policy}' gives {replies:.2f} different replies, whatever it is asked",
-            "see docs/training.md, Guards against collapse",
+            "see docs/guides/training_runs.md, Guards against collapse",
         )
 
 

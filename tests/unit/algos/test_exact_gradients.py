@@ -113,5 +113,5 @@ def test_the_enumeration_tells_a_wrong_gradient_from_a_right_one() -> None:
 
 
 def test_the_documented_table_is_what_the_enumeration_finds() -> None:
-    shown = between_marks((DOCS / "algorithms.md").read_text(encoding="utf-8"))
+    shown = between_marks((DOCS / "concepts" / "credit_assignment.md").read_text(encoding="utf-8"))
     assert shown == table_text(), f"run `python docs/make_credit.py`; it rewrites {TABLE}"
