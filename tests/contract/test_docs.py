@@ -272,7 +272,7 @@ def test_shell_blocks_parse(page: Path) -> None:
 
 
 def test_wrong_commands_are_found() -> None:
-    assert "exprot" in parse_command("pettingllms view RUN --exprot x")
+    assert "No such option" in parse_command("pettingllms view RUN --exprot x")
     assert "Missing" in parse_command("pettingllms train")
     assert parse_command("pettingllms train some.toml rollout.num_samples=8  # fine") == ""
 

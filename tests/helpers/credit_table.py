@@ -1,4 +1,4 @@
-"""The table of docs/concepts/credit_assignment.md: expected gradients of all algorithms against the exact ones."""
+"""The table on the credit assignment page: expected gradients of algorithms and exact ones."""
 
 from credit_cases import ALL_GAMES, CASES, checked
 

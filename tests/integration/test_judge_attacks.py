@@ -1,7 +1,7 @@
 """A real model as judge: its bias for a place, and how often an answer that cheats pleases it.
 
 SmolLM2 is a poor judge, so what is held here is the machinery: the bias is there, swapping takes
-it away, and every answer gets a verdict. What attacks achieve is printed, for docs/guides/judges.md.
+it away, and every answer gets a verdict. What attacks achieve is printed, for the docs.
 """
 
 import asyncio

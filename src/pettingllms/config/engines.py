@@ -10,7 +10,7 @@ Dtype = Literal["float32", "bfloat16"]
 LAST_RATE = 0.1
 """Share of the learning rate that is left once it has fallen."""
 MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
-"""About ten times and twice what correct weights of SmolLM2 give; see docs/guides/training_runs.md."""
+"""About ten times and twice what correct weights of SmolLM2 give; see "Weight sync" in the docs."""
 
 
 class InferenceConfig(Section):
