@@ -460,10 +460,29 @@ def test_every_fault_is_explained() -> None:
         for name in ("contract", "check_start", "contract_faults")
     ]
     code = "".join(file.read_text() for file in files)
-    named = set(re.findall(r'(?:Broken|Fault)\(\s*"([a-z-]+)"', code))
+    named = set(re.findall(r'(?:ContractViolation|Fault)\(\s*"([a-z-]+)"', code))
     _, page = (ROOT / "docs/guides/environments.md").read_text().split("## The faults")
     explained = set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE))
     assert named == explained
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "cls"),
+    [
+        ("environments", "Methods", "Environment"),
+        ("environments", "Optional attributes", "Environment"),
+        ("write_algorithm", "What a class can define", "Algorithm"),
+        ("losses", "Write a loss", "Loss"),
+    ],
+)
+def test_attributes_in_the_tables_exist(page: str, heading: str, cls: str) -> None:
+    text = (ROOT / f"docs/guides/{page}.md").read_text().split(f"\n## {heading}\n")[1]
+    cells = re.findall(r"^\| (`.+?) \|", text.split("\n## ")[0], re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
+    owner = getattr(pettingllms, cls)
+    known = {*dir(owner), *owner.__annotations__, "StepResult"}
+    assert names
+    assert [name for name in names if name not in known] == []
 
 
 def test_every_algorithm_is_in_the_table() -> None:
