@@ -20,6 +20,7 @@ import pettingllms
 HIDDEN = ("__main__", "cli")
 """Run, not imported."""
 INNER = (
+    "envs.single_turn",
     "learners.losses",
     "runs.callbacks",
     *(f"training.{name}" for name in ("train", "sft", "dpo", "evaluate", "collect", "export")),
