@@ -21,6 +21,7 @@ HIDDEN = ("__main__", "cli")
 """Run, not imported."""
 INNER = (
     "envs.single_turn",
+    "inference.engines",
     "learners.losses",
     "runs.callbacks",
     *(f"training.{name}" for name in ("train", "sft", "dpo", "evaluate", "collect", "export")),

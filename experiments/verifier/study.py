@@ -27,8 +27,8 @@ from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.learners.batches import Item
 from pettingllms.learners.critic import Critic
 from pettingllms.learners.files import MODEL_FILE

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from pettingllms.envs.single_turn import single_turn
     from pettingllms.errors import PettingError
+    from pettingllms.inference.engines import InferenceEngine
     from pettingllms.judges import Judge
     from pettingllms.learners.losses import Loss, LossInputs
     from pettingllms.models import make_tiny
@@ -110,6 +111,7 @@ _HOMES = {
     ),
     "pettingllms.envs.single_turn": ("single_turn",),
     "pettingllms.errors": ("PettingError",),
+    "pettingllms.inference.engines": ("InferenceEngine",),
     "pettingllms.judges": ("Judge",),
     "pettingllms.models": ("make_tiny",),
     "pettingllms.learners.losses": ("Loss", "LossInputs"),

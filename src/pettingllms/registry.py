@@ -1,4 +1,4 @@
-"""The tables of environments, algorithms, losses, judges, trackers and callbacks by name.
+"""The tables of environments, algorithms, losses, engines, judges, trackers and callbacks by name.
 
 A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
 `package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
@@ -19,6 +19,7 @@ from pettingllms.seeds import derive_seed
 __all__ = [
     "ALGORITHMS",
     "CALLBACKS",
+    "ENGINES",
     "ENVIRONMENTS",
     "JUDGES",
     "LOSSES",
@@ -220,6 +221,16 @@ LOSSES = Registry(
     },
 )
 """By `loss.type`. Loading one imports no torch: its class declares options and needs as well."""
+
+ENGINES = Registry(
+    "inference engine",
+    "InferenceEngine",
+    {
+        "vllm": "pettingllms.inference.engines.vllm:VllmEngine",
+        "torch": "pettingllms.inference.engines.torch:TorchEngine",
+    },
+)
+"""By `inference.engine`. Loading one imports no torch: its class declares capabilities as well."""
 
 JUDGES = Registry(
     "judge",

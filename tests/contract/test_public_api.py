@@ -13,6 +13,7 @@ PUBLIC = {
     "Episode",
     "Failed",
     "Group",
+    "InferenceEngine",
     "Judge",
     "Loss",
     "LossConfig",

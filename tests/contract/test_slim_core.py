@@ -19,8 +19,8 @@ def run(code: str) -> str:
 def test_the_core_loads_no_engine() -> None:
     imports = "; ".join(f"import pettingllms.{name}" for name in CORE)
     load_all = (
-        "from pettingllms.registry import ENVIRONMENTS, ALGORITHMS, LOSSES; "
-        "[r.load(n) for r in (ENVIRONMENTS, ALGORITHMS, LOSSES) for n in r.names()]"
+        "from pettingllms.registry import ENVIRONMENTS, ALGORITHMS, ENGINES as INFERENCE, LOSSES; "
+        "[r.load(n) for r in (ENVIRONMENTS, ALGORITHMS, INFERENCE, LOSSES) for n in r.names()]"
     )
     found = run(f"import sys; {imports}; {load_all}; print(set({ENGINES}) & set(sys.modules))")
     assert found.strip() == "set()"

@@ -16,7 +16,8 @@ from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import PettingError
 from pettingllms.inference.engines import vllm as engine_module
-from pettingllms.inference.engines.vllm import UNBOUND, Engine, EngineSpec
+from pettingllms.inference.engines.base import UNBOUND, EngineSpec
+from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
@@ -56,7 +57,7 @@ def gap(learner: Learner, policy: str, items: list[Item]) -> float:
     return max(float(np.abs(one.logprobs - logp).max()) for one, logp in pairs)
 
 
-async def together(engine: Engine, learner: Learner) -> dict[str, Any]:
+async def together(engine: VllmEngine, learner: Learner) -> dict[str, Any]:
     """How far each policy is from the learner: alone, and batched with the others."""
     for policy in ADAPTERS:
         await engine.publish_adapter(policy, 1, learner.files(policy)[0])
@@ -77,7 +78,7 @@ async def together(engine: Engine, learner: Learner) -> dict[str, Any]:
     return found | {"scored": off}
 
 
-async def replaced(engine: Engine, first: Learner, later: list[Learner]) -> dict[str, Any]:
+async def replaced(engine: VllmEngine, first: Learner, later: list[Learner]) -> dict[str, Any]:
     """Newer versions of an adapter while a request of the first one is under way."""
     request = SampleRequest("a", "role", PROMPT, 1, 400, 3, "task")
     long = asyncio.ensure_future(engine.sample(request))
@@ -107,7 +108,7 @@ async def main(model: Path, kernels: str) -> dict[str, Any]:
     first, *later = (learner_of(model, seed) for seed in (1, 2, 3))
     config = InferenceConfig(max_model_len=512, max_num_seqs=16)
     spec = partial(EngineSpec, model, config, POLICIES, 8, len(ADAPTERS))
-    engine = Engine(spec(cores=UNBOUND))
+    engine = VllmEngine(spec(cores=UNBOUND))
     await engine.start()
     found = {"together": await together(engine, first)}
     if kernels != "stock":

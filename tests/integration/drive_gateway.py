@@ -18,7 +18,8 @@ from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
+from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.rollout.player import Player
 from pettingllms.types import Episode, Task
 
@@ -35,7 +36,7 @@ ASKED = [
 class Watched:
     """vLLM, and what it was given and gave."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: VllmEngine) -> None:
         self.seen: list[tuple[list[int], list[list[int]]]] = []
         self._generate = engine._vllm.generate
         engine._vllm.generate = self.generate  # type: ignore[method-assign]
@@ -78,7 +79,7 @@ async def converse(http: Any, access: dict[str, str], number: int) -> None:
 
 async def run(model: Path, port: int) -> Any:
     config = InferenceConfig(max_model_len=1024, max_num_seqs=64, guided=True)
-    engine = Engine(EngineSpec(model, config, ("tiny",)))
+    engine = VllmEngine(EngineSpec(model, config, ("tiny",)))
     await engine.start()
     watched = Watched(engine)
     renderer = ChatRenderer(model)
@@ -143,7 +144,7 @@ def compare(turns: list[Any], seen: list[Any]) -> dict[str, Any]:
     }
 
 
-async def learner_gap(engine: Engine, turns: list[Any]) -> float:
+async def learner_gap(engine: VllmEngine, turns: list[Any]) -> float:
     """Mean difference between recorded log-probs and those of plain Transformers."""
     import torch
     from transformers import AutoModelForCausalLM

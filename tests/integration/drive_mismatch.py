@@ -22,7 +22,8 @@ import torch
 from pettingllms.cluster.canary import NUM_TOKENS as CANARY_TOKENS
 from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.inference.engines.vllm import UNBOUND, Engine, EngineSpec
+from pettingllms.inference.engines.base import UNBOUND, EngineSpec
+from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.inference.multimodal_chat import renderer_of
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
@@ -61,7 +62,7 @@ class Sides:
     """An engine and a learner of one policy."""
 
     policy: str
-    engine: Engine
+    engine: VllmEngine
     learner: Learner
     items: list[Item]
 
@@ -120,7 +121,7 @@ async def main(model: Path, dtype: Any) -> dict[str, Any]:
     policies = policies_of(model)
     config = InferenceConfig(dtype=dtype, max_model_len=256, max_num_seqs=32)
     spec = EngineSpec(model, config, tuple(policies), 16, 1, cores=UNBOUND, num_threads=2)
-    engine = Engine(spec)
+    engine = VllmEngine(spec)
     await engine.start()
     num_layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
     found = {}

@@ -10,7 +10,8 @@ from sights import SIGHTS, asked, gaps, items_of, learner_of
 
 from pettingllms.config import InferenceConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
+from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
@@ -29,7 +30,7 @@ async def drive(folder: Path, policy: FullPolicy | LoraPolicy) -> dict[str, Any]
         folder, config, ("p",), max_rank=8 * adapted, num_adapters=int(adapted),
         adapts_vision=adapted and bool(policy.supports_images_by),
     )  # fmt: skip
-    engine, learner, renderer = Engine(spec), learner_of(folder, policy), VisionRenderer(folder)
+    engine, learner, renderer = VllmEngine(spec), learner_of(folder, policy), VisionRenderer(folder)
     reply = renderer.encode("B2")
     publish = engine.publish_adapter if adapted else engine.publish_weights
 

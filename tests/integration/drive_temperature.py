@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pettingllms.config import InferenceConfig
-from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
+from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.types import Given
 
 TEMPERATURES = (1.0, 0.5, 0.0)
@@ -18,7 +19,7 @@ PROMPT, REPLIES = np.arange(5, 25, dtype=np.int32), ([30, 31, 32], [40], [5, 5, 
 
 async def scored(model: Path) -> dict[str, Any]:
     config = InferenceConfig(max_model_len=128, max_num_seqs=16)
-    engine = Engine(EngineSpec(model, config, ("p",)))
+    engine = VllmEngine(EngineSpec(model, config, ("p",)))
     await engine.start()
     given = [Given(PROMPT, np.array(reply, np.int32)) for reply in REPLIES]
     found = {

@@ -17,8 +17,8 @@ from judges import QUESTION, attacks, count, fruits, labelled_pairs
 from pettingllms.config import InferenceConfig
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.choice_logprobs import reply_logprobs
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.judges.llm import LlmConfig, LlmJudge
 from pettingllms.types import Scored, Submission

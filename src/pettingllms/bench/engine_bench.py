@@ -26,7 +26,8 @@ from pettingllms.config.policies import LoraPolicy
 from pettingllms.envs import make_env
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import ChatRenderer, stop_ids
-from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
+from pettingllms.inference.engines.vllm import vllm_environment, vllm_options
 from pettingllms.inference.engines.vllm_worker import OWNER
 from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
 from pettingllms.learners.transport import Units
@@ -216,7 +217,7 @@ async def _bench_rollout(
         cores=cores_of(0, 1),
         num_threads=usable_cores(),
     )
-    environment = {name: value for name, value in spec.environment().items() if name != OWNER}
+    environment = {name: value for name, value in vllm_environment(spec).items() if name != OWNER}
     engines = Engines([spec], _gpus(device), 0, lambda _: None)
     plain = Process("pettingllms.inference.plain_vllm", environment)
     episodes: list[Episode] = []
@@ -237,7 +238,7 @@ async def _bench_rollout(
         return float(done["num_tokens"] / done["seconds"])
 
     try:
-        await asyncio.gather(engines.start(), plain.call(options=spec.options()))
+        await asyncio.gather(engines.start(), plain.call(options=vllm_options(spec)))
         return await compare(our_rate, plain_rate, repeats), episodes
     finally:
         plain.stop()

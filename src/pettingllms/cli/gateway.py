@@ -173,7 +173,8 @@ async def _players(
 
 async def _engine(stack: Any, name: str, max_model_len: int) -> Any:
     from pettingllms.config import InferenceConfig
-    from pettingllms.inference.engines.vllm import Engine, EngineSpec
+    from pettingllms.inference.engines.base import EngineSpec
+    from pettingllms.inference.engines.vllm import VllmEngine
     from pettingllms.inference.multimodal_chat import renderer_of
     from pettingllms.models import find_model
     from pettingllms.rollout.player import Player
@@ -184,7 +185,7 @@ async def _engine(stack: Any, name: str, max_model_len: int) -> Any:
         raise ConfigError(f"--role ...={name}", [what])
     config = InferenceConfig(max_model_len=max_model_len, guided=True)
     console.print(f"loading {folder.name}", markup=False)
-    engine = Engine(EngineSpec(folder, config, (folder.name,)))
+    engine = VllmEngine(EngineSpec(folder, config, (folder.name,)))
     await engine.start()
     stack.callback(engine.stop)
     return Player(folder.name, engine, renderer_of(folder), trained=False)

@@ -5,6 +5,7 @@ asked again.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,8 +19,8 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from pettingllms.errors import ClusterError, EngineDiedError, NoAnswerError
-from pettingllms.inference.engines.torch import TorchEngine, lockstep_parts
-from pettingllms.inference.engines.vllm import Engine, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec, InferenceEngine, lockstep_parts
+from pettingllms.registry import ENGINES
 from pettingllms.runtime.in_flight import InFlight, current_clock, off_the_clock, stalled
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
@@ -27,7 +28,6 @@ from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 STOP_SECONDS = 10.0
 QUIET_TURNS = 5
 """Turns of the event loop without a new request after which a batch is sent."""
-KINDS = {"vllm": Engine, "torch": TorchEngine}
 Samples = Sequence[Sample | Failed]
 
 
@@ -168,6 +168,7 @@ class Engines:
         notify: Callable[[str], None],
     ) -> None:
         self._specs = specs
+        self._class: type[InferenceEngine] = ENGINES.load(specs[0].config.engine)
         self._max_restarts = max_restarts
         self._notify = notify
         self._options = {"num_cpus": 0, "num_gpus": num_gpus, "max_concurrency": 100_000}
@@ -197,7 +198,7 @@ class Engines:
     async def sample(self, request: SampleRequest) -> Samples:
         """Ask the task's replica, once it has a place for the request; again if it dies."""
         at = derive_seed(request.task_id) % len(self.replicas)
-        if self._specs[at].config.engine == "torch":
+        if self._class.capabilities.lockstep:
             return await self._queues[at].sample(request)
         async with self._in_flight[at].place(request.num_samples):
             result: Samples = await self._call(at, "sample", request)
@@ -283,7 +284,9 @@ class Engines:
             ray.kill(replica.actor)
 
     def _create(self, spec: EngineSpec) -> Any:
-        return ray.remote(KINDS[spec.config.engine]).options(**self._options).remote(spec)
+        if not ENGINES.ships(spec.config.engine):  # workers cannot import a user's file by its name
+            ray.cloudpickle.register_pickle_by_value(sys.modules[self._class.__module__])
+        return ray.remote(self._class).options(**self._options).remote(spec)
 
     async def _call(self, at: int, method: str, *args: Any) -> Any:
         replica = self.replicas[at]

@@ -9,7 +9,7 @@ from pettingllms.config import RunConfig
 from pettingllms.config.vision import image_problem
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
-from pettingllms.inference.engines.vllm import UNBOUND, EngineSpec
+from pettingllms.inference.engines.base import UNBOUND, EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.policies import CriticPlan, ModelGroup
@@ -34,7 +34,12 @@ def require_image_support(
     groups: Sequence[ModelGroup],
     models: Mapping[str, Path],
 ) -> None:
-    """Refuse a role that is shown images and played by a model that only reads."""
+    """Reject a text-only model, or engine, for a role whose observations have images."""
+    if env.image_roles and not config.inference.capabilities.images:
+        raise ModelError(
+            f"inference.engine: '{env.id}' shows images, and '{config.inference.engine}' serves "
+            "only text models; set another engine"
+        )
     for role in env.image_roles:
         policy = config.roles.get(role, "")  # empty: nobody of this run, as in a tournament
         for group in (one for one in groups if policy in one.policies):

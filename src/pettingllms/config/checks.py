@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pettingllms.config.co_players import CoPlayersConfig, co_player_problems, role_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
+from pettingllms.config.engines import engine_problems
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
 from pettingllms.config.players import player_problems
@@ -70,7 +71,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
     problems += _check_limits(env, sections)
     problems += _check_distance(env, sections)
-    problems += _check_guided(sections)
+    problems += _check_inference(sections)
     if "curriculum" in sections and sections["curriculum"].key:
         problems += _check_curriculum(env, sections["env"], sections["curriculum"])
     return problems
@@ -279,7 +280,7 @@ def _check_league(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
     needed = ("league", "roles", "policies", "inference")
     if sections.keys() >= set(needed):
         league, roles, policies, inference = (sections[name] for name in needed)
-        yield from league_problems(league, roles, policies, inference.engine)
+        yield from league_problems(league, roles, policies, inference.capabilities)
     if "league" in sections and env is not None:
         yield from anchor_problems(sections["league"], env)
 
@@ -363,11 +364,13 @@ def _check_distance(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
         yield f"eval.exploitability: {played} is no game that can be written out; leave the key out"
 
 
-def _check_guided(sections: Mapping[str, Any]) -> Iterator[str]:
+def _check_inference(sections: Mapping[str, Any]) -> Iterator[str]:
+    if {"inference", "policies"} <= sections.keys():
+        yield from engine_problems(sections["inference"], sections["policies"])
     asked = "env" in sections and getattr(sections["env"], "guided", False)
     if asked and "inference" in sections:
         inference = sections["inference"]
-        if not inference.guided or inference.engine != "vllm":
+        if not inference.guided or not inference.capabilities.guided:
             yield (
                 "env.guided: needs an engine that holds replies to schemas; set "
                 "inference.guided = true, with vLLM"

@@ -107,10 +107,10 @@ def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
             yield f"co_players: nobody is called '{name}'; {nearest(name, policies)}"
         elif policies[name].kind in TRAINED_KINDS:
             yield f"co_players: '{name}' learns; name it as it was after a step, like '{name}@10'"
-    earliest = 1
+    earliest, capabilities = 1, sections["inference"].capabilities
     for phase in co_players.phases:
         for name in phase.members:
-            yield from _snapshot_problems(name, earliest, policies, sections["inference"].engine)
+            yield from _snapshot_problems(name, earliest, policies, capabilities)
         ends = [earliest + co_players.window - 1 if phase.until_reward is not None else None]
         earliest = 1 + min(n for n in [*ends, phase.until_step, 10**9] if n is not None)
     if roles and not co_players.filled_roles(roles, policies):
@@ -118,7 +118,7 @@ def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _snapshot_problems(
-    member: str, earliest: int, policies: Mapping[str, Any], engine: str
+    member: str, earliest: int, policies: Mapping[str, Any], capabilities: Any
 ) -> Iterator[str]:
     found = snapshot_of(member)
     if found is None:
@@ -127,9 +127,9 @@ def _snapshot_problems(
     if policy not in policies or policies[policy].kind not in TRAINED_KINDS:
         known = [name for name, section in policies.items() if section.kind in TRAINED_KINDS]
         yield f"co_players: no policy that learns is called '{policy}'; {nearest(policy, known)}"
-    elif policies[policy].kind == "full" and engine != "torch":
+    elif policies[policy].kind == "full" and not capabilities.model_copies:
         yield (
-            f"co_players: '{policy}' is a whole model, and a vLLM engine serves one; set "
+            f"co_players: '{policy}' is a whole model, and the engine serves only one; set "
             f'policies.{policy}.kind = "lora", or inference.engine = "torch"'
         )
     if step >= earliest:

@@ -1,10 +1,12 @@
 """The engines under a run: how policies are sampled from, how they learn, where all of it runs."""
 
-from typing import Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pettingllms.config.section import Section
+from pettingllms.registry import ENGINES
 
 Dtype = Literal["float32", "bfloat16"]
 LAST_RATE = 0.1
@@ -14,11 +16,11 @@ MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
 
 
 class InferenceConfig(Section):
-    """vLLM, which answers for policies of the kinds full, lora and frozen."""
+    """The inference engine, which answers for policies of the kinds full, lora and frozen."""
 
-    engine: Literal["vllm", "torch"] = "vllm"
-    """`torch`: plain PyTorch on CPU, which is faster for models of a few million parameters and
-    starts in seconds."""
+    engine: str = "vllm"
+    """`vllm`, `torch`, or `file.py:Class`. `torch` is plain PyTorch on CPU: it starts in seconds
+    and is faster for models of a few million parameters."""
     dtype: Dtype = "float32"
     """Type of the weights while sampling. bfloat16 on GPUs; float32 agrees with the learner."""
     num_replicas: int = Field(default=1, ge=1)
@@ -46,6 +48,18 @@ class InferenceConfig(Section):
     recording: str | None = None
     """Folder in which every reply is recorded; a request that was answered before gets the reply
     it got then. For runs that must repeat bit for bit."""
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        if name not in ENGINES.names():  # those that ship import this module
+            ENGINES.load(name)
+        return name
+
+    @property
+    def capabilities(self) -> Any:
+        """What the engine can do, as `inference.engines.base.Capabilities`."""
+        return ENGINES.load(self.engine).capabilities
 
 
 class LearnerConfig(Section):
@@ -122,3 +136,24 @@ class ClusterConfig(Section):
     learners work."""
     max_restarts: int = Field(default=3, ge=0)
     """How often an engine that died is started again before the run stops."""
+
+
+def engine_problems(inference: InferenceConfig, policies: Mapping[str, Any]) -> Iterator[str]:
+    """Capabilities that the policies need and the inference engine does not have."""
+    can = inference.capabilities
+    kinds = {policy.kind: name for name, policy in policies.items()}
+    needed = {
+        "lora": (can.lora and can.logprobs, "serve LoRA adapters with log-probs"),
+        "full": (can.weight_transfer and can.logprobs, "take new weights and return log-probs"),
+    }
+    for kind, (is_able, what) in needed.items():
+        if kind in kinds and not is_able:
+            yield (
+                f"inference.engine: '{inference.engine}' cannot {what}, which "
+                f'policies.{kinds[kind]} (kind = "{kind}") needs; set another engine'
+            )
+    if inference.guided and not can.guided:
+        yield (
+            f"inference.guided: '{inference.engine}' cannot constrain replies to a schema; leave "
+            "the key out, or set another engine"
+        )

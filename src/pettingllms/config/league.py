@@ -64,7 +64,7 @@ class LeagueConfig(Section):
 
 
 def league_problems(
-    league: LeagueConfig, roles: Mapping[str, str], policies: Mapping[str, Any], engine: str
+    league: LeagueConfig, roles: Mapping[str, str], policies: Mapping[str, Any], capabilities: Any
 ) -> Iterator[str]:
     """Why this league cannot be held between these policies."""
     if not league.is_on:
@@ -85,10 +85,10 @@ def league_problems(
         elif name in main:
             yield f"league.exploiters: '{name}' plays the roles; an exploiter is a policy beside it"
     whole = [name for name in [*learns, *league.exploiters] if _is_full(policies, name)]
-    if league.snapshot_every and whole and engine != "torch":
+    if league.snapshot_every and whole and not capabilities.model_copies:
         yield (
-            f"league.snapshot_every: '{whole[0]}' is a whole model, and a vLLM engine serves one; "
-            f'set policies.{whole[0]}.kind = "lora", or inference.engine = "torch"'
+            f"league.snapshot_every: '{whole[0]}' is a whole model, and the engine serves only one;"
+            f' set policies.{whole[0]}.kind = "lora", or inference.engine = "torch"'
         )
 
 

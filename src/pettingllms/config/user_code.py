@@ -7,6 +7,7 @@ from pettingllms.errors import UnknownNameError
 from pettingllms.registry import (
     ALGORITHMS,
     CALLBACKS,
+    ENGINES,
     ENVIRONMENTS,
     JUDGES,
     LOSSES,
@@ -27,6 +28,7 @@ def named_places(data: Mapping[str, Any]) -> Iterator[tuple[Any, Any, Registry]]
         (data.get("env"), "id", ENVIRONMENTS),
         (data.get("algo"), "type", ALGORITHMS),
         (data.get("loss"), "type", LOSSES),
+        (data.get("inference"), "engine", ENGINES),
     ]
     if isinstance(judges, dict):
         places += [(one, "kind", JUDGES) for one in judges.values()]

@@ -9,15 +9,21 @@ from pettingllms.policies.plan import ModelGroup, plan_critics
 
 def check_resources(config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float) -> None:
     """Say so if there are too few GPUs: Ray would wait for more without a word."""
-    if config.inference.engine == "torch":
+    can = config.inference.capabilities
+    if not can.gpu:
         raise ClusterError(
-            'inference.engine = "torch" runs on CPU alone; set cluster.device = "cpu", or leave '
-            "inference.engine out"
+            f'inference.engine = "{config.inference.engine}" runs only on CPU; set cluster.device '
+            '= "cpu", or leave inference.engine out'
         )
     engines = len(groups) * config.inference.num_replicas
     models = sum(bool(group.trained) for group in groups) + len(plan_critics(config))
     ranks = models * config.learner.num_ranks
     if config.cluster.placement == "colocated":
+        if not can.pause:
+            raise ClusterError(
+                f'inference.engine = "{config.inference.engine}" cannot free its memory while '
+                'learners work; set cluster.placement = "separate"'
+            )
         if engines > 1 or ranks > 1 or config.inference.tensor_parallel > 1:
             raise ClusterError(
                 'cluster.placement = "colocated" is for one model with one engine on one GPU; this '

@@ -25,6 +25,7 @@ from pettingllms.policies import (
     plan_models,
 )
 from pettingllms.preflight.machine import Finding, check_sandbox, find_gpus
+from pettingllms.registry import ENGINES
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import SERVICES
 from pettingllms.runtime.resources import GIB, in_gib, memory
@@ -36,7 +37,8 @@ LEARNING = 4 * FLOAT
 """Bytes of a parameter that learns: itself, its gradient and AdamW's two moments."""
 SAVED = 3 * FLOAT
 """Bytes of a parameter that learns in a checkpoint."""
-PROCESS = {"vllm": 1.5 * GIB, "torch": 0.5 * GIB}
+LEARNER = 0.5 * GIB
+"""Memory of a learner without its model."""
 """What a process of an engine takes before it has a model."""
 PATIENCE = 1.0
 """Seconds that a server has to take a connection."""
@@ -112,8 +114,10 @@ def _check_image_support(config: RunConfig, folders: Mapping[str, Path]) -> Iter
         if model in folders and model not in image_roles:
             what = f"policies.{config.roles[role]}.model: '{env.id}' shows images to '{role}', and"
             yield Finding("problem", f"{what} {folders[model]} only reads", ADVICE)
-    if image_roles and config.inference.engine == "vllm" and find_spec("torchvision") is None:
-        what = f"{_key(config, min(image_roles))}: vLLM needs torchvision for models that see"
+    packages = ENGINES.load(config.inference.engine).image_packages
+    missing = [name for name in packages if find_spec(name) is None]
+    if image_roles and missing:
+        what = f"{_key(config, min(image_roles))}: a VLM on vLLM needs {', '.join(missing)}"
         advice = 'pip install torchvision (CPU: scripts/vision_cpu.sh), or inference.engine="torch"'
         yield Finding("problem", what, advice)
 
@@ -125,7 +129,8 @@ def _context(folder: Path) -> int | None:
 
 def _check_engine(config: RunConfig) -> Iterator[Finding]:
     engine, device, gpus = config.inference.engine, config.cluster.device, find_gpus()
-    needed = [engine, *(["torch", "peft"] if config.trained_policies() else []), "ray"]
+    can, packages = config.inference.capabilities, ENGINES.load(engine).packages
+    needed = [*packages, *(["torch", "peft"] if config.trained_policies() else []), "ray"]
     missing = [name for name in dict.fromkeys(needed) if find_spec(name) is None]
     if missing:
         what = f"inference.engine: '{engine}' and learning need {', '.join(missing)}, not installed"
@@ -135,8 +140,8 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
     if device == "gpu" and not gpus:
         what = 'cluster.device: is "gpu", and no NVIDIA GPU is seen'
         yield Finding("problem", what, 'set cluster.device = "cpu", or see `nvidia-smi`')
-    if engine == "torch" and gpus and device != "cpu":
-        what = 'inference.engine: "torch" runs on CPU alone, and there are GPUs'
+    if not can.gpu and gpus and device != "cpu":
+        what = f'inference.engine: "{engine}" runs only on CPU, and there are GPUs'
         yield Finding("problem", what, 'set cluster.device = "cpu", or leave inference.engine out')
     elif gpus and device != "cpu":
         try:
@@ -180,14 +185,14 @@ def memory_needed(config: RunConfig, groups: list[ModelGroup], sizes: dict[str, 
     """Bytes that samplers and learners take on a CPU, activations left out."""
     inference = config.inference
     width = FLOAT if inference.dtype == "float32" else FLOAT / 2
-    cache = inference.cache_gib * GIB if inference.engine == "vllm" else 0
-    engine = PROCESS[inference.engine] + cache
+    cache = inference.cache_gib if inference.capabilities.kv_cache else 0
+    engine = (ENGINES.load(inference.engine).process_gib + cache) * GIB
     total = 0.0
     for group in groups:
         total += inference.num_replicas * (engine + width * sizes[group.model])
         if group.trained:
-            total += PROCESS["torch"] + sizes[group.model] * (LEARNING if group.full else FLOAT)
-    return total + sum(PROCESS["torch"] + LEARNING * sizes[model] for model in _critics(config))
+            total += LEARNER + sizes[group.model] * (LEARNING if group.full else FLOAT)
+    return total + sum(LEARNER + LEARNING * sizes[model] for model in _critics(config))
 
 
 def _check_tasks(config: RunConfig) -> Iterator[Finding]:

@@ -108,7 +108,11 @@ def test_the_reference_player_replies_with_the_answer() -> None:
         ([{"text": "a"}], len, "no column 'prompt' or 'question' among text"),
         ([{"prompt": "a", "answr": "1"}], exact, "needs 'answer'.*did you mean 'answr'"),
         ([{"prompt": "a", "x": object()}], len, "row 0: a value of type object"),
-        ([{"prompt": "a"}, {"prompt": "b"}, {"question": "c"}], len, "row 0: column prompt is miss"),
+        (
+            [{"prompt": "a"}, {"prompt": "b"}, {"question": "c"}],
+            len,
+            "row 0: column prompt is miss",
+        ),
         ({"validation": []}, len, "one must be 'train'"),
     ],
 )

@@ -18,7 +18,7 @@ from pettingllms.cluster import engines as module
 from pettingllms.cluster.engines import Engines
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import EngineDiedError
-from pettingllms.inference.engines.vllm import EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.rollout import Player
 from pettingllms.rollout.scripted import ByteRenderer
 from pettingllms.types import Episode, Given, Sample, SampleRequest

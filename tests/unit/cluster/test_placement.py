@@ -14,6 +14,7 @@ from pettingllms.cluster.placement import (
 )
 from pettingllms.config import parse_config
 from pettingllms.errors import ClusterError
+from pettingllms.inference.engines.vllm import vllm_environment
 from pettingllms.policies import check_resources, plan_critics, plan_models
 from pettingllms.runtime import resources as machine
 
@@ -76,7 +77,7 @@ def test_containers_with_a_quota_do_not_crowd_on_the_first_cores(
         }
     )
     specs = engine_specs(config, plan_models(config)[0], Path("m"), "cpu", 0, 1)
-    told = [spec.environment() for spec in specs]
+    told = [vllm_environment(spec) for spec in specs]
     assert [one["VLLM_CPU_OMP_THREADS_BIND"] for one in told] == bound
     assert {one.get("OMP_NUM_THREADS") for one in told} == {threads}
 

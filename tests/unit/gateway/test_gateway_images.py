@@ -26,8 +26,8 @@ from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.gateway.templates import Template
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision

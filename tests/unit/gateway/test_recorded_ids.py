@@ -17,8 +17,8 @@ from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.models import make_tiny
 from pettingllms.rollout.player import Player
 from pettingllms.types import Episode, Given, SampleRequest, Task

@@ -17,8 +17,8 @@ from pettingllms.envs import make_env
 from pettingllms.exploitability import Tree, nash_conv
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.choice_logprobs import reply_logprobs
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.models import make_tiny
 from pettingllms.models.tokenizer_texts import texts_of
 

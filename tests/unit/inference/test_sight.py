@@ -17,8 +17,8 @@ from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of
 
 from pettingllms.config import InferenceConfig
 from pettingllms.config.policies import FullPolicy
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.learners.batches import Item
@@ -116,7 +116,7 @@ def test_images_that_are_not_those_of_the_prompt_are_refused(engine, renderer) -
 def test_a_model_that_only_reads_is_shown_nothing(tmp_path: Path, renderer) -> None:
     reader = started(make_tiny(tmp_path / "reader", texts=["one two three"]))
     (failed, _) = run(reader.sample(asked(renderer, SIGHTS["one"])))
-    assert "only reads" in failed.reason
+    assert "text-only" in failed.reason
 
 
 def test_a_recording_tells_pictures_apart(engine, renderer, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import transformers
 from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import SamplerError
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.generate import refuse_what_is_computed_otherwise
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner

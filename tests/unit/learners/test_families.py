@@ -16,8 +16,8 @@ from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of, noise
 from pettingllms.config import CriticConfig, InferenceConfig, LearnerConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import ModelError
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item, JointAction
 from pettingllms.learners.critic import Critic, CriticSpec

@@ -16,8 +16,8 @@ from sights import SIGHTS, asked, gaps, items_of, learner_of
 from pettingllms.config import InferenceConfig, parse_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.engines.vllm import EngineSpec
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner

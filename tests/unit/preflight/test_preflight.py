@@ -228,7 +228,7 @@ def test_a_model_known_by_its_name_is_looked_at_for_eyes(
     assert "only reads | take a model that sees" in problem
     assert found("tests/sees", "torch") == []
     (problem,) = found("tests/sees", "vllm")
-    assert "policies.p.model: vLLM needs torchvision" in problem
+    assert "policies.p.model: a VLM on vLLM needs torchvision" in problem
 
 
 def test_gpus_are_counted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,14 @@ from typing import Any
 
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import stop_ids
-from pettingllms.inference.engines.vllm import (
+from pettingllms.inference.engines.base import (
     UNGUIDED,
+    Capabilities,
     EngineSpec,
+    InferenceEngine,
+    image_failure,
+    lockstep_parts,
     marked_if_cut,
-    not_seen,
     too_long,
 )
 from pettingllms.policies.files import Files
@@ -27,8 +30,19 @@ from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
 from pettingllms.vision.processor import load_image_processor
 
 
-class TorchEngine:
-    """Samples and scores, all requests of a batch in lockstep."""
+class TorchEngine(InferenceEngine):
+    """A Transformers model that decodes all requests of a batch in lockstep."""
+
+    capabilities = Capabilities(
+        lora=True,
+        logprobs=True,
+        images=True,
+        weight_transfer=True,
+        model_copies=True,
+        lockstep=True,
+    )
+    packages = ("torch",)
+    process_gib = 0.5
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
@@ -107,10 +121,6 @@ class TorchEngine:
                 found |= zip(part, some, strict=True)
         return [found[at] for at in range(len(given))]
 
-    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
-        """The same by several policies; this engine never batches them with each other."""
-        return {policy: await self.score(policy, given) for policy in policies}
-
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
         """Take new weights of an adapter."""
         from peft import PeftModel
@@ -165,15 +175,6 @@ class TorchEngine:
         """The version under which each policy answers."""
         return dict(self._versions)
 
-    async def sleep(self) -> None:
-        """Nothing: a small model has no memory to free."""
-
-    async def wake(self) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing: no process and no file is left behind."""
-
     def _refused(self, request: SampleRequest) -> Failed | None:
         """Why a request is not answered, without which the others of its batch would fail."""
         limit = self._spec.config.max_model_len
@@ -181,7 +182,7 @@ class TorchEngine:
             return UNGUIDED
         if len(request.prompt_ids) >= limit:
             return too_long(request, limit)
-        return not_seen(self._image_processor, request)
+        return image_failure(self._image_processor, request)
 
     def _generate(self, policy: str, requests: Sequence[SampleRequest]) -> list[list[Sample]]:
         from pettingllms.inference.generate import generate
@@ -215,19 +216,3 @@ def _fitting(request: SampleRequest, limit: int) -> SampleRequest:
 
     room = limit - len(request.prompt_ids)
     return request if request.max_tokens <= room else replace(request, max_tokens=room)
-
-
-def lockstep_parts(requests: Sequence[SampleRequest], max_replies: int) -> list[list[int]]:
-    """Places of requests that are answered together: of one policy, at most so many replies, and
-    prompts of about one length side by side."""
-    parts: list[list[int]] = []
-    for policy in {request.policy: None for request in requests}:
-        places = [at for at, request in enumerate(requests) if request.policy == policy]
-        room = 0
-        for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
-            if requests[at].num_samples > room:
-                parts.append([])
-                room = max_replies
-            parts[-1].append(at)
-            room -= requests[at].num_samples
-    return parts

@@ -7,22 +7,30 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pettingllms.config import InferenceConfig
-from pettingllms.errors import EngineDiedError, ImageError, SamplerError
+from pettingllms.errors import EngineDiedError, SamplerError
 from pettingllms.inference.adapter_versions import AdapterVersions, write_files
 from pettingllms.inference.chat import stop_ids
+from pettingllms.inference.engines.base import (
+    UNBOUND,
+    UNGUIDED,
+    Capabilities,
+    EngineSpec,
+    InferenceEngine,
+    image_failure,
+    marked_if_cut,
+    too_long,
+)
 from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.files import Files
 from pettingllms.rollout.player import NO_IDS
-from pettingllms.types import Failed, Given, Ids, LogProbs, PromptTooLong, Sample, SampleRequest
+from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.turns import Finish
-from pettingllms.vision.processor import ImageProcessor, load_image_processor
+from pettingllms.vision.processor import load_image_processor
 from pettingllms.vision.support import supports_images
 
 if TYPE_CHECKING:
@@ -31,94 +39,24 @@ if TYPE_CHECKING:
     from vllm.sampling_params import StructuredOutputsParams
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-UNBOUND = "nobind"
-"""vLLM's word for threads that may run on any core."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """What an engine is started with."""
+class VllmEngine(InferenceEngine):
+    """A vLLM AsyncLLM with multi-LoRA and prefix cache."""
 
-    model: Path
-    config: InferenceConfig
-    policies: tuple[str, ...]
-    max_rank: int = 0
-    """Largest rank of an adapter; 0: there are none."""
-    num_adapters: int = 0
-    adapts_vision: bool = False
-    """Whether some adapter changes how images are seen."""
-    num_snapshots: int = 0
-    """Frozen adapters that are kept ready beside those."""
-    num_opponents: int = 0
-    """How many of them answer in one batch."""
-    device: str = "cpu"
-    cores: str = "auto"
-    """CPU: cores of the engine's threads, as in "0-3", or `UNBOUND`."""
-    num_threads: int = 1
-    """CPU: threads of an engine that has no cores of its own, or is in plain PyTorch."""
-    loopback: bool = True
-    """Whether all of the run is on this machine."""
-    sleeps: bool = False
-    """GPU: whether the engine frees its memory while learners work."""
-
-    def environment(self) -> dict[str, str]:
-        """Variables that must be set before vLLM is imported."""
-        both = {
-            OWNER: str(os.getpid()),
-            "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
-        if self.loopback:
-            both |= {"VLLM_HOST_IP": "127.0.0.1"}
-            both |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-        if self.device != "cpu":
-            return both
-        if self.cores == UNBOUND:
-            both["OMP_NUM_THREADS"] = str(self.num_threads)
-        return both | {
-            "VLLM_CPU_KVCACHE_SPACE": str(self.config.cache_gib),
-            "VLLM_CPU_OMP_THREADS_BIND": self.cores,
-            "OMP_WAIT_POLICY": "passive",
-            "TORCHDYNAMO_DISABLE": "1",  # else the first request waits for a C++ compiler
-        }
-
-    def options(self) -> dict[str, Any]:
-        """vLLM's arguments, without what is ours."""
-        config = self.config
-        options: dict[str, Any] = {
-            "model": str(self.model),
-            "dtype": config.dtype,
-            "max_model_len": config.max_model_len,
-            "max_num_seqs": config.max_num_seqs,
-            "tensor_parallel_size": config.tensor_parallel,
-            "enforce_eager": self.device == "cpu",
-            "skip_tokenizer_init": not config.guided,
-            "logprobs_mode": "processed_logprobs",
-            "enable_sleep_mode": self.sleeps and self.device != "cpu",
-            "disable_log_stats": True,
-            "seed": 0,
-        }
-        if supports_images(self.model):
-            options |= {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"video": 0}}
-        if self.num_adapters:
-            options |= {
-                "enable_lora": True,
-                "max_loras": self.num_adapters + self.num_opponents,
-                "max_cpu_loras": 2 * self.num_adapters + self.num_snapshots,
-                "max_lora_rank": next(r for r in LORA_RANKS if r >= self.max_rank),
-                "enable_tower_connector_lora": self.adapts_vision,
-            }
-        if self.device == "cpu":
-            # A prompt that is read in parts kills vLLM's worker there if its request has a seed.
-            options["enable_chunked_prefill"] = False
-        else:
-            options["gpu_memory_utilization"] = config.gpu_memory_utilization
-        return options
-
-
-class Engine:
-    """Samples and scores. Call `start` first, inside the event loop that will use it."""
+    capabilities = Capabilities(
+        lora=True,
+        logprobs=True,
+        images=True,
+        pause=True,
+        weight_transfer=True,
+        guided=True,
+        gpu=True,
+        kv_cache=True,
+    )
+    packages = ("vllm",)
+    image_packages = ("torchvision",)
+    process_gib = 1.5
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
@@ -128,12 +66,12 @@ class Engine:
 
     async def start(self) -> None:
         """Load the model."""
-        os.environ.update(self._spec.environment())
+        os.environ.update(vllm_environment(self._spec))
         os.environ[FOLDER] = str(self._folder)
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = AsyncEngineArgs(**self._spec.options(), worker_extension_cls=EXTENSION)
+        args = AsyncEngineArgs(**vllm_options(self._spec), worker_extension_cls=EXTENSION)
         self._stop_ids = stop_ids(self._spec.model)
         self._image_processor = load_image_processor(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)
@@ -147,7 +85,7 @@ class Engine:
         version = self._version(request.policy)
         if request.guide is not None and not self._spec.config.guided:
             return [UNGUIDED] * request.num_samples
-        if (unseen := not_seen(self._image_processor, request)) is not None:
+        if (unseen := image_failure(self._image_processor, request)) is not None:
             return [unseen] * request.num_samples
         params = self._params(
             n=request.num_samples,
@@ -330,13 +268,6 @@ class Engine:
             await self._vllm.reset_encoder_cache()
 
 
-UNGUIDED = Failed(
-    "this engine cannot hold a reply to a schema; set inference.guided = true, with vLLM", "limit"
-)
-
-TEXT_ONLY = Failed("an image was to be shown to a model that only reads", "sampler")
-
-
 def _guiding(schema: str) -> "StructuredOutputsParams":
     """What vLLM is told of a schema; `{}` is any object."""
     from vllm.sampling_params import StructuredOutputsParams
@@ -346,42 +277,61 @@ def _guiding(schema: str) -> "StructuredOutputsParams":
     return StructuredOutputsParams(json=schema)
 
 
-def too_long(request: SampleRequest, limit: int) -> Failed:
-    """What a request gets whose prompt fills the model."""
-    return PromptTooLong(
-        f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
-        f"(inference.max_model_len = {limit})",
-        "limit",
-    )
+def vllm_environment(spec: EngineSpec) -> dict[str, str]:
+    """Environment variables that must be set before vLLM is imported."""
+    variables = {
+        OWNER: str(os.getpid()),
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if spec.loopback:
+        variables |= {"VLLM_HOST_IP": "127.0.0.1"}
+        variables |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    if spec.device != "cpu":
+        return variables
+    if spec.cores == UNBOUND:
+        variables["OMP_NUM_THREADS"] = str(spec.num_threads)
+    return variables | {
+        "VLLM_CPU_KVCACHE_SPACE": str(spec.config.cache_gib),
+        "VLLM_CPU_OMP_THREADS_BIND": spec.cores,
+        "OMP_WAIT_POLICY": "passive",
+        "TORCHDYNAMO_DISABLE": "1",  # else the first request waits for a C++ compiler
+    }
 
 
-def marked_if_cut(
-    request: SampleRequest, samples: Sequence[Sample | Failed], limit: int
-) -> Sequence[Sample | Failed]:
-    """The samples, with the limit on those that the end of the model cut short of what was asked
-    for."""
-    room = limit - len(request.prompt_ids)
-    if request.max_tokens <= room:
-        return samples
-    reason = (
-        f"the reply was cut after {room} of {request.max_tokens} tokens: its prompt has "
-        f"{len(request.prompt_ids)} (inference.max_model_len = {limit})"
-    )
-    return [
-        replace(s, limit=reason) if isinstance(s, Sample) and s.finish == "length" else s
-        for s in samples
-    ]
-
-
-def not_seen(image_processor: ImageProcessor | None, request: SampleRequest) -> Failed | None:
-    """What a request gets whose images cannot be shown to the model; None if they can."""
-    if image_processor is None:
-        return TEXT_ONLY if request.images else None
-    try:
-        image_processor.places(request.prompt_ids, request.images)
-    except ImageError as error:
-        return Failed(str(error), "sampler")
-    return None
+def vllm_options(spec: EngineSpec) -> dict[str, Any]:
+    """vLLM's arguments, without our worker extension."""
+    config = spec.config
+    options: dict[str, Any] = {
+        "model": str(spec.model),
+        "dtype": config.dtype,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "tensor_parallel_size": config.tensor_parallel,
+        "enforce_eager": spec.device == "cpu",
+        "skip_tokenizer_init": not config.guided,
+        "logprobs_mode": "processed_logprobs",
+        "enable_sleep_mode": spec.sleeps and spec.device != "cpu",
+        "disable_log_stats": True,
+        "seed": 0,
+    }
+    if supports_images(spec.model):
+        options |= {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"video": 0}}
+    if spec.num_adapters:
+        options |= {
+            "enable_lora": True,
+            "max_loras": spec.num_adapters + spec.num_opponents,
+            "max_cpu_loras": 2 * spec.num_adapters + spec.num_snapshots,
+            "max_lora_rank": next(r for r in LORA_RANKS if r >= spec.max_rank),
+            "enable_tower_connector_lora": spec.adapts_vision,
+        }
+    if spec.device == "cpu":
+        # Chunked prefill crashes vLLM's CPU worker if the request has a seed.
+        options["enable_chunked_prefill"] = False
+    else:
+        options["gpu_memory_utilization"] = config.gpu_memory_utilization
+    return options
 
 
 def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:

@@ -1,0 +1,214 @@
+"""The inference engine contract: declared capabilities, requests in, replies with log-probs out.
+
+An engine class also declares its capabilities, which a configuration is checked against. So its
+module imports the engine itself only inside functions.
+"""
+# ruff: noqa: ARG002 - methods take what some engine needs
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from pettingllms.config import InferenceConfig
+from pettingllms.errors import ImageError, SamplerError
+from pettingllms.policies.files import Files
+from pettingllms.types import Failed, Given, LogProbs, PromptTooLong, Sample, SampleRequest
+from pettingllms.vision.processor import ImageProcessor
+
+UNBOUND = "nobind"
+"""Instead of a list of cores: threads may run on any core."""
+UNGUIDED = Failed(
+    "this engine cannot constrain a reply to a schema; set inference.guided = true, with vLLM",
+    "limit",
+)
+TEXT_ONLY = Failed("the prompt has an image, and the model is text-only", "sampler")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do. A run that needs more is rejected before anything starts."""
+
+    lora: bool = False
+    """Serves several LoRA adapters over one model: `publish_adapter`."""
+    logprobs: bool = False
+    """Returns the log-probs of sampled tokens, which training needs, and scores fixed replies."""
+    images: bool = False
+    """Serves VLMs."""
+    pause: bool = False
+    """Frees its memory between `sleep` and `wake`, for cluster.placement = "colocated"."""
+    weight_transfer: bool = False
+    """Takes new weights of the whole model while it runs: `publish_weights`."""
+    model_copies: bool = False
+    """Serves frozen copies of the whole model beside it: `publish_copy`."""
+    guided: bool = False
+    """Constrains replies to a JSON schema."""
+    gpu: bool = False
+    """Runs on GPUs."""
+    kv_cache: bool = False
+    """Reserves inference.cache_gib of memory on CPU."""
+    lockstep: bool = False
+    """Answers a batch of requests as a whole: requests are queued and sent to `sample_many`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What an engine is started with."""
+
+    model: Path
+    config: InferenceConfig
+    policies: tuple[str, ...]
+    max_rank: int = 0
+    """Largest rank of an adapter; 0: there are none."""
+    num_adapters: int = 0
+    adapts_vision: bool = False
+    """Whether some adapter changes the vision encoder."""
+    num_snapshots: int = 0
+    """Frozen adapters that are kept ready in addition."""
+    num_opponents: int = 0
+    """How many of them answer in one batch."""
+    device: str = "cpu"
+    cores: str = "auto"
+    """CPU: cores of the engine's threads, as in "0-3", or `UNBOUND`."""
+    num_threads: int = 1
+    """CPU: threads of an engine that is bound to no cores, or is in plain PyTorch."""
+    loopback: bool = True
+    """Whether the whole run is on this machine."""
+    sleeps: bool = False
+    """GPU: whether the engine frees its memory while learners work."""
+
+
+class InferenceEngine(ABC):
+    """Samples and scores replies of the policies over one model, in a process of its own.
+
+    An engine is one file with one class and a line in the registry, or a user's file:
+    `inference.engine = "my_engine.py:MyEngine"`. The cluster creates it from an `EngineSpec`,
+    awaits `start`, publishes weights under a version, and calls the other methods concurrently. A
+    reply must depend only on the request and the published weights: if an engine dies, the cluster
+    starts another one and sends lost requests again.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Python packages that must be installed."""
+    image_packages: ClassVar[tuple[str, ...]] = ()
+    """Further ones for VLMs."""
+    process_gib: ClassVar[float] = 1.0
+    """CPU: memory of an engine without weights and cache, for estimates."""
+
+    @abstractmethod
+    def __init__(self, spec: EngineSpec) -> None: ...
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Load the model, in the event loop that will use the engine."""
+
+    @abstractmethod
+    async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
+        """Replies with the log-probs of the sampled tokens, temperature included."""
+
+    async def sample_many(
+        self, requests: Sequence[SampleRequest]
+    ) -> list[Sequence[Sample | Failed]]:
+        """The replies to each request, for engines that answer in lockstep."""
+        return [await self.sample(request) for request in requests]
+
+    @abstractmethod
+    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+        """Log-probs of a fixed reply at a temperature; at 0 relative to the likeliest token."""
+
+    async def score_many(
+        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+    ) -> list[LogProbs]:
+        """Log-probs of many fixed replies."""
+        return [await self.score(policy, one, temperature) for one in given]
+
+    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+        """Log-probs of a fixed reply by several policies, in one batch if the engine mixes them."""
+        return {policy: await self.score(policy, given) for policy in policies}
+
+    @abstractmethod
+    async def versions(self) -> dict[str, int]:
+        """The published version of each policy."""
+
+    async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of a LoRA adapter."""
+        raise self._unable("serve LoRA adapters")
+
+    async def publish_weights(self, policy: str, version: int, files: Files) -> None:
+        """Take new weights of the whole model."""
+        raise self._unable("take new weights of a whole model")
+
+    async def publish_copy(self, policy: str, version: int, files: Files) -> None:
+        """Take the weights of a frozen copy of the whole model, served in addition to it."""
+        raise self._unable("serve copies of a whole model")
+
+    async def drop(self, policy: str) -> None:
+        """Remove a frozen policy; an engine that was started again may not know it."""
+        raise self._unable("drop policies")
+
+    async def sleep(self) -> None:  # noqa: B027 - engines without `pause` keep their memory
+        """Free the device's memory until `wake`."""
+
+    async def wake(self) -> None:  # noqa: B027 - as above
+        """Be ready again."""
+
+    def stop(self) -> None:  # noqa: B027 - an engine may leave nothing behind
+        """End the engine's processes and remove its files."""
+
+    def _unable(self, what: str) -> SamplerError:
+        return SamplerError(f"the engine {type(self).__name__} cannot {what}")
+
+
+def too_long(request: SampleRequest, limit: int) -> Failed:
+    """The result of a request whose prompt fills the model's context."""
+    return PromptTooLong(
+        f"the prompt has {len(request.prompt_ids)} tokens, which leaves no room for a reply "
+        f"(inference.max_model_len = {limit})",
+        "limit",
+    )
+
+
+def marked_if_cut(
+    request: SampleRequest, samples: Sequence[Sample | Failed], limit: int
+) -> Sequence[Sample | Failed]:
+    """The samples; those that the model's context length cut short carry the limit."""
+    room = limit - len(request.prompt_ids)
+    if request.max_tokens <= room:
+        return samples
+    reason = (
+        f"the reply was cut after {room} of {request.max_tokens} tokens: its prompt has "
+        f"{len(request.prompt_ids)} (inference.max_model_len = {limit})"
+    )
+    return [
+        replace(s, limit=reason) if isinstance(s, Sample) and s.finish == "length" else s
+        for s in samples
+    ]
+
+
+def image_failure(image_processor: ImageProcessor | None, request: SampleRequest) -> Failed | None:
+    """The failure of a request whose images the model cannot read; None if it can."""
+    if image_processor is None:
+        return TEXT_ONLY if request.images else None
+    try:
+        image_processor.places(request.prompt_ids, request.images)
+    except ImageError as error:
+        return Failed(str(error), "sampler")
+    return None
+
+
+def lockstep_parts(requests: Sequence[SampleRequest], max_replies: int) -> list[list[int]]:
+    """Batches of requests, by index: one policy each, a bounded number of replies, and prompts of
+    similar length together."""
+    parts: list[list[int]] = []
+    for policy in {request.policy: None for request in requests}:
+        places = [at for at, request in enumerate(requests) if request.policy == policy]
+        room = 0
+        for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
+            if requests[at].num_samples > room:
+                parts.append([])
+                room = max_replies
+            parts[-1].append(at)
+            room -= requests[at].num_samples
+    return parts
