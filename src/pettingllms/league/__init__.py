@@ -1,4 +1,4 @@
-"""Leagues: whom a policy meets, who won, and how good everybody is. Plain data, no engine."""
+"""Leagues: matchmaking, results and ratings of players, as plain data without engines."""
 
 from pettingllms.config.co_players import SCRIPT
 from pettingllms.league.assignments import Assignment, duel, rotated, rotations

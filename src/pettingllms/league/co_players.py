@@ -1,10 +1,9 @@
-"""CoPlayers that changes: who sits with the learners in a step, and what a change did to them.
+"""Co-players on a schedule, and the effect of each change on the learners.
 
-A learner that only ever meets one co_players learns that co_players. Here it changes by a schedule,
-and what follows is measured: the reward before and after each switch, the steps it takes to
-recover, and, where a run evaluates, how much is forgotten of co_players that was met before.
-Everything follows from the run's seed and from rewards, so a run that goes on meets whom it would
-have met.
+A learner that always meets the same co-players overfits to them. Here they change by a schedule,
+and the effect is measured: the reward before and after each switch, the steps to recover, and, if
+the run evaluates, how much the learners forgot about earlier co-players. All draws follow from the
+run's seed and from rewards, so a resumed run meets the same co-players.
 """
 
 import random
@@ -21,49 +20,52 @@ from pettingllms.league.pool import Snapshot
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Scored, Task
 
+SEED_NAME = "company"
+"""Part of the seeds by which members are drawn. Another string would draw other members."""
+
 
 @dataclass(slots=True)
 class Switch:
-    """A change of co_players, and what came of it."""
+    """A change of co-players, and the learners' rewards since."""
 
     step: int
-    """The first with the new one."""
+    """First step with the new co-players."""
     before: float
-    """Mean reward over the window before."""
+    """Mean reward over the window before the switch."""
     rewards: list[float] = field(default_factory=list)
-    """Of the steps since, until it has recovered."""
+    """Rewards of the steps since the switch, until recovery."""
     recovered_after: int | None = None
-    """Steps after which the mean over a window was as good as before; None: not yet."""
+    """Steps until the mean over a window recovered; None: not yet."""
 
 
 @dataclass(slots=True)
 class CoPlayers:
-    """Where a run is in its schedule, and what it remembers."""
+    """The current phase of the schedule, and the statistics of its switches."""
 
     config: CoPlayersConfig
     roles: Assignment
-    """Whom [roles] names."""
+    """The assignment of [roles]."""
     filled_roles: tuple[str, ...]
-    """Roles that co_players plays."""
+    """Roles that co-players fill."""
     seed: int
     phase: int = 0
     since: int = 1
     """First step of the phase."""
     recent: list[float] = field(default_factory=list)
-    """The learners' mean reward in the last steps of the phase."""
+    """Mean reward of the learners in the last steps of the phase."""
     switches: list[Switch] = field(default_factory=list)
     pool: list[Snapshot] = field(default_factory=list)
-    """Snapshots that were taken."""
+    """Snapshots taken so far."""
     best: dict[str, float] = field(default_factory=dict)
-    """By phase: the best reward that was measured against its co_players."""
+    """Best evaluation reward with the co-players of each phase, by phase."""
 
     @property
     def learners(self) -> list[str]:
-        """Roles that are not co_players's."""
+        """Roles that co-players do not fill."""
         return [role for role in self.roles if role not in self.filled_roles]
 
     def mixture(self, step: int) -> dict[str, float]:
-        """How likely each member is in a step."""
+        """Probability of each member in a step."""
         phases = self.config.phases
         now = _shares(phases[self.phase].members)
         drift = phases[self.phase].drift
@@ -77,22 +79,22 @@ class CoPlayers:
         }
 
     def assignments(self, step: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
-        """Who plays each task of a step, by the task's id."""
-        return self._drawn(self.mixture(step), tasks, ("company", step))
+        """Assignments of a step, by task id."""
+        return self._drawn(self.mixture(step), tasks, (SEED_NAME, step))
 
     def assignments_of(self, phase: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
-        """The same with the co_players of one phase, as it is once it has drifted."""
+        """Assignments with the co-players of a phase, after its drift, by task id."""
         members = _shares(self.config.phases[phase].members)
-        return self._drawn(members, tasks, ("company of", phase))
+        return self._drawn(members, tasks, (f"{SEED_NAME} of", phase))
 
     def due(self, step: int) -> list[str]:
-        """Policies of which a snapshot is taken after a step."""
-        there = [snapshot.name for snapshot in self.pool]
+        """Policies whose snapshot is due after a step."""
+        taken = [snapshot.name for snapshot in self.pool]
         wanted = [policy for policy, at in self.config.snapshots() if at == step]
-        return [p for p in dict.fromkeys(wanted) if f"{p}@{step}" not in there]
+        return [p for p in dict.fromkeys(wanted) if f"{p}@{step}" not in taken]
 
     def record(self, step: int, reward: float | None) -> dict[str, float]:
-        """Note what learners were paid in a step, and go on to the next phase if it is time."""
+        """Record the learners' reward of a step, and enter the next phase if it is due."""
         metrics = {"phase": float(self.phase + 1)}
         if reward is None:
             return metrics
@@ -108,7 +110,7 @@ class CoPlayers:
         return metrics
 
     def compare(self, rewards: Mapping[int, float]) -> dict[str, float]:
-        """What is forgotten: by phase, rewards against its co_players as they are now."""
+        """Forgetting metrics, from current evaluation rewards with the co-players of each phase."""
         metrics = {f"eval_phase_{phase + 1}": reward for phase, reward in rewards.items()}
         lost = [self.best.get(str(p), r) - r for p, r in rewards.items() if p != self.phase]
         if lost:
@@ -154,7 +156,7 @@ class CoPlayers:
             return False
         phase = self.config.phases[self.phase]
         if phase.until_step is not None and step >= phase.until_step:
-            return True  # or past it: the phase began late, or nobody was paid in that step
+            return True  # or past it: the phase began late, or that step had no reward
         if phase.until_reward is None or len(self.recent) < self.config.window:
             return False
         return fmean(self.recent) >= phase.until_reward
@@ -173,7 +175,7 @@ class CoPlayers:
 
 
 def _measured(switch: Switch, window: int) -> dict[str, float]:
-    """What is known of the last switch."""
+    """Metrics of a switch."""
     found = {"before": switch.before}
     if len(switch.rewards) >= window:
         found["after"] = fmean(switch.rewards[:window])
@@ -191,9 +193,9 @@ def _shares(members: Mapping[str, float]) -> dict[str, float]:
 def mean_reward(
     episodes: Sequence[Episode], roles: Sequence[str], reward: RewardConfig
 ) -> float | None:
-    """What roles were paid on average; None if none was."""
-    paid = [role_reward(episode, role, reward) for episode in episodes for role in roles]
-    values = [one.value for one in paid if isinstance(one, Scored)]
+    """Mean reward of roles over episodes; None if there is none."""
+    rewards = [role_reward(episode, role, reward) for episode in episodes for role in roles]
+    values = [one.value for one in rewards if isinstance(one, Scored)]
     return fmean(values) if values else None
 
 

@@ -1,12 +1,11 @@
-"""The league of a run: a pool, a payoff matrix and ratings, which decide who meets whom.
+"""The league of a run: a snapshot pool, a payoff matrix and ratings, which drive matchmaking.
 
-Self-play alone lets a policy go in circles: it beats what it was a moment ago and forgets what beat
-it before. So part of its games are against its frozen past, and against scripts that do not move.
-Everything here is plain data and follows from the run's seed, so a run that goes on meets whom it
-would have met.
+In pure self-play a policy can cycle: it beats its latest version and forgets what beat it before.
+So part of its games are against frozen snapshots, and against scripted players. All draws follow
+from the run's seed, so a resumed run meets the same opponents.
 
-The learner is a moving target. Its row of the matrix has the games since its last snapshot; with
-each snapshot the row is handed over, so that `shared@20` stands for the games of steps 11 to 20.
+The learner changes all the time. Its row of the matrix has the games since its last snapshot. Each
+snapshot takes over the row, so that `shared@20` has the games of steps 11 to 20.
 """
 
 import random
@@ -30,7 +29,7 @@ KINDS = ("snapshots", "anchors", "exploiters", "self")
 
 @dataclass(slots=True)
 class League:
-    """All that a league remembers, and what follows from it."""
+    """The state of a league, and its matchmaking."""
 
     config: LeagueConfig
     learner: str
@@ -42,24 +41,24 @@ class League:
     payoff: Payoff = field(default_factory=Payoff)
     ratings: Ratings = field(default_factory=Ratings)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    """Tasks of each kind so far; they decide kinds and seats of the next ones."""
+    """Tasks of each kind so far; they determine the kinds and roles of the next ones."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Policies of which snapshots are taken."""
+        """Policies whose snapshots are taken."""
         return (self.learner, *self.config.exploiters)
 
     def assignments(self, step: int, tasks: Sequence[Task]) -> dict[str, Assignment]:
-        """Who plays each task of a step, by the task's id; self-play has no entry."""
+        """Assignments of a step, by task id; tasks of self-play have no entry."""
         opponents = self._drawn(step)
         counts = dict(self.counts)
         found: dict[str, Assignment] = {}
         for task in tasks:
             kind = self._kind(counts)
             if kind != "self":
-                turn, position = divmod(counts[kind], len(self.roles))
+                turn, role = divmod(counts[kind], len(self.roles))
                 names = opponents[kind]
-                found[task.id] = duel(self.roles, self.learner, names[turn % len(names)], position)
+                found[task.id] = duel(self.roles, self.learner, names[turn % len(names)], role)
             counts[kind] += 1
         return found
 
@@ -70,7 +69,7 @@ class League:
         episodes: Iterable[Episode],
         reward: RewardConfig,
     ) -> dict[str, float]:
-        """Note that tasks were played and how; the learner's score against its opponents."""
+        """Record the results of a step; return the learner's scores against its opponents."""
         for task in tasks:
             self.counts[self._kind_of(assignments.get(task.id))] += 1
         scores: dict[str, list[float]] = {}
@@ -87,12 +86,12 @@ class League:
         return {f"score_{name}": mean(some) for name, some in scores.items()}
 
     def is_due(self, step: int) -> bool:
-        """Whether snapshots are taken after a step."""
+        """Whether snapshots are due after a step."""
         every = self.config.snapshot_every
         return bool(every) and step % every == 0
 
     def add_snapshot(self, new: Snapshot) -> list[Snapshot]:
-        """Take a snapshot into the pool; those that are let go for it."""
+        """Add a snapshot to the pool; return those that are removed."""
         self.payoff.hand_over(new.policy, new.name)
         self.ratings.copy(new.policy, new.name)
         before = [*self.pool, new]
@@ -100,7 +99,7 @@ class League:
         return [snapshot for snapshot in before if snapshot not in self.pool]
 
     def metrics(self) -> dict[str, float]:
-        """Numbers worth a curve."""
+        """Pool size and the learner's rating."""
         rating = self.ratings.of(self.learner)
         return {"size": float(len(self.pool)), "rating": rating.mu, "rating_sigma": rating.sigma}
 
@@ -121,7 +120,7 @@ class League:
         self.counts = dict(state["counts"])
 
     def _drawn(self, step: int) -> dict[str, list[str]]:
-        """The opponents of a step, by kind."""
+        """Opponents of a step, by kind."""
         snapshots = []
         for number in range(self.config.num_opponents if self.pool else 0):
             rng = random.Random(derive_seed(self.seed, "league", step, number))
@@ -133,7 +132,7 @@ class League:
         }
 
     def _kind(self, counts: Mapping[str, int]) -> str:
-        """The kind of the next task: the one that is furthest behind its share."""
+        """The kind of the next task: the one furthest below its share."""
         num_tasks = sum(counts.values()) + 1
         behind = {k: share * num_tasks - counts[k] for k, share in self.config.shares.items()}
         return max(KINDS, key=lambda kind: (behind[kind], -KINDS.index(kind)))

@@ -1,7 +1,7 @@
-"""What a set of games says of their players: ratings, a payoff matrix, and since when it stands.
+"""Standings of a set of games: ratings, a payoff matrix, and since when the order is stable.
 
-Ratings are learnt game by game, so their order matters a little. Games are therefore taken in
-rounds, in each of which every pair meets in all seats, and in an order that the seed gives.
+Ratings are updated game by game, so the order of games matters a little. Games are therefore
+processed in rounds, in each of which every pair meets in all roles, in an order given by the seed.
 """
 
 import random
@@ -16,38 +16,38 @@ from pettingllms.seeds import derive_seed
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """One game between two players, as the first of them saw it."""
+    """One game between two players, from the first player's side."""
 
     round: int
     player: str
     opponent: str
     position: str
-    """The first player's role; the other had all others."""
+    """The first player's role; the opponent had all others."""
     result: float | None
-    """1, 0.5 or 0; None if the game did not come to an end."""
+    """1, 0.5 or 0; None if the game did not end."""
 
 
 @dataclass(slots=True)
 class Standings:
-    """Players with the best first."""
+    """Players, best first, with their results."""
 
     players: list[str]
     payoff: Payoff = field(default_factory=Payoff)
-    ratings: Ratings = field(default_factory=lambda: Ratings(moving=0.0))
+    ratings: Ratings = field(default_factory=lambda: Ratings(tau=0.0))
     unfinished: dict[str, int] = field(default_factory=dict)
     num_games: int = 0
     settled_after: int = 0
-    """Games after which the order of players changed no more."""
+    """Number of games after which the order of players no longer changed."""
 
     @property
     def verdict(self) -> str:
-        """How far the order can be trusted, in words."""
+        """Whether the order is stable, as a sentence."""
         if self.settled_after == self.num_games:
             return "The order still changed in the last round: play more."
-        return f"The order has stood since game {self.settled_after:,}."
+        return f"The order is stable since game {self.settled_after:,}."
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A line for each player, as plain data."""
+        """One row per player, as plain data."""
         for name in self.players:
             tally, rating = self.payoff.total(name), self.ratings.of(name)
             yield {
@@ -63,7 +63,7 @@ class Standings:
             }
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as plain data."""
+        """Plain data for JSON."""
         return {
             "players": list(self.rows()),
             "payoff": self.payoff.to_json(),

@@ -111,7 +111,7 @@ def test_the_reference_player_replies_with_the_answer() -> None:
         (
             [{"prompt": "a"}, {"prompt": "b"}, {"question": "c"}],
             len,
-            "row 0: column prompt is miss",
+            "row 0: column prompt is",
         ),
         ({"validation": []}, len, "one must be 'train'"),
     ],

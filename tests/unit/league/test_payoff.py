@@ -22,7 +22,7 @@ def test_what_one_wins_the_other_loses(games: list) -> None:
         payoff.add(*game)
     for player, row in payoff.rows.items():
         for opponent, tally in row.items():
-            assert payoff.between(opponent, player) == tally.turned()
+            assert payoff.between(opponent, player) == tally.reversed()
     assert sum(payoff.total(player).num_games for player in "abc") == len(games)
     assert Payoff.from_json(json.loads(json.dumps(payoff.to_json()))) == payoff
 

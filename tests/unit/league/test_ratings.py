@@ -29,7 +29,7 @@ def test_a_draw_brings_two_together() -> None:
 
 
 def test_who_does_not_move_is_known_ever_better_and_who_moves_never_for_good() -> None:
-    still, moving = Ratings(moving=0.0), Ratings()
+    still, moving = Ratings(tau=0.0), Ratings()
     rng = random.Random(0)
     for _ in range(3000):
         result = float(rng.random() < 0.5)

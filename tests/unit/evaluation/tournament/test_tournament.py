@@ -98,7 +98,7 @@ def test_an_order_that_changed_in_the_last_round_is_said_to_be_unsure() -> None:
     upset = [Game(0, "a", "b", "x", 1.0), Game(1, "b", "a", "x", 1.0), Game(1, "b", "a", "o", 1.0)]
     assert "play more" in standings("ab", upset, 0).verdict
     calm = [Game(number, "b", "a", "x", 1.0) for number in range(5)]
-    assert standings("ab", calm, 0).verdict == "The order has stood since game 1."
+    assert standings("ab", calm, 0).verdict == "The order is stable since game 1."
 
 
 def run_folder(path: Path, names: dict[str, bytes], policies: tuple[str, ...] = ("p",)) -> Path:

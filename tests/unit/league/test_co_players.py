@@ -1,4 +1,4 @@
-"""CoPlayers on a schedule: who is met when, and what a switch is measured to have done."""
+"""Co-players on a schedule: who is drawn when, and the metrics of a switch."""
 
 from collections import Counter
 from typing import Any
@@ -30,7 +30,7 @@ def config_with(*phases: dict[str, Any], **co_players: Any) -> Any:
     )
 
 
-def company_of(*phases: dict[str, Any], **options: Any) -> CoPlayers:
+def schedule_of(*phases: dict[str, Any], **options: Any) -> CoPlayers:
     return made_from(config_with(*phases, **options))
 
 
@@ -44,15 +44,15 @@ def met(co_players: CoPlayers, step: int) -> Counter[str]:
     return Counter(assignment["player_o"] for assignment in assignments.values())
 
 
-def test_company_has_the_seats_of_those_that_do_not_learn() -> None:
-    co_players = company_of({"members": {"script:minimax": 1.0}, "until_step": 2})
+def test_co_players_fill_the_roles_of_policies_that_do_not_learn() -> None:
+    co_players = schedule_of({"members": {"script:minimax": 1.0}, "until_step": 2})
     assert co_players.filled_roles == ("player_o",)
     assert co_players.learners == ["player_x"]
     assert met(co_players, 1) == {"script:minimax": 200}
 
 
 def test_a_mixture_is_drawn_by_its_weights_and_the_same_each_time() -> None:
-    co_players = company_of({"members": {"script:minimax": 1.0, "weak": 3.0}, "until_step": 2})
+    co_players = schedule_of({"members": {"script:minimax": 1.0, "weak": 3.0}, "until_step": 2})
     found = met(co_players, 1)
     assert 25 < found["script:minimax"] < 80
     assert met(co_players, 1) == found
@@ -60,7 +60,7 @@ def test_a_mixture_is_drawn_by_its_weights_and_the_same_each_time() -> None:
 
 
 def test_it_switches_after_a_step() -> None:
-    co_players = company_of({"members": {"weak": 1.0}, "until_step": 2})
+    co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 2})
     for step in (1, 2):
         assert set(met(co_players, step)) == {"weak"}
         metrics = co_players.record(step, 0.5)
@@ -69,11 +69,11 @@ def test_it_switches_after_a_step() -> None:
 
 
 def test_a_phase_whose_end_was_missed_ends_at_the_next_chance() -> None:
-    co_players = company_of({"members": {"weak": 1.0}, "until_step": 2})
+    co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 2})
     for step, reward in ((1, 0.5), (2, None)):
         assert "switched" not in co_players.record(step, reward)
     assert co_players.record(3, 0.5)["switched"] == 1
-    late = company_of(
+    late = schedule_of(
         {"members": {"weak": 1.0}, "until_reward": 0.8},
         {"members": {"script:minimax": 1.0}, "until_step": 2},
         window=1,
@@ -84,7 +84,7 @@ def test_a_phase_whose_end_was_missed_ends_at_the_next_chance() -> None:
 
 
 def test_it_switches_when_the_learner_is_too_good_over_a_whole_window() -> None:
-    co_players = company_of({"members": {"weak": 1.0}, "until_reward": 0.8}, window=3)
+    co_players = schedule_of({"members": {"weak": 1.0}, "until_reward": 0.8}, window=3)
     for step, reward in enumerate((0.9, 0.9, 0.1, 0.9, 0.9), start=1):
         assert "switched" not in co_players.record(step, reward)
     assert co_players.record(6, 0.9)["switched"] == 1
@@ -92,7 +92,7 @@ def test_it_switches_when_the_learner_is_too_good_over_a_whole_window() -> None:
 
 
 def test_it_drifts_step_by_step() -> None:
-    co_players = company_of({"members": {"weak": 1.0}, "until_step": 1})
+    co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 1})
     co_players.config.phases[1].__dict__["drift"] = 3
     co_players.record(1, 0.5)
     shares = [co_players.mixture(step).get("strong", 0.0) for step in (2, 3, 4, 5, 6)]
@@ -102,7 +102,7 @@ def test_it_drifts_step_by_step() -> None:
 
 
 def test_what_a_switch_did_is_measured() -> None:
-    co_players = company_of(
+    co_players = schedule_of(
         {"members": {"weak": 1.0}, "until_step": 4}, window=2, recover_share=0.75
     )
     for step, reward in enumerate((0.2, 0.4, 0.8, 0.8), start=1):
@@ -117,7 +117,7 @@ def test_what_a_switch_did_is_measured() -> None:
 
 
 def test_forgetting_is_what_was_reached_with_earlier_company_less_what_is_now() -> None:
-    co_players = company_of({"members": {"weak": 1.0}, "until_step": 1})
+    co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 1})
     assert "forgetting" not in co_players.compare({0: 0.9})
     co_players.record(1, 0.9)
     assert co_players.compare({0: 0.7, 1: 0.2})["forgetting"] == pytest.approx(0.2)
@@ -126,13 +126,13 @@ def test_forgetting_is_what_was_reached_with_earlier_company_less_what_is_now() 
 
 
 def test_a_step_in_which_nobody_was_paid_moves_nothing() -> None:
-    co_players = company_of({"members": {"weak": 1.0}, "until_step": 9})
+    co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 9})
     assert co_players.record(1, None) == {"phase": 1.0}
     assert co_players.recent == []
 
 
 def test_snapshots_are_taken_when_the_schedule_names_them() -> None:
-    co_players = company_of(
+    co_players = schedule_of(
         {"members": {"weak": 1.0}, "until_step": 5}, {"members": {"p@3": 1.0}, "until_step": 8}
     )
     assert [co_players.due(step) for step in range(5)] == [[], [], [], ["p"], []]

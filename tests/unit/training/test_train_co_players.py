@@ -1,4 +1,4 @@
-"""The loop with co_players that changes, over fake engines: who sat there, and after a crash."""
+"""Training with a co-player schedule over fake engines, also after a crash."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def config_of(**sections: Any) -> RunConfig:
 
 
 def by_weights(request: SampleRequest, number: int, weights: int) -> str:
-    """The number of batches it has learnt from: a snapshot shows its age."""
+    """The number of batches it has learned from: a snapshot shows its age."""
     return str((weights + number) % 10)
 
 
