@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.puzzles.sokoban.image import draw_level
+from pettingllms.envs.puzzles.sokoban.env import draw_level
 from pettingllms.types import system
 from pettingllms.vision.images import open_image
 

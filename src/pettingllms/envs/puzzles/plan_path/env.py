@@ -1,13 +1,21 @@
-"""Path planning: a planner and a checker find a way through a maze."""
+"""Path planning: a planner and a checker find a path through a maze."""
 
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from pettingllms.envs.puzzles.plan_path import levels, players
-from pettingllms.envs.puzzles.plan_path.image import LEGEND, draw_maze
-from pettingllms.envs.toolkit.drawing import by_observation
-from pettingllms.envs.toolkit.grid import MOVE_RULES, Grid, GridConfig, GridPlan
+from pettingllms.envs.puzzles.plan_path import levels
+from pettingllms.envs.toolkit.drawing import BLUE, GREEN, WALL, Board, by_observation, draw_rows
+from pettingllms.envs.toolkit.grid import (
+    MOVE_RULES,
+    Grid,
+    GridConfig,
+    GridPlan,
+    random_moves,
+    without_last,
+)
+from pettingllms.envs.toolkit.plan_check import Script
 from pettingllms.types import Image
 
 LOOKS = {
@@ -17,15 +25,19 @@ LOOKS = {
     "S": "[bold cyan]S [/]",
     "G": "[bold magenta]G [/]",
 }
+LEGEND = (
+    "In the picture a blue disc with an S is the start, a green square with a G is the goal, dark "
+    "cells are walls and light cells are free."
+)
 
 
 class PlanPathConfig(GridConfig):
     """Options of path planning."""
 
     wall_share: float = Field(default=0.25, ge=0, le=0.6)
-    """Share of the cells that are walls; a few less where the maze could not be solved."""
+    """Fraction of cells that are walls; lower where the maze would have no solution."""
     min_distance: int = Field(default=4, ge=1)
-    """Moves that the shortest way has at least."""
+    """Minimum length of the shortest path."""
 
     @model_validator(mode="after")
     def _check_distance(self) -> Self:
@@ -38,12 +50,16 @@ class PlanPathConfig(GridConfig):
         return self
 
 
+def _solve(env: Any, maze: Grid) -> str | None:
+    return levels.shortest_plan(maze)
+
+
 class PlanPath(GridPlan[PlanPathConfig]):
-    """The plan must end on the goal: a walk that only passes over it has not solved the maze."""
+    """The plan must end on the goal: a path that only passes over it does not solve the maze."""
 
     id = "plan_path-v1"
     Config = PlanPathConfig
-    players = players.PLAYERS
+    players = Script(_solve, random_moves, without_last).players("bfs")
 
     def rules(self) -> str:
         signs = "The puzzle is a grid: S start, G goal, # wall, . free."
@@ -75,3 +91,21 @@ class PlanPath(GridPlan[PlanPathConfig]):
         cells, _ = levels.walk(puzzle, plan or "")
         dots = {cell: "o" for cell in cells if puzzle.text[cell] == levels.FLOOR}
         return puzzle.put(dots).painted(LOOKS)
+
+
+@lru_cache(maxsize=1024)
+def draw_maze(text: str, cell: int) -> Image:
+    """The maze as an image."""
+    return draw_rows(text.split("\n"), cell, _draw_cell).image()
+
+
+def _draw_cell(board: Board, at: tuple[int, int], symbol: str) -> None:
+    match symbol:
+        case "#":
+            board.square(at, WALL)
+        case "S":
+            board.disc(at, BLUE, 0.1)
+            board.letter(at, "S", "white", 0.64)
+        case "G":
+            board.square(at, GREEN, 0.1)
+            board.letter(at, "G", "white", 0.64)

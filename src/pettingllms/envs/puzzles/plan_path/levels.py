@@ -1,4 +1,4 @@
-"""Mazes made from a seed, walks in them, and what a walk is worth."""
+"""Maze generation from a seed, and the score of a path."""
 
 import random
 from functools import lru_cache
@@ -8,19 +8,19 @@ from pettingllms.envs.toolkit.grid import WALL, Grid, distances, shortest_walk
 from pettingllms.seeds import derive_seed
 
 START, GOAL, FLOOR = "S", "G", "."
-TRIES = 200
-"""Mazes to try, with ever fewer walls, until there are none: a search that ends for any options."""
+MAX_ATTEMPTS = 200
+"""Attempts with fewer and fewer walls. The last have none, so generation always terminates."""
 
 
 @lru_cache(maxsize=4096)
 def make_maze(
     seed: int, width: int, height: int, wall_share: float, min_distance: int, max_moves: int
 ) -> Grid:
-    """The maze of a seed: its goal is at least `min_distance` and at most `max_moves` away."""
+    """Generate a maze whose goal is between `min_distance` and `max_moves` away."""
     num_walls = round(wall_share * width * height)
     for attempt in count():
         rng = random.Random(derive_seed("plan_path", seed, attempt))
-        grid = _room(rng, width, height, int(num_walls * max(0.0, 1 - attempt / TRIES)))
+        grid = _room(rng, width, height, int(num_walls * max(0.0, 1 - attempt / MAX_ATTEMPTS)))
         goal = rng.choice(sorted(grid.floor()))
         away = distances(grid.floor(), [goal], grid.steps.values())
         starts = [cell for cell, far in away.items() if min_distance <= far <= max_moves]
@@ -37,7 +37,7 @@ def _room(rng: random.Random, width: int, height: int, num_walls: int) -> Grid:
 
 
 def walk(maze: Grid, plan: str) -> tuple[list[int], bool]:
-    """The cells that a plan visits, and whether every move could be made."""
+    """The cells that a plan visits, and whether every move was possible."""
     floor, steps = maze.floor(), maze.steps
     cells = [maze.text.index(START)]
     for move in plan:
@@ -49,7 +49,7 @@ def walk(maze: Grid, plan: str) -> tuple[list[int], bool]:
 
 
 def score_walk(maze: Grid, plan: str) -> float:
-    """1 if the walk ends on the goal and never hits a wall; else below 1, by how near it ends."""
+    """1 if the path ends on the goal without hitting a wall; else below 1, by final distance."""
     cells, whole = walk(maze, plan)
     goal = maze.text.index(GOAL)
     if whole and cells[-1] == goal:
@@ -59,6 +59,6 @@ def score_walk(maze: Grid, plan: str) -> float:
 
 
 def shortest_plan(maze: Grid) -> str | None:
-    """A shortest walk from start to goal."""
+    """A shortest path from start to goal."""
     start, goal = maze.text.index(START), maze.text.index(GOAL)
     return shortest_walk(maze.floor(), start, goal, maze.steps)

@@ -1,14 +1,24 @@
 """Sokoban: a planner and a checker push every box onto a goal."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pettingllms.envs.base import Split
 from pettingllms.envs.puzzles.sokoban import levels, players, rules
-from pettingllms.envs.puzzles.sokoban.image import LEGEND, draw_level
-from pettingllms.envs.toolkit.drawing import by_observation
+from pettingllms.envs.toolkit.drawing import (
+    AMBER,
+    BLUE,
+    GREEN,
+    INK,
+    RED,
+    WALL,
+    Board,
+    by_observation,
+    draw_rows,
+)
 from pettingllms.envs.toolkit.grid import MOVE_RULES, Grid, GridConfig, GridPlan
 from pettingllms.types import Image, Task
 
@@ -21,23 +31,28 @@ LOOKS = {
     "@": "[bold cyan]@ [/]",
     "+": "[bold magenta]@ [/]",
 }
+LEGEND = (
+    "In the picture dark cells are walls, the blue disc is you, a crossed amber crate is a box, a "
+    "red diamond is a goal, a crossed green crate is a box on a goal, and a red diamond behind the "
+    "disc is a goal that you stand on."
+)
 
 
 class SokobanConfig(GridConfig):
     """Options of Sokoban."""
 
     width: int = Field(default=6, ge=5, le=32)
-    """Columns of a level, its outer walls among them."""
+    """Columns of a level, including its outer walls."""
     height: int = Field(default=6, ge=5, le=32)
-    """Rows of a level, its outer walls among them."""
+    """Rows of a level, including its outer walls."""
     max_moves: int = Field(default=200, ge=20)
-    """Moves that a plan may have. Every level that is made here can be solved with so many."""
+    """Maximum length of a plan. Every generated level has a solution within it."""
     num_boxes: int = Field(default=1, ge=1)
-    """Boxes in a level, and goals."""
+    """Number of boxes, and of goals."""
     num_pulls: int = Field(default=12, ge=1)
-    """Pulls that take the boxes away from their goals: more make a longer level."""
+    """Pulls that move the boxes away from their goals; more pulls make longer levels."""
     levels: str | None = None
-    """A file in the Boxoban format. Its levels are the tasks, every tenth of them for testing."""
+    """A file in the Boxoban format whose levels are the tasks; every tenth is a test task."""
 
     @field_validator("levels")
     @classmethod
@@ -46,7 +61,7 @@ class SokobanConfig(GridConfig):
             try:
                 levels.read_levels(path)
             except OSError as error:
-                raise ValueError(f"the file cannot be read: {error}") from None
+                raise ValueError(f"cannot read the file: {error}") from None
         return path
 
     @model_validator(mode="after")
@@ -61,7 +76,7 @@ class SokobanConfig(GridConfig):
 
 
 class Sokoban(GridPlan[SokobanConfig]):
-    """A plan stops at its first impossible move, and has not solved the level then."""
+    """A plan stops at its first impossible move and then does not solve the level."""
 
     id = "sokoban-v1"
     Config = SokobanConfig
@@ -109,3 +124,24 @@ class Sokoban(GridPlan[SokobanConfig]):
         stop = "after the plan" if end.possible else "where the plan stops"
         board = rules.drawn(puzzle, end.boxes, end.player).painted(LOOKS)
         return f"{puzzle.painted(LOOKS)}\n[dim]{stop}[/]\n{board}"
+
+
+@lru_cache(maxsize=1024)
+def draw_level(text: str, cell: int) -> Image:
+    """The level as an image."""
+    return draw_rows(text.split("\n"), cell, _draw_cell).image()
+
+
+def _draw_cell(board: Board, at: tuple[int, int], symbol: str) -> None:
+    if symbol == "#":
+        board.square(at, WALL)
+    if symbol == ".":
+        board.diamond(at, RED, 0.2)
+    if symbol == "+":
+        board.diamond(at, RED, 0.04)
+    if symbol in "@+":
+        board.disc(at, BLUE, 0.24 if symbol == "+" else 0.16)
+    if symbol in "$*":
+        board.square(at, AMBER if symbol == "$" else GREEN, 0.12)
+        board.cross(at, INK, 0.22, 0.06)
+        board.frame(at, INK, 0.12, 0.07)

@@ -1,7 +1,7 @@
-"""Sokoban levels: made from a seed by playing backwards, or read from a file.
+"""Sokoban levels: generated from a seed by reverse moves, or read from a file.
 
-A made level starts solved, every box on its goal, and the player pulls boxes away. Each pull undone
-is a push, so the level can be solved; the moves are counted, so it can be solved within the limit.
+Generation starts from a solved level and pulls boxes away from their goals. A reversed pull is a
+push, so every level has a solution, and counting the moves keeps it within the limit.
 """
 
 import random
@@ -15,32 +15,32 @@ from pettingllms.seeds import derive_seed
 
 WALL_SHARE = 0.25
 MIN_PUSHES = 2
-"""Cells that a box is away from the nearest goal, on average, unless no such level was found."""
-TRIES = 200
-"""Rooms to try, with ever fewer walls and less to ask, until there are no walls within."""
+"""Required mean distance of a box to the nearest goal; relaxed if no such level is found."""
+MAX_ATTEMPTS = 200
+"""Attempts with fewer and fewer inner walls and weaker requirements."""
 
 
 @lru_cache(maxsize=4096)
 def make_level(
     seed: int, width: int, height: int, num_boxes: int, num_pulls: int, max_moves: int
 ) -> Grid:
-    """The level of a seed: a random room, its boxes pulled away from their goals."""
+    """Generate a level: a random room with boxes pulled away from their goals."""
     for attempt in count():
         rng = random.Random(derive_seed("sokoban", seed, attempt))
-        ease = max(0.0, 1 - attempt / TRIES)
+        ease = max(0.0, 1 - attempt / MAX_ATTEMPTS)
         room = _room(rng, width, height, WALL_SHARE * ease)
         if len(room.floor()) < num_boxes + 2:
             continue
         goals = rng.sample(sorted(room.floor()), num_boxes)
         solved = room.put(dict.fromkeys(goals, GOAL))
-        asked = min(MIN_PUSHES * num_boxes, num_pulls) * ease
-        if level := _pulled_apart(rng, solved, num_pulls, max_moves, asked):
+        min_total = min(MIN_PUSHES * num_boxes, num_pulls) * ease
+        if level := _pulled_apart(rng, solved, num_pulls, max_moves, min_total):
             return level
     raise AssertionError("count() has no end")
 
 
 def _room(rng: random.Random, width: int, height: int, wall_share: float) -> Grid:
-    """A walled room with walls inside; of its parts that are cut off, only the largest is floor."""
+    """A walled room with inner walls; only its largest connected part stays floor."""
     edge = WALL * width
     inner = [
         "".join(WALL if rng.random() < wall_share else FLOOR for _ in range(width - 2))
@@ -56,11 +56,11 @@ def _room(rng: random.Random, width: int, height: int, wall_share: float) -> Gri
 
 
 def _pulled_apart(
-    rng: random.Random, solved: Grid, num_pulls: int, max_moves: int, asked: float
+    rng: random.Random, solved: Grid, num_pulls: int, max_moves: int, min_total: float
 ) -> Grid | None:
-    """Of the positions on a random way of pulls, the one with most boxes off and far from goals.
+    """Pull boxes at random; return the position with most boxes off, and farthest from, goals.
 
-    None if they are not as far as asked, all together.
+    None if their total distance is below `min_total`.
     """
     goals, floor, steps = goals_of(solved), solved.floor(), solved.steps.values()
     away = distances(floor, goals, steps)
@@ -85,12 +85,12 @@ def _pulled_apart(
         value = (len(boxes - goals), sum(away[box] for box in boxes))
         if near and value > most:
             best, most = drawn(solved, boxes, rng.choice(near)), value
-    return best if most[1] >= asked else None
+    return best if most[1] >= min_total else None
 
 
 @lru_cache(maxsize=16)
 def read_levels(path: str) -> tuple[Grid, ...]:
-    """The levels of a file in the Boxoban format: `; n`, then rows of `#@+$*.` and spaces."""
+    """Read levels in the Boxoban format: `; n`, then rows of `#@+$*.` and spaces."""
     blocks: list[list[str]] = []
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         if line.startswith(";"):

@@ -12,16 +12,15 @@ from pettingllms.envs.toolkit.plan_check import Script
 
 Boxes = frozenset[int]
 Node = tuple[Boxes, int]
-"""Where the boxes are, and where the player stands after the last push."""
+"""Positions of the boxes and of the player after the last push."""
 MAX_NODES = 20_000
-"""Positions that are looked at before the search gives up."""
+"""Nodes to expand before the search gives up."""
 WEIGHT = 3
-"""How much more a push that is still to do counts than a move that was made. Above 1 the search is
-far faster, and its plan may be longer than the shortest."""
+"""Heuristic weight. Above 1 the search is far faster, but its plan may not be the shortest."""
 
 
 class Search:
-    """Weighted A* over pushes, counted in moves, for a plan that has at most `max_moves`."""
+    """Weighted A* over pushes, with moves as cost, for a plan of at most `max_moves`."""
 
     def __init__(self, level: Grid, max_moves: int) -> None:
         self.level = level
@@ -34,7 +33,7 @@ class Search:
         self.least: dict[Boxes, int | None] = {}
 
     def run(self, max_nodes: int) -> str | None:
-        """A plan; None if there is none or the search gave up."""
+        """A plan; None if no plan exists or the search gave up."""
         start = start_of(self.level)
         first: Node = (start.boxes, start.player)
         order = count()
@@ -43,14 +42,14 @@ class Search:
         queue = [(0, next(order), 0, first)]
         num_nodes = 0
         while queue and num_nodes < max_nodes:
-            _, _, paid, node = heapq.heappop(queue)
-            if paid > cost[node]:
+            _, _, moved, node = heapq.heappop(queue)
+            if moved > cost[node]:
                 continue
             if node[0] == self.goals:
                 return self._plan(came, node)
             num_nodes += 1
             for after, move, moves in self.pushes_from(node):
-                total, least = paid + moves, self.pushes_left(after[0])
+                total, least = moved + moves, self.pushes_left(after[0])
                 if least is None or total + least > self.max_moves:
                     continue
                 if total < cost.get(after, total + 1):
@@ -60,7 +59,7 @@ class Search:
         return None
 
     def pushes_from(self, node: Node) -> list[tuple[Node, str, int]]:
-        """Every push from a node that is not plainly hopeless, with the moves that it takes."""
+        """Pushes from a node, without obvious deadlocks, and the moves each takes."""
         boxes, player = node
         reach = distances(self.floor - boxes, [player], self.steps.values())
         return [
@@ -72,7 +71,7 @@ class Search:
         ]
 
     def stuck(self, boxes: Boxes, box: int) -> bool:
-        """Whether the box is in a square of boxes and walls that nobody can ever open."""
+        """Whether the box is in a 2x2 deadlock of boxes and walls."""
         down = self.steps["D"]
         for corner in (box, box - 1, box - down, box - down - 1):
             square = {corner, corner + 1, corner + down, corner + down + 1}
@@ -81,7 +80,7 @@ class Search:
         return False
 
     def pushes_left(self, boxes: Boxes) -> int | None:
-        """The fewest pushes that bring each box to a goal of its own; None if no way does."""
+        """Lower bound: fewest pushes that assign boxes to distinct goals; None if impossible."""
         if boxes not in self.least:
             best: dict[int, int] = {0: 0}
             for box in boxes:
@@ -90,17 +89,17 @@ class Search:
         return self.least[boxes]
 
     def _one_more(self, best: Mapping[int, int], box: int) -> dict[int, int]:
-        """Fewest pushes for each set of goals taken, with one more box given a goal."""
+        """Fewest pushes per set of used goals, after assigning one more box."""
         more: dict[int, int] = {}
         for taken, pushes in best.items():
-            for goal, way in enumerate(self.pushes):
-                if not taken >> goal & 1 and box in way:
-                    key, total = taken | 1 << goal, pushes + way[box]
+            for goal, pushes_from in enumerate(self.pushes):
+                if not taken >> goal & 1 and box in pushes_from:
+                    key, total = taken | 1 << goal, pushes + pushes_from[box]
                     more[key] = min(total, more.get(key, total))
         return more
 
     def _pushes_to(self, goal: int) -> dict[int, int]:
-        """From which cells a lone box can be pushed to the goal, and in how many pushes."""
+        """Cells from which a single box can be pushed to the goal, with the number of pushes."""
         found = {goal: 0}
         queue = [goal]
         for cell in queue:
@@ -123,7 +122,7 @@ class Search:
 
 @lru_cache(maxsize=4096)
 def solve(level: Grid, max_moves: int) -> str | None:
-    """A plan of at most `max_moves`; None if there is none or it takes too long to find."""
+    """A plan of at most `max_moves`; None if the search finds none in time."""
     return Search(level, max_moves).run(MAX_NODES)
 
 

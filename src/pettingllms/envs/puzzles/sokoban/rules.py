@@ -1,4 +1,4 @@
-"""What moves do in a Sokoban level, and what a plan is worth."""
+"""The rules of Sokoban: the effect of moves and the score of a plan."""
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ON_GOAL = {FLOOR: GOAL, BOX: BOX_ON_GOAL, PLAYER: PLAYER_ON_GOAL}
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the boxes and the player are after some moves, and whether each could be made."""
+    """Boxes and player after some moves, and whether every move was possible."""
 
     boxes: frozenset[int]
     player: int
@@ -19,7 +19,7 @@ class Position:
 
 
 def goals_of(level: Grid) -> frozenset[int]:
-    """The cells that boxes must stand on."""
+    """The goal cells."""
     return level.where(GOAL + BOX_ON_GOAL + PLAYER_ON_GOAL)
 
 
@@ -30,7 +30,7 @@ def start_of(level: Grid) -> Position:
 
 
 def after(level: Grid, plan: str) -> Position:
-    """The position after a plan. It stops at the first move that a wall or a box forbids."""
+    """The position after a plan, which stops at the first impossible move."""
     floor, steps = level.floor(), level.steps
     start = start_of(level)
     boxes, player = set(start.boxes), start.player
@@ -46,7 +46,7 @@ def after(level: Grid, plan: str) -> Position:
 
 
 def score_plan(level: Grid, plan: str) -> float:
-    """1 if the plan can be walked to its end and every box stands on a goal then; else below 1."""
+    """1 if every move is possible and every box ends on a goal; else below 1."""
     goals, end = goals_of(level), after(level, plan)
     num_placed = len(end.boxes & goals)
     if end.possible and num_placed == len(end.boxes):
@@ -60,7 +60,7 @@ def score_plan(level: Grid, plan: str) -> float:
 
 
 def drawn(level: Grid, boxes: Iterable[int], player: int) -> Grid:
-    """The level with its boxes and its player in other cells."""
+    """The level with boxes and player moved to these cells."""
     goals: Set[int] = goals_of(level)
     symbols = dict.fromkeys(level.floor(), FLOOR) | dict.fromkeys(boxes, BOX) | {player: PLAYER}
     return level.put({at: ON_GOAL[s] if at in goals else s for at, s in symbols.items()})

@@ -1,18 +1,22 @@
 """Sudoku: a planner and a checker fill a grid that has exactly one solution."""
 
+import random
+from functools import lru_cache
 from math import isqrt
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pettingllms.envs.puzzles.sudoku import levels, players
-from pettingllms.envs.puzzles.sudoku.image import LEGEND, draw_grid
+from pettingllms.envs.puzzles.sudoku import levels
+from pettingllms.envs.puzzles.sudoku.levels import BLANK
 from pettingllms.envs.toolkit.answers import BadReply
-from pettingllms.envs.toolkit.plan_check import PlanCheck, PlanCheckConfig
+from pettingllms.envs.toolkit.drawing import INK, Board
+from pettingllms.envs.toolkit.plan_check import PlanCheck, PlanCheckConfig, Script
 from pettingllms.types import Image
 
 DEFAULT_BLANKS = {4: 6, 9: 30}
 ROW_BREAK = "/"
+LEGEND = "In the picture an empty cell is a blank, and thick lines are around the boxes."
 
 
 class SudokuConfig(PlanCheckConfig):
@@ -21,8 +25,8 @@ class SudokuConfig(PlanCheckConfig):
     size: Literal[4, 9] = 4
     """Rows, columns and digits of a grid."""
     num_blanks: int | None = Field(default=None, ge=1)
-    """Cells to fill: 6 of a small grid and 30 of a large one unless set. A puzzle has fewer where
-    more would leave it with several solutions."""
+    """Cells to fill; by default 6 for size 4 and 30 for size 9. A puzzle has fewer if more blanks
+    would allow several solutions."""
 
     @model_validator(mode="after")
     def _check_blanks(self) -> Self:
@@ -34,12 +38,28 @@ class SudokuConfig(PlanCheckConfig):
         return self
 
 
+def _solve(env: Any, puzzle: str) -> str:
+    return levels.solution_of(puzzle)
+
+
+def _guess(env: Any, puzzle: str, rng: random.Random) -> str:
+    digits = env.digits
+    return "".join(rng.choice(digits) if cell == BLANK else cell for cell in puzzle)
+
+
+def _spoil(env: Any, puzzle: str, solution: str) -> str:
+    """The solution with a wrong digit in the last blank."""
+    last = puzzle.rindex(BLANK)
+    other: str = env.digits[int(solution[last]) % len(env.digits)]
+    return solution[:last] + other + solution[last + 1 :]
+
+
 class Sudoku(PlanCheck[str, SudokuConfig]):
-    """The plan is the whole grid. As there is one solution, each cell is right or wrong."""
+    """The plan is the whole grid. The solution is unique, so each cell is right or wrong."""
 
     id = "sudoku-v1"
     Config = SudokuConfig
-    players = players.PLAYERS
+    players = Script(_solve, _guess, _spoil).players("backtracking")
     plan_hint = "every digit of the grid, row after row"
 
     @property
@@ -75,7 +95,7 @@ class Sudoku(PlanCheck[str, SudokuConfig]):
         if len(cells) != len(puzzle):
             raise BadReply(f"{len(cells)} digits, but the grid has {len(puzzle)} cells")
         for at, (given, cell) in enumerate(zip(puzzle, cells, strict=True)):
-            if given not in (levels.BLANK, cell):
+            if given not in (BLANK, cell):
                 row, column = at // self.config.size + 1, at % self.config.size + 1
                 raise BadReply(f"row {row}, column {column} is given as {given}, not {cell}")
         return ROW_BREAK.join(self._rows(cells))
@@ -87,14 +107,14 @@ class Sudoku(PlanCheck[str, SudokuConfig]):
         solution, cells = levels.solution_of(puzzle), plan.replace(ROW_BREAK, "")
         if cells == solution:
             return 1.0
-        blanks = [at for at, cell in enumerate(puzzle) if cell == levels.BLANK]
+        blanks = [at for at, cell in enumerate(puzzle) if cell == BLANK]
         return 0.9 * sum(cells[at] == solution[at] for at in blanks) / len(blanks)
 
     def paint(self, puzzle: str, plan: str | None) -> str:
         filled = plan.replace(ROW_BREAK, "") if plan else puzzle
         looks = [
             f"[bold]{cell}[/]" if given == cell else f"[cyan]{cell}[/]"
-            for given, cell in zip(puzzle.replace(levels.BLANK, " "), filled, strict=True)
+            for given, cell in zip(puzzle.replace(BLANK, " "), filled, strict=True)
         ]
         size, side = self.config.size, isqrt(self.config.size)
         bar = "─" * (2 * side + 1)
@@ -110,3 +130,16 @@ class Sudoku(PlanCheck[str, SudokuConfig]):
     def _rows(self, cells: str) -> list[str]:
         size = self.config.size
         return [cells[at : at + size] for at in range(0, size**2, size)]
+
+
+@lru_cache(maxsize=1024)
+def draw_grid(cells: str, cell: int) -> Image:
+    """The grid as an image."""
+    size = isqrt(len(cells))
+    board = Board(size, size, cell)
+    board.lines()
+    board.lines(every=isqrt(size), width=0.1, color=INK)
+    for at, digit in enumerate(cells):
+        if digit != BLANK:
+            board.letter((at % size, at // size), digit, INK, 0.7)
+    return board.image()

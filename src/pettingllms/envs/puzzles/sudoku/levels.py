@@ -1,6 +1,6 @@
-"""Sudoku puzzles made from a seed, each with exactly one solution, and the solver that sees to it.
+"""Sudoku generation from a seed, with a solver that keeps the solution unique.
 
-A grid is a string of its cells, row after row, '.' for a blank.
+A grid is a string of its cells, row by row, with '.' for a blank.
 """
 
 import random
@@ -15,9 +15,9 @@ BLANK = "."
 
 @lru_cache(maxsize=4096)
 def make_puzzle(seed: int, size: int, num_blanks: int) -> str:
-    """The puzzle of a seed: cells of a full grid are emptied while one solution is left.
+    """Generate a puzzle: empty cells of a full grid while the solution stays unique.
 
-    It has fewer blanks than asked where no other cell could be emptied.
+    It has fewer than `num_blanks` blanks if no further cell can be emptied.
     """
     rng = random.Random(derive_seed("sudoku", seed, size, num_blanks))
     full = next(solutions(BLANK * size**2, rng=rng))
@@ -33,7 +33,7 @@ def make_puzzle(seed: int, size: int, num_blanks: int) -> str:
 
 @lru_cache(maxsize=4096)
 def solution_of(puzzle: str) -> str:
-    """The only solution of a puzzle that was made here."""
+    """The unique solution of a generated puzzle."""
     return next(solutions(puzzle))
 
 
@@ -42,9 +42,9 @@ def solutions(
     rng: random.Random | None = None,
     other_than: tuple[int, str] | None = None,
 ) -> Iterator[str]:
-    """Every solution, found by backtracking at the cell with the fewest digits left.
+    """All solutions, by backtracking on the cell with the fewest candidates.
 
-    `rng` orders the digits by chance; `other_than` is a cell and a digit that must not stand there.
+    `rng` shuffles the digits; `other_than` is a cell and a digit that it must not hold.
     """
     size = isqrt(len(puzzle))
     banned = {} if other_than is None else {other_than[0]: 1 << int(other_than[1])}
@@ -96,7 +96,7 @@ def _fill(
 
 @cache
 def units(size: int) -> tuple[tuple[int, int, int], ...]:
-    """For each cell the numbers of its row, its column and its box, all numbered in one list."""
+    """For each cell, the indices of its row, column and box in one common list."""
     side = isqrt(size)
     return tuple(
         (row, size + column, 2 * size + row // side * side + column // side)

@@ -1,4 +1,4 @@
-"""One sees and the other acts, `visual_relay-v1`."""
+"""Visual relay, `visual_relay-v1`."""
 
 from pettingllms.envs.puzzles.visual_relay.env import VisualRelay, VisualRelayConfig
 

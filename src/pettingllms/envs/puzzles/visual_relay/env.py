@@ -1,10 +1,11 @@
-"""A looker sees a picture and cannot act; a mover acts and cannot see: they must talk.
+"""Visual relay: a looker sees an image but cannot act; a mover acts on the looker's message.
 
-Neither role can do the task alone. A mover that is told nothing takes one cell of nine, and what
-the looker knows is in the picture and nowhere in its text: a team that does better has looked.
+Neither role can solve the task alone. The answer is only in the image, never in the text, so a
+success rate above chance (one in nine by default) requires image understanding.
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -14,7 +15,6 @@ from pydantic import Field, model_validator
 from pettingllms.config import EnvConfig
 from pettingllms.datasets.seeded import SeededTasks, of_half
 from pettingllms.envs.base import Environment, Split, StepResult
-from pettingllms.envs.puzzles.visual_relay import players
 from pettingllms.envs.puzzles.visual_relay.image import COLORS, Labels, cell_name, draw_pieces
 from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
@@ -23,31 +23,32 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 LOOKER, MOVER = "looker", "mover"
+CELL = re.compile(r"\b[A-F][1-6]\b")
 
 
 class VisualRelayConfig(EnvConfig):
     """Options of the visual relay."""
 
     num_tasks: int = Field(default=1024, ge=1)
-    """Boards in a split, each made from its task's seed."""
+    """Boards per split, each generated from its task's seed."""
     side: int = Field(default=3, ge=2, le=6)
     """Rows and columns of a board."""
     num_pieces: int = Field(default=3, ge=1, le=6)
-    """Pieces on a board, each of a colour of its own. One of them is wanted."""
+    """Pieces on a board, each of a different color. One of them is wanted."""
     wanted: Literal["any", "red", "blue", "green", "yellow", "black", "purple"] = "any"
-    """The colour that is wanted on every board; `any`: one of the board's, told in words, so that
-    what is read and what is seen must be brought together."""
+    """The wanted color on every board. `any`: a color of the board, named in the text, so that the
+    looker must combine text and image."""
     max_rounds: int = Field(default=1, ge=1)
-    """Times that the looker may speak and the mover may take a cell."""
+    """Number of rounds; in each the looker sends a message and the mover takes a cell."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused; nothing is said or taken then."""
+    """Process reward for an illegal reply, which has no other effect."""
     cell_pixels: int = Field(default=28, ge=12, le=128)
-    """Width and height of a cell of the picture."""
+    """Width and height of a cell of the image."""
     labels: Labels = "edge"
-    """Where the picture names cells: by letters and numbers at its edge, or each cell inside it,
-    which is easier to read: a cell is then enough to know its own name."""
+    """Where the image names cells: `edge` has letters and numbers at the border, `cells` writes
+    each cell's name into it, which is easier to read."""
     blank: bool = False
-    """Show the board without its pieces: what a team reaches that cannot see."""
+    """Show the board without pieces: a baseline for a team without image input."""
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:
@@ -61,7 +62,7 @@ class VisualRelayConfig(EnvConfig):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Pieces by colour and cell, the colour that is wanted, and what was said and taken last."""
+    """Pieces by color and cell, the wanted color, and the last message and taken cell."""
 
     pieces: tuple[tuple[str, int], ...]
     wanted: str
@@ -69,17 +70,34 @@ class Scene:
     round: int = 1
     words: str | None = None
     refusal: str | None = None
-    """Why the last reply was refused, if it was."""
+    """Why the last reply was illegal, if it was."""
     taken: int | None = None
     over: bool = False
 
 
+def play_random(env: Any, state: Scene, role: str, rng: random.Random) -> str:
+    """Name or take a random cell."""
+    side = env.config.side
+    return str(env.reply_of(cell_name(rng.randrange(side * side), side)))
+
+
+def play_honest(env: Any, state: Scene, role: str, rng: random.Random) -> str:
+    """The looker names the cell; the mover takes the last cell named in the message."""
+    if role == LOOKER:
+        return str(env.reply_of(cell_name(dict(state.pieces)[state.wanted], env.config.side)))
+    named = CELL.findall(state.words or "")
+    return str(env.reply_of(named[-1])) if named else play_random(env, state, role, rng)
+
+
+PLAYERS = {"random": play_random, "honest": play_honest}
+
+
 class VisualRelay(Environment[Scene, VisualRelayConfig]):
-    """Cooperative and sequential. Both know which colour is wanted, one sees where it is."""
+    """Cooperative and sequential. Both roles know the wanted color; only the looker sees it."""
 
     id = "visual_relay-v1"
     Config = VisualRelayConfig
-    players = players.PLAYERS
+    players = PLAYERS
     late_rewards = True
     limit_level = "team"
 
@@ -120,27 +138,27 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
             return [user("\n".join(self._tersely(state, role)), *images)]
         lines = [f"Wanted: the {state.wanted} piece.", *self._situation(state, role)]
         ask = "Tell the mover where it is." if role == LOOKER else "Take a cell."
-        return [system(self._part(role)), user("\n".join([*lines, ask]), *images)]
+        return [system(self._role_text(role)), user("\n".join([*lines, ask]), *images)]
 
     def step(self, state: Scene, replies: Mapping[str, str]) -> StepResult[Scene]:
         role = state.turn
         try:
             answer = answer_in(replies[role], self.config.terse)
             after = self._said(state, answer) if role == LOOKER else self._moved(state, answer)
-        except BadReply as refusal:
-            refused = replace(state, refusal=str(refusal), words=None)
-            return self._result(_passed(refused, self.config.max_rounds), role, illegal=True)
-        return self._result(_passed(after, self.config.max_rounds), role, illegal=False)
+        except BadReply as error:
+            unchanged = replace(state, refusal=str(error), words=None)
+            return self._result(_next_turn(unchanged, self.config.max_rounds), role, illegal=True)
+        return self._result(_next_turn(after, self.config.max_rounds), role, illegal=False)
 
     def success(self, state: Scene, role: str) -> bool:
         return state.taken == dict(state.pieces)[state.wanted]
 
     def solo(self) -> Environment[Any, Any]:
-        """One policy in both seats: as the mover it has what it said as the looker, no picture."""
+        """One policy plays both roles; as the mover it sees its own message but no image."""
         return SoloAllRoles(self)
 
     def redeal(self, state: Scene, role: str, rng: random.Random) -> Scene:
-        """Pieces that lie elsewhere, which the mover cannot tell until it has taken one."""
+        """Move the pieces: the mover does not know where they are before it takes a cell."""
         if role == LOOKER or state.over:
             return state
         colors = [color for color, _ in state.pieces]
@@ -190,7 +208,7 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         metrics = {"illegal": float(illegal), "found": float(found)}
         return StepResult(after, Rewards(process, team=team), metrics)
 
-    def _part(self, role: str) -> str:
+    def _role_text(self, role: str) -> str:
         side = self.config.side
         board = (
             f"A board has columns A to {'ABCDEF'[side - 1]} and rows 1 to {side}, A1 at the top "
@@ -227,8 +245,8 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         return lines if role == LOOKER else [*lines, state.words or "nothing"]
 
 
-def _passed(state: Scene, max_rounds: int) -> Scene:
-    """The scene with the turn passed on; over if the piece was taken, or no round is left."""
+def _next_turn(state: Scene, max_rounds: int) -> Scene:
+    """Pass the turn; the episode ends when the piece is taken or no round is left."""
     if state.turn == LOOKER:
         return replace(state, turn=MOVER)
     found = state.taken == dict(state.pieces)[state.wanted]

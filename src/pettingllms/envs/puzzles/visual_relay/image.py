@@ -1,4 +1,4 @@
-"""Pieces on a board as a picture, columns by letters and rows by numbers."""
+"""Images of boards with pieces; letters name columns and numbers name rows."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -20,17 +20,17 @@ COLORS: Mapping[str, str] = {
 
 
 def cell_name(cell: int, side: int) -> str:
-    """A letter for the column and a number for the row."""
+    """The column letter and row number of a cell."""
     return f"{'ABCDEF'[cell % side]}{cell // side + 1}"
 
 
 @lru_cache(maxsize=8192)
 def draw_pieces(side: int, pieces: Pieces, pixels: int, labels: Labels = "edge") -> Image:
-    """A board with pieces of these colours on these cells."""
-    return (_named_at_the_edge if labels == "edge" else _named_inside)(side, pieces, pixels)
+    """A board with pieces of these colors on these cells."""
+    return (_labeled_at_edge if labels == "edge" else _labeled_in_cells)(side, pieces, pixels)
 
 
-def _named_at_the_edge(side: int, pieces: Pieces, pixels: int) -> Image:
+def _labeled_at_edge(side: int, pieces: Pieces, pixels: int) -> Image:
     board = Board(side + 1, side + 1, pixels)
     board.lines()
     for at in range(side + 1):
@@ -44,7 +44,7 @@ def _named_at_the_edge(side: int, pieces: Pieces, pixels: int) -> Image:
     return board.image()
 
 
-def _named_inside(side: int, pieces: Pieces, pixels: int) -> Image:
+def _labeled_in_cells(side: int, pieces: Pieces, pixels: int) -> Image:
     board = Board(side, side, pixels)
     board.lines()
     color_of = {cell: color for color, cell in pieces}
