@@ -110,7 +110,7 @@
     if (!columns.some((numbers) => numbers.length > 1)) return null;
     const max_advantage = petting.largest(episode, "advantage") || 1;
     const max_siblings = Math.max(...columns.map((numbers) => numbers.length));
-    const [dx, dy] = [92, 17];
+    const [dx, dy] = [116, 19];
     const [width, height] = [columns.length * dx + 60, max_siblings * dy + 30];
     const y = (column, at) => height / 2 + 6 + (at - (columns[column].length - 1) / 2) * dy;
     const [edges, dots] = [[], []];
@@ -122,7 +122,7 @@
         const turn = episode.turns[number];
         const to = [x, y(column, at)];
         edges.push(html`<path class=${turn.on_main_branch ? "main" : "side"} d="M${from} C${[(from[0] + x) / 2, from[1]]} ${[(from[0] + x) / 2, to[1]]} ${to}" />`);
-        if (turn.on_main_branch) next = to;
+        if (turn.on_main_branch) next = [to[0] + (turn.advantage ? 42 : 0), to[1]];
       });
       numbers.forEach((number, at) => {
         const turn = episode.turns[number];

@@ -164,7 +164,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert [bench["name"] for bench in found["benches"]] == ["maze"]
     said, found = run(tmp_path, TWO, "--player", "random")
     assert played == ["maze", "grid", "grid"]
-    assert "done before: maze" in said
+    assert "already done: maze" in said
     assert [bench["name"] for bench in found["benches"]] == ["maze", "grid"]
     run(tmp_path, TWO, "--player", "random")
     assert len(played) == 3
