@@ -51,6 +51,6 @@ if __name__ == "__main__":
     print(f"Episodes of {episodes[0].task.id}, and the planner's advantage by rank:")
     for episode in episodes:
         reward = pl.role_reward(episode, "planner", grpo.reward).value
-        print(f"  {episode.id}: reward {reward:5.2f}, {episode.turns[0].advantage:+.2f}")
+        print(f"  {episode.id}: reward {reward:5.2f}, {episode.turns[0].credit.advantage:+.2f}")
     grpo.assign(episodes)  # episodes are data: any algorithm can assign credit again
-    print("by GRPO:", ", ".join(f"{one.turns[0].advantage:+.2f}" for one in episodes))
+    print("by GRPO:", ", ".join(f"{one.turns[0].credit.advantage:+.2f}" for one in episodes))

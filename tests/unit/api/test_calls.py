@@ -101,7 +101,7 @@ def test_training_works_where_an_event_loop_is_running(fakes: FakeRun, tmp_path:
         threads: list[threading.Thread] = []
 
         class Where(pl.Callback):
-            def step(self, step: int, metrics: Any) -> None:
+            def on_step_end(self, step: int, metrics: Any) -> None:
                 threads.append(threading.current_thread())
 
         return train_sums(tmp_path / "run", callbacks=[Where()]), threads[0]
@@ -121,8 +121,8 @@ def test_an_error_reaches_a_caller_with_a_running_loop(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_a_notebook_saves_the_run_and_stops(fakes: FakeRun, tmp_path: Path) -> None:
     class Interrupting(Watched):
-        def step(self, step: int, metrics: Any) -> None:
-            super().step(step, metrics)
+        def on_step_end(self, step: int, metrics: Any) -> None:
+            super().on_step_end(step, metrics)
             if step == 2:
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.2)
@@ -153,7 +153,7 @@ def test_rollouts_need_no_engine_and_credit_their_episodes(tmp_path: Path) -> No
     episodes = list(run.episodes())
     assert len(episodes) == 6
     assert all(one.success["assistant"] for one in episodes)
-    assert all(turn.advantage == 0 for one in episodes for turn in one.turns)
+    assert all(turn.credit.advantage == 0 for one in episodes for turn in one.turns)
     with pytest.raises(ConfigError, match="already holds episodes"):
         pl.rollout(model="any", env="tic_tac_toe-v1", out=tmp_path / "run")
 
