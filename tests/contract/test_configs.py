@@ -23,7 +23,7 @@ def test_it_loads_and_rolls_out(path: Path, tmp_path: Path) -> None:
     assert summary.num_trained_turns > 0
     episodes = list(read_episodes(tmp_path / EPISODES_FILE))
     assert len(episodes) == summary.num_episodes
-    silent = set(config.judge.policies())
+    silent = set(config.judge.policies() if config.judge else ())
     assert {turn.policy for e in episodes for turn in e.turns} == set(config.policies) - silent
     written = tomllib.loads((tmp_path / CONFIG_FILE).read_text())
     assert parse_config(written) == config

@@ -103,7 +103,8 @@ class FakeMachine:
         self._write(out)
 
     def warm_start(self, config: RunConfig, folder: Any, out: Path, callback: Any):
-        self.calls.append(f"warm start {config.seed} by {config.sft.player}")
+        player = config.sft.player if config.sft else None
+        self.calls.append(f"warm start {config.seed} by {player}")
         self.models.append(config.policies["policy_a"].model)
         self._write(out)
 

@@ -69,11 +69,13 @@ def dpo(
 ) -> Run:
     """Train policies on preference pairs from files of episodes: for each role, replies to the same
     prompt of which one earned more reward. Arguments as in `train`."""
+    from pettingllms.config.sft import DpoConfig
     from pettingllms.training.dpo import dpo as run_dpo
 
     folder, made = _folder(out, config, "-dpo"), make_config(config, **sections)
     if episodes:
-        named = made.dpo.model_copy(update={"episodes": [str(file) for file in episodes]})
+        section = made.dpo or DpoConfig()
+        named = section.model_copy(update={"episodes": [str(file) for file in episodes]})
         made = made.model_copy(update={"dpo": named})
     return _start(run_dpo, made, folder, callbacks, supervised=True)
 

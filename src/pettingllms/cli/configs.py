@@ -57,7 +57,7 @@ def _print_check(
 
 def print_config(path: Path, overrides: Sequence[str]) -> None:
     """Print the resolved configuration; plain TOML where nobody looks."""
-    text = to_toml(load_inspected_config(path, overrides))
+    text = to_toml(load_inspected_config(path, overrides), used_only=True)
     if console.is_terminal:
         console.print(Syntax(text, "toml", background_color="default"))
     else:

@@ -13,6 +13,7 @@ from rich.table import Table
 from pettingllms.cli.console import console, warn
 from pettingllms.cli.live import make_display
 from pettingllms.config import RunConfig
+from pettingllms.config.sft import DpoConfig
 from pettingllms.errors import CheckpointError, ConfigError, PausedError, PettingError
 from pettingllms.policies.files import Saved
 from pettingllms.runs.checkpoint import load_checkpoint
@@ -28,7 +29,7 @@ SCORES_FILE = "scores.json"
 
 def train_config(path: Path, overrides: Sequence[str], out: Path | None) -> None:
     """Begin a run."""
-    config = load_user_config(path, overrides)
+    config = load_user_config(path, overrides).for_training()
     _need_learners(config)
     folder = RunFolder(out or free_folder(Path("runs"), path.stem))
     with _begun(folder, config):
@@ -50,7 +51,7 @@ def dpo_config(path: Path, words: Sequence[str], out: Path | None) -> None:
     config = load_user_config(path, [word for word in words if "=" in word])
     files = [word for word in words if "=" not in word]
     if files:
-        named = config.dpo.model_copy(update={"episodes": files})
+        named = (config.dpo or DpoConfig()).model_copy(update={"episodes": files})
         config = config.model_copy(update={"dpo": named})
     _teach(dpo, "dpo", path, config, out)
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from pettingllms.cli.console import console
+from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.runs.trust import load_user_config
@@ -34,7 +35,7 @@ def collect(config: Path, words: Sequence[str], out: Path) -> None:
     run = load_user_config(config, [word for word in words if "=" in word])
     files = [word for word in words if "=" not in word]
     if files:
-        named = run.verifier.model_copy(update={"episodes": files})
+        named = (run.verifier or VerifierConfig()).model_copy(update={"episodes": files})
         run = run.model_copy(update={"verifier": named})
     out.mkdir(parents=True, exist_ok=True)
     learnt, kept = collect_answers(run, lambda text: console.print(escape(text)))
@@ -58,7 +59,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
     losses: list[float] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("steps", total=run.verifier.num_steps)
+        bar = progress.add_task("steps", total=(run.verifier or VerifierConfig()).num_steps)
 
         def done(step: int, measured: dict[str, float]) -> None:
             losses.append(measured["value_loss"])

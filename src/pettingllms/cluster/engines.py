@@ -285,7 +285,9 @@ class Engines:
 
     def _create(self, spec: EngineSpec) -> Any:
         if not ENGINES.ships(spec.config.engine):  # workers cannot import a user's file by its name
-            ray.cloudpickle.register_pickle_by_value(sys.modules[self._class.__module__])
+            ray.cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call]
+                sys.modules[self._class.__module__]
+            )
         return ray.remote(self._class).options(**self._options).remote(spec)
 
     async def _call(self, at: int, method: str, *args: Any) -> Any:

@@ -55,9 +55,10 @@ def engine_specs(
     """One engine for each replica of a model."""
     num_replicas = config.inference.num_replicas
     league = config.league
-    num_kept = league.max_snapshots if league.snapshot_every else 0
-    num_met = min(league.num_opponents, num_kept) + len(config.co_players.snapshots())
-    num_snapshots = num_kept + len(config.co_players.snapshots()) if group.adapters else 0
+    num_kept = league.max_snapshots if league and league.snapshot_every else 0
+    num_co_players = len(config.co_players.snapshots()) if config.co_players else 0
+    num_met = (min(league.num_opponents, num_kept) if league else 0) + num_co_players
+    num_snapshots = num_kept + num_co_players if group.adapters else 0
     return [
         EngineSpec(
             model=model,

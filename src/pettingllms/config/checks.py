@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pettingllms.config.co_players import CoPlayersConfig, co_player_problems, role_problems
+from pettingllms.config.co_players import co_player_problems, role_problems
 from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.engines import engine_problems
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
-from pettingllms.config.league import LeagueConfig, anchor_problems, league_problems
+from pettingllms.config.league import anchor_problems, league_problems
 from pettingllms.config.players import player_problems
-from pettingllms.config.run import RunConfig
+from pettingllms.config.run import RunConfig, policies_without_roles
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
 from pettingllms.config.user_code import log_problems
@@ -40,10 +40,9 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems: list[str] = []
     both = {"roles", "policies"} <= sections.keys()
     if both:
-        league: LeagueConfig = sections.get("league", LeagueConfig())
-        judge: JudgeConfig = sections.get("judge", JudgeConfig())
-        co_players: CoPlayersConfig = sections.get("co_players", CoPlayersConfig())
-        beside = [*league.exploiters, *judge.policies(), *co_players.policies()]
+        beside = policies_without_roles(
+            sections.get("league"), sections.get("judge"), sections.get("co_players")
+        )
         problems += _check_policies(sections["roles"], sections["policies"], beside)
     if {"policies", "train"} <= sections.keys():
         problems += schedule_problems(sections["policies"], sections["train"])
@@ -72,7 +71,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_limits(env, sections)
     problems += _check_distance(env, sections)
     problems += _check_inference(sections)
-    if "curriculum" in sections and sections["curriculum"].key:
+    if sections.get("curriculum") is not None:
         problems += _check_curriculum(env, sections["env"], sections["curriculum"])
     return problems
 
@@ -91,8 +90,8 @@ def resolve(config: RunConfig, env: Any) -> RunConfig:
             kind = "model" if algorithm.one_critic() else "head"
             critic = critic.model_copy(update={"kind": kind})
     judge = config.judge
-    if env.judged and not judge.is_on:
-        judge = judge.model_copy(update={"by": RULE})
+    if env.judged and judge is None:
+        judge = JudgeConfig(by=RULE)
     update = {
         "env": config.env_at(1).model_copy(update={"id": absolute(config.env.id)}),
         "roles": {role: config.roles.get(role, only) for role in env.roles},
@@ -158,7 +157,7 @@ def without_images(env: Any, section: str) -> str:
 
 
 def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
-    anchors = sections["guard"].anchors if "guard" in sections else []
+    anchors = sections["guard"].anchors if sections.get("guard") is not None else []
     yield from player_problems(env, "guard.anchors", anchors)
     if anchors and "train" in sections and not sections["train"].eval_every:
         yield "guard.anchors: are played when a run evaluates, and train.eval_every is 0; set it"
@@ -244,6 +243,9 @@ def _check_limits(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_curriculum(env: Any, section: EnvConfig, curriculum: CurriculumConfig) -> Iterator[str]:
     key, role = curriculum.key, curriculum.role
+    if not key:
+        yield "curriculum: key and levels are missing; set both, or remove the section"
+        return
     options = type(section).model_fields.keys() - EnvConfig.model_fields.keys()
     if role is not None and role not in env.roles:
         yield f"curriculum.role: '{env.id}' has no such role; {nearest(role, env.roles)}"
@@ -278,30 +280,40 @@ def _refusal(env: Any, section: EnvConfig, key: str, value: Level) -> str | None
 
 def _check_league(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
     needed = ("league", "roles", "policies", "inference")
+    if sections.get("league") is None:
+        return
     if sections.keys() >= set(needed):
         league, roles, policies, inference = (sections[name] for name in needed)
         yield from league_problems(league, roles, policies, inference.capabilities)
-    if "league" in sections and env is not None:
+    if env is not None:
         yield from anchor_problems(sections["league"], env)
 
 
 def _check_co_players(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
     needed = {"co_players", "roles", "policies", "league", "rollout", "inference"}
+    if sections.get("co_players") is None:
+        return
     if needed <= sections.keys():
         yield from co_player_problems(sections)
-    if "co_players" in sections and env is not None:
+    if env is not None:
         yield from role_problems(sections["co_players"], env)
 
 
 def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
-    if "judge" in sections and env is not None:
-        yield from part_problems(sections["judge"], env)
     needed = ("judge", "policies", "rollout", "algo")
+    if "judge" not in sections:
+        return
+    judge = sections["judge"]
+    if judge is None and env is not None and env.judged:
+        judge = JudgeConfig(by=RULE)
+    if judge is None:
+        return
+    if env is not None:
+        yield from part_problems(judge, env)
     if sections.keys() >= set(needed):
-        judge, policies, rollout, algo = (sections[name] for name in needed)
+        _, policies, rollout, algo = (sections[name] for name in needed)
         is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
-        judged = judge.is_on or (env is not None and env.judged)
-        yield from judge_problems(judge, policies, rollout, is_tree and judged)
+        yield from judge_problems(judge, policies, rollout, is_tree)
 
 
 def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
@@ -310,11 +322,12 @@ def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
     if not sections.keys() >= set(needed):
         return
     league, co_players, rollout, algo = (sections[name] for name in needed)
-    rated = league.is_on or any(phase.until_reward is not None for phase in co_players.phases)
+    phases = co_players.phases if co_players else []
+    rated = league is not None or any(phase.until_reward is not None for phase in phases)
     is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
     if rated and is_tree and rollout.select == "best":
         yield (
-            f"rollout.select: {'a league' if league.is_on else 'co_players.phases.until_reward'} "
+            f"rollout.select: {'a league' if league else 'co_players.phases.until_reward'} "
             'would rate the best of several replies, not how a policy plays; set "sampled"'
         )
 
@@ -329,7 +342,7 @@ def _check_success(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
     known = rollout.continuation == "episode" or (
         rollout.continuation == "auto" and env.late_rewards
     )
-    if curriculum.key and is_tree and rollout.select == "best" and not known:
+    if curriculum is not None and is_tree and rollout.select == "best" and not known:
         yield (
             'rollout.select: with "best" and siblings that are not played to the end, nothing '
             "tells the success that a curriculum follows; set rollout.select = "
@@ -377,6 +390,7 @@ def _check_inference(sections: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _check_eval_level(curriculum: CurriculumConfig, level: int | None) -> Iterator[str]:
-    if level is not None and level > len(curriculum.levels):
-        yield f"eval.level: is {level}, and curriculum.levels has {len(curriculum.levels)}"
+def _check_eval_level(curriculum: CurriculumConfig | None, level: int | None) -> Iterator[str]:
+    num_levels = len(curriculum.levels) if curriculum else 0
+    if level is not None and level > num_levels:
+        yield f"eval.level: is {level}, and curriculum.levels has {num_levels}"

@@ -58,11 +58,6 @@ class CoPlayersConfig(Section):
     recover_share: float = Field(default=0.9, gt=0, le=1)
     """Share of the reward before a switch at which learners have recovered from it."""
 
-    @property
-    def is_on(self) -> bool:
-        """Whether there is a schedule."""
-        return bool(self.phases)
-
     def members(self) -> list[str]:
         """Everybody who is met, each once."""
         return list(dict.fromkeys(name for phase in self.phases for name in phase.members))
@@ -98,9 +93,10 @@ def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
     """Why this co_players cannot be kept."""
     co_players: CoPlayersConfig = sections["co_players"]
     roles, policies = sections["roles"], sections["policies"]
-    if not co_players.is_on:
+    if not co_players.phases:
+        yield "co_players: has no phases; add [[co_players.phases]], or remove the section"
         return
-    if sections["league"].is_on or sections["rollout"].rotate_roles:
+    if sections["league"] is not None or sections["rollout"].rotate_roles:
         yield "co_players: a league, or rollout.rotate_roles, says who sits where; use one of them"
     for name in co_players.policies():
         if name not in policies:

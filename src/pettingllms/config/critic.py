@@ -26,3 +26,7 @@ class CriticConfig(Section):
     clip: float | None = Field(default=None, gt=0)
     """How far a value may move from what it was before the batch and still be paid for. Left out:
     any distance."""
+
+    def unused_keys(self) -> set[str]:
+        """Keys of another kind of critic."""
+        return {"lr", "mixer_lr"} if self.kind == "head" else set()

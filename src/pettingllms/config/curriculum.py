@@ -30,7 +30,7 @@ class CurriculumConfig(Section):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if bool(self.key) != bool(self.levels):
-            raise ValueError("key and levels go together; set both, or none")
+            raise ValueError("key and levels go together; set both")
         if self.lower_at is not None and self.lower_at >= self.raise_at:
             raise ValueError(
                 f"lower_at is {self.lower_at:g}, not below raise_at = {self.raise_at:g}: the level "

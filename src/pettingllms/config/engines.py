@@ -61,6 +61,12 @@ class InferenceConfig(Section):
         """What the engine can do, as `inference.engines.base.Capabilities`."""
         return ENGINES.load(self.engine).capabilities
 
+    def unused_keys(self) -> set[str]:
+        """Keys of vLLM."""
+        if self.engine == "vllm":
+            return set()
+        return {"tensor_parallel", "cache_gib", "gpu_memory_utilization"}
+
 
 class LearnerConfig(Section):
     """PyTorch with FSDP2 and PEFT, which trains policies of the kinds full and lora."""
@@ -106,6 +112,10 @@ class LearnerConfig(Section):
         if self.decay_steps and self.decay_tokens:
             raise ValueError("decay_steps and decay_tokens exclude each other; set one of them")
         return self
+
+    def unused_keys(self) -> set[str]:
+        """Keys of a schedule."""
+        return set() if self.decay_steps or self.decay_tokens else {"decay_entropy"}
 
     def rate(self, num_updates: int, step: int, num_tokens: int) -> float:
         """Share of the learning rate in a step of the run, after so many optimizer steps, with so

@@ -36,3 +36,9 @@ class GuardConfig(Section):
     """How far success against an anchor may fall below the best that was measured."""
     anchor_patience: int = Field(default=2, ge=1)
     """Evaluations in a row past that bound after which a policy has collapsed."""
+
+    def unused_keys(self) -> set[str]:
+        """Keys of `anchors`, or all if the guards are off."""
+        if self.action == "off":
+            return set(type(self).model_fields)
+        return set() if self.anchors else {"max_anchor_drop", "anchor_patience"}

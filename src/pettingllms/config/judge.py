@@ -50,7 +50,7 @@ class JudgeConfig(Section):
     """How answers that an environment lays before a judge are paid: once all plays of a step are
     there, before credit is given."""
 
-    by: str = ""
+    by: str = Field(default=RULE, min_length=1)
     """Name of the judge: one of `judges`, or `rule` for the environment's own. Empty: none, or
     `rule` where an environment pays by submissions alone."""
     against: Against = "score"
@@ -78,15 +78,17 @@ class JudgeConfig(Section):
     judges: dict[str, OneJudge] = Field(default_factory=dict)
     """Judges by name."""
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is judged."""
-        return bool(self.by)
+    def unused_keys(self) -> set[str]:
+        """Keys of other values of `against`, and of `held_out`."""
+        of_reference = set() if self.against == "reference" else {"num_references"}
+        of_group = set() if self.against == "group" else {"rounds", "prior"}
+        of_held_out = set() if self.held_out else {"held_out_share", "max_held_out_gap"}
+        return of_reference | of_group | of_held_out
 
     def named(self) -> list[str]:
         """The judges that are asked, those of panels included."""
         found: list[str] = []
-        waiting = [name for name in (self.by, self.held_out) if name]
+        waiting = [self.by, *([self.held_out] if self.held_out else [])]
         while waiting:
             name = waiting.pop(0)
             if name not in found:
@@ -105,11 +107,11 @@ class JudgeConfig(Section):
 
     @model_validator(mode="after")
     def _asked_for(self) -> Self:
-        if not self.by and (self.held_out or self.reference or self.judges):
-            raise ValueError("by names no judge, so nothing would be judged; set it")
+        if "by" not in self.model_fields_set and self.judges:
+            raise ValueError("judges are defined, but `by` names none of them; set it")
         if (self.against == "reference") != bool(self.reference):
             raise ValueError('reference names a policy if, and only if, against = "reference"')
-        if self.by and self.by == self.held_out:
+        if self.by == self.held_out:
             raise ValueError(f"'{self.by}' cannot watch itself; name another judge as held_out")
         return self
 

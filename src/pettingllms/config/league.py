@@ -38,10 +38,14 @@ class LeagueConfig(Section):
     exploiter_share: float = Field(default=0.25, ge=0, le=1)
     """Share of tasks that are played against exploiters, if there are any. Both sides learn."""
 
-    @property
-    def is_on(self) -> bool:
-        """Whether there is a league at all."""
-        return bool(self.snapshot_every or self.anchors or self.exploiters)
+    def unused_keys(self) -> set[str]:
+        """Keys of opponents that the league does not have."""
+        of_snapshots = {"max_snapshots", "rule", "share", "num_opponents"}
+        return (
+            (set() if self.snapshot_every else of_snapshots)
+            | (set() if self.anchors else {"anchor_share"})
+            | (set() if self.exploiters else {"exploiter_share"})
+        )
 
     @property
     def shares(self) -> dict[str, float]:
@@ -67,7 +71,11 @@ def league_problems(
     league: LeagueConfig, roles: Mapping[str, str], policies: Mapping[str, Any], capabilities: Any
 ) -> Iterator[str]:
     """Why this league cannot be held between these policies."""
-    if not league.is_on:
+    if not (league.snapshot_every or league.anchors or league.exploiters):
+        yield (
+            "league: has no opponents; set snapshot_every, anchors or exploiters, or remove the "
+            "section"
+        )
         return
     main = set(roles.values()) or {next(iter(policies))}
     learns = [name for name in main if name in policies and policies[name].kind in TRAINED_KINDS]
@@ -95,7 +103,7 @@ def league_problems(
 def anchor_problems(league: LeagueConfig, env: Any) -> Iterator[str]:
     """Anchors that the environment has no player for, and games that have no opponents."""
     yield from player_problems(env, "league.anchors", league.anchors)
-    if league.is_on and len(env.roles) < 2:
+    if len(env.roles) < 2:
         yield f"league: '{env.id}' has one role, so there is nobody to meet; remove the section"
 
 

@@ -84,9 +84,13 @@ def _unmade(section: EnvConfig, error: Exception) -> str:
     return f"env: cannot be made: {describe(error)}"
 
 
-def to_toml(config: RunConfig) -> str:
-    """The configuration as TOML that reads back as the same run."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+def to_toml(config: RunConfig, used_only: bool = False) -> str:
+    """The configuration as TOML that reads back as the same run.
+
+    `used_only` leaves out options that are off or have no effect by default.
+    """
+    whole = config.model_dump(mode="json", exclude_none=True)
+    return tomli_w.dumps(config.used_options() if used_only else whole)
 
 
 def problems_in(error: ValidationError, *where: str) -> list[str]:

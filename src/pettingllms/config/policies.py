@@ -20,6 +20,10 @@ class FullPolicy(Section):
     temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
 
+    def unused_keys(self) -> set[str]:
+        """Keys whose defaults change nothing."""
+        return {"join_step"}
+
 
 class LoraPolicy(Section):
     """A LoRA adapter over a base that other policies may share."""
@@ -43,6 +47,10 @@ class LoraPolicy(Section):
     """First step in which it learns; before it, the policy plays with the weights it began with."""
     temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling. It is part of the log-probs that are recorded and trained on."""
+
+    def unused_keys(self) -> set[str]:
+        """Keys whose defaults change nothing."""
+        return {"parts", "join_step"}
 
     @property
     def supports_images_by(self) -> list[str]:

@@ -8,6 +8,11 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from pettingllms.config.co_players import SCRIPT
+from pettingllms.config.guard import GuardConfig
+from pettingllms.config.section import Section
+from pettingllms.config.verifier import VerifierConfig
+
 KEYS = {
     "company": "co_players",
     "company.seats": "co_players.roles",
@@ -35,6 +40,17 @@ VALUES = {
     ("cluster.placement", "apart"): "separate",
 }
 """Values of a key."""
+SWITCHES = {
+    "league": ("snapshot_every", "anchors", "exploiters"),
+    "co_players": ("phases",),
+    "judge": ("by",),
+    "curriculum": ("key",),
+    "sft": ("player", "episodes"),
+    "dpo": ("episodes",),
+}
+"""Version 0.1 wrote every section. One was in use if any of these keys was set."""
+DEFAULTS: dict[str, type[Section]] = {"guard": GuardConfig, "verifier": VerifierConfig}
+"""Sections without such a key, which were in use either way."""
 PLAYERS = {"careless": "noisy"}
 """Scripted players, wherever a configuration names one."""
 METRICS = {
@@ -65,15 +81,27 @@ def new_name(key: str) -> str | None:
 
 
 def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain data of a configuration, with the names of this version."""
-    found = {
+    """The plain data of a run's configuration with the names of this version.
+
+    Sections that the run did not use are left out.
+    """
+    renamed = {
         SECTIONS.get(name, name): _migrated(value, name) if isinstance(value, Mapping) else value
         for name, value in data.items()
     }
-    if isinstance(loss := found.get("loss"), dict):
+    if isinstance(loss := renamed.get("loss"), dict):
         unused = UNUSED_LOSS_KEYS.get(loss.get("type", "clip"), set())
-        found["loss"] = {key: value for key, value in loss.items() if key not in unused}
-    return found
+        renamed["loss"] = {key: value for key, value in loss.items() if key not in unused}
+    return {name: value for name, value in renamed.items() if _is_used(name, value)}
+
+
+def _is_used(name: str, section: Any) -> bool:
+    if name in SWITCHES:
+        return any(section.get(key) for key in SWITCHES[name])
+    if name in DEFAULTS:
+        defaults = DEFAULTS[name]().model_dump(mode="json", exclude_none=True)
+        return bool({**defaults, **section} != defaults)
+    return True
 
 
 def migrate_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +113,8 @@ def _migrated(section: Mapping[str, Any], path: str) -> dict[str, Any]:
     found = {}
     for key, value in section.items():
         where = f"{path}.{key}"
-        name = (new_name(where) or where).rpartition(".")[2]
+        new = new_name(where)
+        name = new.rpartition(".")[2] if new else _player(key)
         found[name] = (
             _migrated(value, where) if isinstance(value, Mapping) else _value(where, value)
         )
@@ -97,8 +126,14 @@ def _value(where: str, value: Any) -> Any:
         return [_migrated(v, where) if isinstance(v, Mapping) else _value(where, v) for v in value]
     if not isinstance(value, str):
         return value
-    player, tilde, share = value.partition("~")
-    return VALUES.get((where, value), PLAYERS.get(player, player) + tilde + share)
+    return VALUES.get((where, value)) or _player(value)
+
+
+def _player(name: str) -> str:
+    """A scripted player's new name, as in `careless~0.3` or `script:careless`."""
+    prefix = SCRIPT if name.startswith(SCRIPT) else ""
+    player, tilde, error_rate = name.removeprefix(prefix).partition("~")
+    return prefix + PLAYERS.get(player, player) + tilde + error_rate
 
 
 def _metric(name: str) -> str:

@@ -43,6 +43,14 @@ class RewardConfig(Section):
         return self
 
 
+ROLLOUT_KEYS = (
+    (("auto", "tree"), {"select", "continuation"}),
+    (("auto", "replay"), {"num_replays", "replay"}),
+    (("auto", "tree", "replay"), {"max_extra_tokens", "keep_continuations"}),
+)
+"""Rollout types, and the keys that only they read."""
+
+
 class RolloutConfig(Section):
     """How episodes are played, and where they are cut."""
 
@@ -113,6 +121,10 @@ class RolloutConfig(Section):
             )
         return value
 
+    def unused_keys(self) -> set[str]:
+        """Keys of other rollout types."""
+        return set().union(*(keys for types, keys in ROLLOUT_KEYS if self.type not in types))
+
     @property
     def num_episodes(self) -> int:
         """Episodes of one task: a tree has its samples within one."""
@@ -121,6 +133,21 @@ class RolloutConfig(Section):
     def linear(self, num_samples: int) -> Self:
         """The same for whole episodes side by side, so many of each task."""
         return self.model_copy(update={"type": "linear", "num_samples": num_samples})
+
+
+COMMAND_SECTIONS = ("sft", "dpo", "verifier")
+"""Sections that only the commands of the same names read."""
+
+
+def policies_without_roles(
+    league: LeagueConfig | None, judge: JudgeConfig | None, co_players: CoPlayersConfig | None
+) -> list[str]:
+    """Policies that a run needs although `[roles]` may not name them."""
+    return [
+        *(league.exploiters if league else ()),
+        *(judge.policies() if judge else ()),
+        *(co_players.policies() if co_players else ()),
+    ]
 
 
 def _env_section(data: Any) -> Any:
@@ -144,7 +171,7 @@ class RunConfig(Section):
     """Which policy plays which role. May be left out when there is one policy."""
     reward: RewardConfig = RewardConfig()
     """How the levels of reward are mixed."""
-    judge: JudgeConfig = JudgeConfig()
+    judge: JudgeConfig | None = None
     """Who says how good answers are, where nobody knows the truth."""
     rollout: RolloutConfig = RolloutConfig()
     """How episodes are played."""
@@ -162,26 +189,41 @@ class RunConfig(Section):
     """Where all of it runs."""
     train: TrainConfig = TrainConfig()
     """How long a run goes on."""
-    league: LeagueConfig = LeagueConfig()
+    league: LeagueConfig | None = None
     """Whom a policy meets that plays itself."""
-    co_players: CoPlayersConfig = CoPlayersConfig()
+    co_players: CoPlayersConfig | None = None
     """Who sits with those that learn, and how that changes."""
-    curriculum: CurriculumConfig = CurriculumConfig()
+    curriculum: CurriculumConfig | None = None
     """How tasks get harder."""
     eval: EvalConfig = EvalConfig()
     """How good the team is, without learning."""
-    guard: GuardConfig = GuardConfig()
+    guard: GuardConfig | None = None
     """When a policy has collapsed, and what is done then."""
-    sft: SftConfig = SftConfig()
+    sft: SftConfig | None = None
     """Supervised training, before or instead of all that."""
-    dpo: DpoConfig = DpoConfig()
+    dpo: DpoConfig | None = None
     """Learning from pairs of replies, after or instead of it."""
-    verifier: VerifierConfig = VerifierConfig()
+    verifier: VerifierConfig | None = None
     """A model that says how likely an answer is right."""
     log: LogConfig = LogConfig()
     """Where metrics go."""
     seed: int = 0
     """Everything random in the run follows from this number."""
+
+    def used_options(self) -> dict[str, Any]:
+        """What `pettingllms show-config` prints: sections and options that are in use."""
+        used = super().used_options()
+        used["policies"] = {name: policy.used_options() for name, policy in self.policies.items()}
+        return {"seed": self.seed, **{name: part for name, part in used.items() if part != {}}}
+
+    @property
+    def active_guard(self) -> GuardConfig:
+        """The collapse guards in force: `[guard]`, or its defaults."""
+        return self.guard or GuardConfig()
+
+    def for_training(self) -> Self:
+        """The same run without the sections that only other commands read."""
+        return self.model_copy(update=dict.fromkeys(COMMAND_SECTIONS))
 
     def mismatch_bound(self) -> float:
         """Mean difference of log-probs between sampler and learner past which the run stops."""
@@ -195,7 +237,7 @@ class RunConfig(Section):
 
     def played_policies(self) -> frozenset[str]:
         """Names of the policies that speak at all: in a role, or beside those that do."""
-        beside = (*self.league.exploiters, *self.judge.policies(), *self.co_players.policies())
+        beside = policies_without_roles(self.league, self.judge, self.co_players)
         return frozenset([*self.roles.values(), *beside])
 
     def learning(self, step: int) -> frozenset[str]:
@@ -205,6 +247,6 @@ class RunConfig(Section):
     def env_at(self, level: int) -> EnvConfig:
         """The environment's section at a level of the curriculum, from 1; without one, as it is."""
         curriculum = self.curriculum
-        if not curriculum.key:
+        if curriculum is None:
             return self.env
         return at_level(self.env, curriculum.key, curriculum.levels[level - 1])

@@ -27,6 +27,25 @@ class Section(BaseModel):
         validate_default=True,
     )
 
+    def unused_keys(self) -> set[str]:
+        """Keys that have no effect, given the other keys of the section."""
+        return set()
+
+    def used_options(self) -> dict[str, Any]:
+        """The section as plain data, without options that are off or have no effect by default.
+
+        An option that differs from its default is always included.
+        """
+        data = self.model_dump(mode="json", exclude_none=True)
+        unused, used = self.unused_keys(), {}
+        for name, value in data.items():
+            given, field = getattr(self, name), type(self).model_fields[name]
+            is_default = given == field.get_default(call_default_factory=True)
+            if is_default and (not given or name in unused):
+                continue
+            used[name] = given.used_options() if isinstance(given, Section) else value
+        return used
+
     @model_validator(mode="wrap")
     @classmethod
     def _name_the_nearest_key(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:

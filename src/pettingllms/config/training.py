@@ -27,6 +27,10 @@ class TrainConfig(Section):
     alternate_every: int = Field(default=10, ge=1)
     """Steps of one turn of `alternate`."""
 
+    def unused_keys(self) -> set[str]:
+        """Keys of `alternate`."""
+        return set() if self.alternate else {"alternate_every"}
+
     def is_over(self, num_steps: int, num_tokens: int) -> bool:
         """Whether a run that has done this much is at its end."""
         out_of_tokens = self.max_tokens is not None and num_tokens >= self.max_tokens

@@ -41,7 +41,7 @@ def make_env_for(config: EnvConfig) -> Environment[Any, Any]:
 
 def make_test_env(config: RunConfig) -> Environment[Any, Any]:
     """Create the environment for evaluating a run. It does not change with the curriculum."""
-    if not config.curriculum.key:
+    if config.curriculum is None:
         return make_env_for(config.env)
     return make_env_at(config, config.eval.level or len(config.curriculum.levels))
 
@@ -52,6 +52,6 @@ def make_env_at(config: RunConfig, level: int) -> Environment[Any, Any]:
     The level is part of its id, because task ids name other problems at other levels.
     """
     env = make_env_for(config.env_at(level))
-    if config.curriculum.key:
+    if config.curriculum is not None:
         env.id = f"{env.id}[{config.curriculum.key}={config.curriculum.levels[level - 1]}]"
     return env

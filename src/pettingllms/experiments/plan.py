@@ -21,6 +21,7 @@ from pettingllms.config import (
     to_toml,
 )
 from pettingllms.config.renames import migrate
+from pettingllms.config.run import policies_without_roles
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.experiment import (
     MODEL,
@@ -192,7 +193,7 @@ def _cell(
     exploitability = (
         ["eval.exploitability=true"] if column.measure in EXPLOITABILITY_METRICS else []
     )
-    met = {*config.league.exploiters, *config.co_players.policies()}
+    met = set(policies_without_roles(config.league, None, config.co_players))
     evaluated = _parse(data, source, [*exploitability, *column.set], words, met)
     role = column.role or next(iter(evaluated.roles))
     if role not in evaluated.roles:

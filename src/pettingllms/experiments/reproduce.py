@@ -151,7 +151,8 @@ def _make_model(model: Model, plan: Plan, machine: Machine, where: str, notify: 
 
 
 def _warm_start(start: PlannedStart, machine: Machine, where: str, notify: Notify) -> None:
-    notify(f"{where}: imitating {start.config.sft.player or 'episodes'}")
+    player = start.config.sft.player if start.config.sft else ""
+    notify(f"{where}: imitating {player or 'episodes'}")
     folder = RunFolder(start.folder)
     if not (start.folder / CONFIG_FILE).is_file():
         folder.create(start.config, supervised=True)

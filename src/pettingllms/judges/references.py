@@ -13,11 +13,11 @@ learner's reply word for word and always tie."""
 
 
 def reference_assignments(
-    config: RunConfig, tasks: Sequence[Task], assignments: Assignments
+    config: RunConfig, reference: str, tasks: Sequence[Task], assignments: Assignments
 ) -> Assignments:
     """The assignment of each task, by task id. `assignments` override [roles]: the reference meets
     the same co-players as the learners, so that the comparison is fair."""
-    learn, reference = config.trained_policies(), config.judge.reference
+    learn = config.trained_policies()
     return {
         task.id: {
             role: reference if name in learn else name

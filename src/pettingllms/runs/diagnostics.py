@@ -108,7 +108,7 @@ def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
             "fine if it succeeds; else raise loss.entropy_coef or lower its lr",
         )
     replies = recent(rows, f"{prefix}distinct_replies")
-    if replies is not None and replies < config.guard.min_replies:
+    if replies is not None and replies < config.active_guard.min_replies:
         yield Diagnosis(
             f"'{policy}' gives {replies:.2f} different replies, whatever it is asked",
             "see docs/guides/training_runs.md, Guards against collapse",

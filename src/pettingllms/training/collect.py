@@ -28,7 +28,6 @@ from pettingllms.rollout.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.runs.trust import remember_code
-from pettingllms.training.judging import has_judge
 from pettingllms.types import Episode, Task, write_episodes
 
 __all__ = ["collect"]
@@ -56,7 +55,7 @@ def _player(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: 
 
 def _assignments(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Assignment]:
     """Who plays tasks where that is not whom [roles] names, as in the first step of a run."""
-    if config.co_players.is_on:
+    if config.co_players is not None:
         section, policies = config.co_players, config.policies
         co_players = make_co_players(section, config.roles, policies, config.seed)
         return co_players.assignments(1, tasks)
@@ -90,11 +89,12 @@ async def _judge(
 ) -> None:
     """Judge without an engine: the environment's rule stands in for judges that need one."""
     section, rule = config.judge, RuleJudge.Config(kind=RULE)
+    assert section is not None  # noqa: S101 - the caller checked
     judges = {n: rule if section.spoken(n) else judge for n, judge in section.judges.items()}
     section = section.model_copy(update={"judges": judges})
     references: list[Episode] = []
     if section.against == "reference":
-        held_to = reference_assignments(config, tasks, assignments)
+        held_to = reference_assignments(config, section.reference, tasks, assignments)
         rollout = config.rollout.linear(section.num_references)
         worker = scripted_worker(config, env, held_to, rollout, stand_in)
         await worker.run(tasks, config.seed, references.append, FIRST_REFERENCE)
@@ -134,7 +134,7 @@ def collect(
 
     asyncio.run(worker.run(tasks, config.seed, deliver))
     episodes = in_order(episodes, tasks)
-    if has_judge(config):
+    if config.judge is not None:
         asyncio.run(_judge(config, env, tasks, assignments, episodes, stand_in))
     algorithm = make_algorithm_for(config)
     algorithm.assign(episodes)

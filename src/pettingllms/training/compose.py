@@ -9,7 +9,7 @@ from pettingllms.league import make_co_players, make_league
 from pettingllms.training.collapse import CollapseGuard
 from pettingllms.training.component import Component
 from pettingllms.training.curriculum import CurriculumSchedule
-from pettingllms.training.judging import JudgeRewards, has_judge
+from pettingllms.training.judging import JudgeRewards
 from pettingllms.training.matchmaking import CoPlayerSchedule, LeagueMatchmaking, RoleRotation
 from pettingllms.training.periodic_eval import (
     AnchorEvaluation,
@@ -20,25 +20,23 @@ from pettingllms.training.periodic_eval import (
 
 def make_components(config: RunConfig, run: Path) -> list[Component]:
     """The components of a run, in the order in which their hooks are called."""
-    c, every = config, config.train.eval_every
-    judge = JudgeRewards() if has_judge(c) else None
+    c, every, guard = config, config.train.eval_every, config.active_guard
+    judge = JudgeRewards() if c.judge else None
     components: list[Component | None] = [
         judge,
         RoleRotation(c.roles) if c.rollout.rotate_roles else None,
-        LeagueMatchmaking(make_league(c.league, c.roles, c.seed), c.reward)
-        if c.league.is_on
-        else None,
+        LeagueMatchmaking(make_league(c.league, c.roles, c.seed), c.reward) if c.league else None,
         PeriodicEvaluation(every, judge) if every else None,
-        AnchorEvaluation(every, judge, c.guard.anchors) if every and c.guard.anchors else None,
+        AnchorEvaluation(every, judge, guard.anchors) if every and guard.anchors else None,
         CoPlayerSchedule(
             make_co_players(c.co_players, c.roles, c.policies, c.seed), c.reward, every, judge
         )
-        if c.co_players.is_on
+        if c.co_players
         else None,
         ExploitabilityEvaluation(every, c) if every and c.eval.exploitability else None,
         CurriculumSchedule(c.curriculum, c.roles, partial(make_env_at, c))
-        if c.curriculum.key
+        if c.curriculum
         else None,
-        CollapseGuard(c.guard, c.roles, run) if c.guard.action != "off" else None,
+        CollapseGuard(guard, c.roles, run) if guard.action != "off" else None,
     ]
     return [component for component in components if component is not None]

@@ -72,11 +72,12 @@ def dpo(config: RunConfig, folder: RunFolder, callback: Callback | None = None) 
 
 def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
     callback.on_phase("collecting")
-    if not config.dpo.episodes:
+    section = _section(config)
+    if not section.episodes:
         advice = "give files behind the configuration, such as RUN/episodes/*.jsonl"
         raise ConfigError("dpo", [f"no episodes are named; {advice}"])
-    episodes = episodes_in(config.dpo.episodes, "dpo.episodes")
-    found = preferred(episodes, config.reward, config.dpo, partial(pupil, config))
+    episodes = episodes_in(section.episodes, "dpo.episodes")
+    found = preferred(episodes, config.reward, section, partial(pupil, config))
     counts = Counter(one.role for one in found)
     callback.on_message("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
     pairs = pairs_by_policy(config, found)
@@ -92,11 +93,11 @@ async def _dpo(
         callback.on_phase("taking log-probs to hold on to")
         known = {name: await referenced(team, name, some) for name, some in pairs.items()}
         return {
-            name: batches_of(some, config.dpo.num_pairs, config, name, "dpo")
+            name: batches_of(some, _section(config).num_pairs, config, name, "dpo")
             for name, some in known.items()
         }
 
-    await teach(config, prepare, config.dpo.num_steps, folder, callback)
+    await teach(config, prepare, _section(config).num_steps, folder, callback)
 
 
 def preferred(
@@ -210,5 +211,10 @@ def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
 
 def _preferring(config: RunConfig) -> RunConfig:
     """The run whose learner learns from pairs alone."""
-    loss = loss_config("dpo", beta=config.dpo.beta)
-    return taught_config(config, loss, config.dpo.num_steps, config.dpo.lr)
+    section = _section(config)
+    loss = loss_config("dpo", beta=section.beta)
+    return taught_config(config, loss, section.num_steps, section.lr)
+
+
+def _section(config: RunConfig) -> DpoConfig:
+    return config.dpo or DpoConfig()

@@ -95,11 +95,6 @@ class RunJudges:
         )
 
 
-def has_judge(config: RunConfig) -> bool:
-    """Whether a judge gives rewards."""
-    return config.judge.is_on
-
-
 def make_run_judges(
     config: RunConfig,
     env: Callable[[], Environment[Any, Any]],
@@ -107,7 +102,8 @@ def make_run_judges(
     sample: Callable[..., Awaitable[list[Episode]]],
 ) -> RunJudges:
     """The judges of a configuration's [judge] section."""
-    assign = partial(reference_assignments, config)
+    assert config.judge is not None  # noqa: S101 - callers check for [judge]
+    assign = partial(reference_assignments, config, config.judge.reference)
     return RunJudges(config.judge, config.rollout, env, sample, assign, judge_model, config.seed)
 
 
@@ -119,7 +115,7 @@ def judges_of_team(team: "Team") -> RunJudges:
 @asynccontextmanager
 async def team_judges(team: "Team") -> AsyncIterator[RunJudges | None]:
     """The judges of a team until the block ends; None if its configuration has no judge."""
-    judges = judges_of_team(team) if has_judge(team.config) else None
+    judges = judges_of_team(team) if team.config.judge else None
     try:
         yield judges
     finally:

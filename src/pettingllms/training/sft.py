@@ -15,6 +15,7 @@ import numpy as np
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import LossConfig, RunConfig, loss_config
+from pettingllms.config.sft import SftConfig
 from pettingllms.envs import make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
@@ -50,7 +51,8 @@ def sft(config: RunConfig, folder: RunFolder, callback: Callback | None = None) 
 def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback) -> None:
     callback.on_phase("collecting")
     items = items_by_policy(config, source_episodes(config))
-    for policy in config.trained_policies() - set(config.league.exploiters):
+    exploiters = config.league.exploiters if config.league else []
+    for policy in config.trained_policies() - set(exploiters):
         if not items.get(policy):
             raise ConfigError(
                 "sft",
@@ -65,14 +67,14 @@ async def _sft(
     config: RunConfig, items: dict[str, list[Item]], folder: RunFolder, callback: Callback
 ) -> None:
     batches = {
-        name: batches_of(some, config.sft.num_turns, config, name, "sft")
+        name: batches_of(some, _section(config).num_turns, config, name, "sft")
         for name, some in items.items()
     }
 
     async def unprepared(_: "Team") -> dict[str, Iterator[list[Item]]]:
         return batches
 
-    await teach(config, unprepared, config.sft.num_steps, folder, callback)
+    await teach(config, unprepared, _section(config).num_steps, folder, callback)
 
 
 async def teach(
@@ -124,7 +126,7 @@ async def teach(
 
 def source_episodes(config: RunConfig) -> list[Episode]:
     """The episodes to learn from: read from files, or played by a script."""
-    source = config.sft
+    source = _section(config)
     if source.episodes and source.player:
         raise ConfigError("sft", ["player and episodes are both set; set one"])
     if source.episodes:
@@ -164,7 +166,7 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
                 or not turn.text
             ):
                 continue
-            if config.sft.only_success and not episode.success.get(turn.role):
+            if _section(config).only_success and not episode.success.get(turn.role):
                 continue
             items[policy].append(taught_item(turn, policy, renderers[policy]))
     refuse_longer(config, items, "sft")
@@ -237,7 +239,12 @@ def batches_of(
 
 def _supervised(config: RunConfig) -> RunConfig:
     """The run whose learner learns by likelihood alone."""
-    return taught_config(config, loss_config("plain"), config.sft.num_steps, config.sft.lr)
+    section = _section(config)
+    return taught_config(config, loss_config("plain"), section.num_steps, section.lr)
+
+
+def _section(config: RunConfig) -> SftConfig:
+    return config.sft or SftConfig()
 
 
 def taught_config(

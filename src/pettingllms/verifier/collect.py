@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pettingllms.cluster.inference_team import playing_team
 from pettingllms.config import RunConfig
+from pettingllms.config.verifier import VerifierConfig
 from pettingllms.envs import make_env_at
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
@@ -19,7 +20,7 @@ def collect_answers(
     config: RunConfig, notify: Callable[[str], None]
 ) -> tuple[list[Answer], list[Answer]]:
     """Training answers and test answers, balanced if `verifier.balance` is set."""
-    settings = config.verifier
+    settings = config.verifier or VerifierConfig()
     if settings.episodes:
         episodes = [e for path in settings.episodes for e in read_episodes(Path(path))]
     else:
@@ -41,7 +42,7 @@ def collect_answers(
 
 def sample_episodes(config: RunConfig, notify: Callable[[str], None]) -> list[Episode]:
     """Episodes of training tasks, sampled from the policies or from `train.init_from`."""
-    settings = config.verifier
+    settings = config.verifier or VerifierConfig()
     tasks = list(itertools.islice(make_env_at(config, 1).tasks("train"), settings.num_tasks))
     rollout = config.rollout.linear(settings.num_samples)
 

@@ -26,7 +26,7 @@ Progress = Callable[[int, dict[str, float]], None]
 
 def verifier_spec(config: RunConfig) -> VerifierSpec:
     """The specification of the verifier in a configuration."""
-    settings = config.verifier
+    settings = config.verifier or VerifierConfig()
     models = (p.model for p in config.policies.values() if isinstance(p, FullPolicy | LoraPolicy))
     model = settings.model or next(models, "")
     if not model:
@@ -40,7 +40,9 @@ def train_verifier(
 ) -> dict[str, bytes]:
     """Train on answers under Ray and return the critic's files."""
     spec = verifier_spec(config)
-    joint_actions = tokenize_answers(answers, spec, config.verifier.balance, notify)
+    joint_actions = tokenize_answers(
+        answers, spec, (config.verifier or VerifierConfig()).balance, notify
+    )
     with ray_running(config.cluster):
         return asyncio.run(_train(config, spec, joint_actions, progress))
 
@@ -51,15 +53,16 @@ async def _train(
     from pettingllms.cluster.learners import Learners
 
     device, _ = find_device(config.cluster)
-    schedule = {"decay_steps": config.verifier.num_steps, "decay_tokens": 0}
+    section = config.verifier or VerifierConfig()
+    schedule = {"decay_steps": section.num_steps, "decay_tokens": 0}
     once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
     learner = config.learner.model_copy(update=once)
-    critic_spec = spec.critic(learner, config.seed, config.verifier.lr, device)
+    critic_spec = spec.critic(learner, config.seed, section.lr, device)
     num_gpus = 0.0 if device == "cpu" else 1.0
     critic = Learners(critic_spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
     try:
         await critic.start(not config.cluster.address)
-        return await fit(critic.call, joint_actions, config.verifier, config.seed, progress)
+        return await fit(critic.call, joint_actions, section, config.seed, progress)
     finally:
         await critic.stop()
 

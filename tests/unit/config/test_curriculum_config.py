@@ -11,13 +11,13 @@ from pettingllms.envs import make_env_at
 from pettingllms.errors import ConfigError
 
 
-def run(curriculum: dict, env: dict | None = None, **sections: object) -> RunConfig:
+def run(curriculum: dict | None, env: dict | None = None, **sections: object) -> RunConfig:
     return parse_config(
         {
             "env": {"id": "plan_path-v1", **(env or {})},
             "algo": {"type": "grpo"},
             "policies": {"p": {"kind": "full", "model": "m"}},
-            "curriculum": curriculum,
+            **({} if curriculum is None else {"curriculum": curriculum}),
             **sections,
         }
     )
@@ -35,7 +35,7 @@ def test_the_environment_of_each_level() -> None:
 
 def test_the_id_of_an_environment_says_its_level() -> None:
     assert make_env_at(run(EXPLOITABILITY_METRICS), 3).id == "plan_path-v1[min_distance=6]"
-    assert make_env_at(run({}), 1).id == "plan_path-v1"
+    assert make_env_at(run(None), 1).id == "plan_path-v1"
 
 
 def test_levels_hold_for_one_role_alone_too() -> None:
@@ -46,7 +46,7 @@ def test_levels_hold_for_one_role_alone_too() -> None:
 
 
 def test_without_a_curriculum_the_environment_is_as_it_was_given() -> None:
-    config = run({}, {"min_distance": 5})
+    config = run(None, {"min_distance": 5})
     assert config.env_at(1) == config.env
     assert config.env.min_distance == 5
 
@@ -116,7 +116,10 @@ class Broken(Relay):
             {"curriculum": EXPLOITABILITY_METRICS, "eval": {"level": 4}},
             "eval.level: is 4, and curriculum.levels has 3",
         ),
-        ({"curriculum": {}, "eval": {"level": 1}}, "eval.level: is 1, and curriculum.levels has 0"),
+        (
+            {"curriculum": None, "eval": {"level": 1}},
+            "eval.level: is 1, and curriculum.levels has 0",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_refused_with_the_reason(sections: dict, expected: str) -> None:

@@ -286,7 +286,8 @@ def test_trees_are_judged_at_the_ends_of_their_branches(tmp_path: Path) -> None:
         ({"by": "x", "judges": {"x": {"kind": "lmm"}}}, "x.kind: no judge is called 'lmm'"),
         ({"by": "x", "judges": {"x": {}}}, "x: not a table with kind = .* which judge"),
         ({"by": "x", "judges": {"x": 3}}, "x: not a table with kind"),
-        ({"held_out": "x"}, "by names no judge"),
+        ({"by": ""}, "at least 1 character"),
+        ({"judges": {"x": {"kind": "rule"}}}, "`by` names none of them"),
     ],
 )
 def test_what_cannot_judge_is_refused(judge: dict[str, Any], problem: str) -> None:

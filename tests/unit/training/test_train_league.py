@@ -37,7 +37,8 @@ def config_of(**sections: Any) -> RunConfig:
         "inference": {"engine": "torch"},
         "seed": 3,
     }
-    return parse_config({**base, **sections})
+    data = {**base, **sections}
+    return parse_config({name: section for name, section in data.items() if section is not None})
 
 
 def by_weights(request: SampleRequest, number: int, weights: int) -> str:
@@ -167,7 +168,7 @@ def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> 
         policies={"p": LORA, "rival": {"kind": "scripted"}},
         roles={"a": "p", "b": "rival"},
         rollout={"num_tasks": 3, "num_samples": 2, "rotate_roles": True},
-        league={},
+        league=None,
     )
     train_with_fakes(config, tmp_path / "run", by_weights)
     players: Counter[tuple[str, str]] = Counter()

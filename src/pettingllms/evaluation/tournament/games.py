@@ -9,10 +9,6 @@ from typing import Any
 
 from pettingllms.cluster.inference_team import playing_team
 from pettingllms.config import (
-    CoPlayersConfig,
-    CurriculumConfig,
-    JudgeConfig,
-    LeagueConfig,
     RewardConfig,
     RolloutConfig,
     RunConfig,
@@ -179,9 +175,9 @@ def _config(
             "roles": {name: name for name in served},
             "critic": None,
             "train": TrainConfig(),
-            "league": LeagueConfig(),
-            "curriculum": CurriculumConfig(),
-            "judge": JudgeConfig(),
-            "co_players": CoPlayersConfig(),
+            "league": None,
+            "curriculum": None,
+            "judge": None,
+            "co_players": None,
         }
     )
