@@ -90,6 +90,8 @@ def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in data.items()
     }
     if isinstance(loss := renamed.get("loss"), dict):
+        if "beta" in loss and "dpo" in renamed:
+            renamed["dpo"].setdefault("beta", loss["beta"])
         unused = UNUSED_LOSS_KEYS.get(loss.get("type", "clip"), set())
         renamed["loss"] = {key: value for key, value in loss.items() if key not in unused}
     return {name: value for name, value in renamed.items() if _is_used(name, value)}

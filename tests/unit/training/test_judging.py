@@ -70,7 +70,7 @@ def test_a_bench_pays_what_a_rollout_without_engines_pays(
         make_co_players(config.co_players, config.roles, config.policies, config.seed).assignments(
             1, tasks
         )
-        if config.co_players.is_on
+        if config.co_players
         else rotations(config.roles, tasks, 0)
     )
     collected = verdicts_of_rollout(config, tmp_path)

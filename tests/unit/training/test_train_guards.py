@@ -165,7 +165,7 @@ def test_an_anchor_may_play_well_by_degrees(tmp_path: Path) -> None:
     ("sections", "expected"),
     [
         ({"guard": {"anchors": ["minmax"]}, "train": {"eval_every": 1}}, "did you mean 'minimax'"),
-        ({"guard": {"anchors": ["random~7"]}}, "guard.anchors: .* a share from 0 to 1"),
+        ({"guard": {"anchors": ["random~7"]}}, "guard.anchors: .* write a number from 0 to 1"),
         ({"guard": {"anchors": ["random"]}}, "train.eval_every is 0; set it"),
         (
             {

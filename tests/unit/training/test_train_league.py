@@ -158,7 +158,7 @@ def test_an_exploiter_learns_against_the_policy_alone(tmp_path: Path) -> None:
             names = {turn.policy for turn in episode.turns}
             if "hunter" in names:
                 assert names == {"hunter", "p"}
-                assert all(turn.advantage is not None for turn in episode.turns)
+                assert all(turn.credit.advantage is not None for turn in episode.turns)
     pool = [snapshot["policy"] for snapshot in pool_of(tmp_path / "run", 8)]
     assert pool == ["p", "hunter"] * 3
 
@@ -190,7 +190,7 @@ def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> 
             "roles are on p, q",
         ),
         ({"league": {"anchors": ["minimax"]}}, "league.anchors: 'duel-v1' has no player"),
-        ({"league": {"anchors": ["random~2"]}}, "a share from 0 to 1"),
+        ({"league": {"anchors": ["random~2"]}}, "write a number from 0 to 1"),
         ({"league": {"exploiters": ["hunter"]}}, "no policy that learns is called 'hunter'"),
         ({"algo": {"type": "at_grpo"}}, "a league would rate the best of several replies"),
         ({"league": {"exploiters": ["p"]}}, "an exploiter is a policy beside it"),
