@@ -1,8 +1,8 @@
-"""A checkpoint: a folder with one manifest, published whole or not at all.
+"""Checkpoints: folders with a manifest, written atomically.
 
-Files are written under another name, forced to disk, listed with their hashes in the manifest, and
-then the folder gets its name in one step. A folder without a manifest, or with a file that is not
-what the manifest says, is never loaded.
+Files are written to a temporary folder, synced to disk and listed with their hashes in the
+manifest. Then one rename gives the folder its name. A folder without a manifest, or with a file
+that does not match its hash, is never loaded.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ COMPONENTS_0_1 = ("league", "co_players", "guard")
 
 @dataclass(slots=True)
 class State:
-    """All of a run that is not weights."""
+    """The state of a run, except weights."""
 
     step: int = 0
-    """Steps that are done."""
+    """Completed steps."""
     num_tasks_done: int = 0
     versions: dict[str, int] = field(default_factory=dict)
     """Version of each policy that learns."""
     weight_hashes: dict[str, str] = field(default_factory=dict)
     """Hash of each such policy's weights."""
     algorithm: dict[str, float] = field(default_factory=dict)
-    """Baselines, for algorithms that have any."""
+    """State of the algorithm, such as baselines."""
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
     """State of each component, such as the league or the curriculum, by its name."""
     num_tokens: int = 0
@@ -48,7 +48,7 @@ class State:
 
 
 class Writer:
-    """A checkpoint under way: one policy after another, so that none waits in memory."""
+    """Writes a checkpoint policy by policy, so that none has to stay in memory."""
 
     def __init__(self, root: Path, state: State) -> None:
         self._root = root
@@ -69,8 +69,8 @@ class Writer:
         _sync(folder)
 
     def carry(self, policy: str) -> bool:
-        """Take over files of a policy that never change from the last checkpoint, as other names
-        of the same bytes on disk; False if it has none, and they must be added."""
+        """Link the files of a policy that never changes from the last checkpoint; False if that has
+        none, and they must be added."""
         last = next(checkpoints(self._root), None)
         source = last / POLICIES / policy if last else None
         if last is None or source is None or not source.is_dir():
@@ -88,8 +88,8 @@ class Writer:
         return True
 
     def finish(self, keep: int) -> Path:
-        """Give the checkpoint its name, then delete the oldest ones beyond `keep`, but never the
-        last good one."""
+        """Rename the checkpoint to its final name, then delete the oldest ones beyond `keep`, but
+        never the last good one."""
         manifest = {"format": FORMAT, "state": asdict(self._state), "files": self._hashes}
         _write(self._work / MANIFEST, json.dumps(manifest, indent=1).encode())
         _sync(self._work)
@@ -102,24 +102,24 @@ class Writer:
 
 
 def checkpoint_name(step: int) -> str:
-    """Names sort as steps do."""
+    """The folder name of a step; names sort as steps do."""
     return f"step-{step:06d}"
 
 
 def checkpoints(root: Path) -> Iterator[Path]:
-    """Folders of checkpoints, the newest first."""
+    """Folders of checkpoints, newest first."""
     found = root.glob("step-*") if root.is_dir() else iter(())
     yield from sorted((path for path in found if path.is_dir()), reverse=True)
 
 
 def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
-    """A checkpoint, every byte of it checked."""
+    """Load a checkpoint, and verify the hash of every file."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         state = _state(manifest["state"])
         wanted = dict(manifest["files"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise CheckpointError(f"{folder} has no manifest that can be read: {error}") from error
+        raise CheckpointError(f"{folder} has no readable manifest: {error}") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"{folder} has format {manifest.get('format')}, not {FORMAT}")
     policies: dict[str, dict[str, bytes]] = {}
@@ -130,7 +130,7 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
         except OSError as error:
             raise CheckpointError(f"{folder}: {name} cannot be read: {error}") from error
         if hashlib.sha256(content).hexdigest() != expected:
-            raise CheckpointError(f"{folder}: {name} is not what was written; it was cut short?")
+            raise CheckpointError(f"{folder}: {name} does not match its hash; is it truncated?")
         policies.setdefault(policy, {})[file] = content
     return state, policies
 

@@ -1,7 +1,7 @@
-"""What to worry about in a run, read from its metrics: each with what was seen and what helps.
+"""Diagnostics of a run from its metrics: each has an observation and a remedy.
 
-The bounds are those of the run's own configuration where it has one. A run that is young is not
-accused: what is about a course needs a course.
+Bounds come from the run's configuration where it has one. Diagnostics about the learning curve need
+a minimum number of steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,25 +12,25 @@ from typing import Any
 from pettingllms.config import RunConfig
 
 RECENT = 10
-"""Steps that say how a run stands."""
-COURSE = 12
-"""Steps without which nothing is said about progress."""
+"""Steps that count as recent."""
+MIN_STEPS = 12
+"""Steps that diagnostics of the learning curve need."""
 NO_SIGNAL, CUT, CAPPED, CLIPPED, FALL = 0.8, 0.2, 0.05, 0.3, 0.1
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Something that a person should look at."""
+    """A problem that a user should look at."""
 
     what: str
-    """What was seen, with its number."""
+    """The observation, with its number."""
     help: str
-    """What to do about it."""
+    """The remedy."""
 
 
 def diagnose(rows: Rows, config: RunConfig) -> list[Diagnosis]:
-    """Everything that looks wrong, the gravest first."""
+    """All problems, the most serious first."""
     if not rows:
         return []
     found = [*_failures(rows, config), *_cuts(rows, config)]
@@ -49,7 +49,7 @@ def _failures(rows: Rows, config: RunConfig) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 f"{share:.0%} of the replies of '{role}' failed in the last steps "
                 f"(rollout.max_failure_share = {bound:.0%})",
-                "nobody learns from them; look at the reasons in the failed episodes",
+                "they are excluded from training; look at the reasons in the failed episodes",
             )
 
 
@@ -60,7 +60,7 @@ def _cuts(rows: Rows, config: RunConfig) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"{cut / episodes:.0%} of the episodes were cut at a limit in the last steps "
             f"(rollout.max_cut_share = {bound:.0%})",
-            "raise the limit that the alarm names, or look at the episodes: do they ever end?",
+            "raise the limit that the alarm names, or check whether the episodes ever end",
         )
 
 
@@ -68,23 +68,22 @@ def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
     skipped = sum(row.get(f"{prefix}skipped_updates") or 0 for row in rows)
     if skipped:
         yield Diagnosis(
-            f"'{policy}' skipped {skipped:g} updates that were not finite",
-            f"lower policies.{policy}.lr, or compute in float32; the replies are under skipped/",
+            f"'{policy}' skipped {skipped:g} non-finite updates",
+            f"lower policies.{policy}.lr, or use float32; the replies are under skipped/",
         )
     mismatch, bound = recent(rows, f"{prefix}mismatch"), config.mismatch_bound()
     if mismatch is not None and mismatch > bound / 2:
         yield Diagnosis(
-            f"sampler and learner differ by {mismatch:.2g} a token on '{policy}'; the run stops at "
-            f"{bound:g}",
-            "float32 on both sides (inference.dtype, learner.dtype)",
+            f"sampler and learner differ by {mismatch:.2g} per token on '{policy}'; the run stops "
+            f"at {bound:g}",
+            "use float32 on both sides (inference.dtype, learner.dtype)",
         )
     zero = recent(rows, f"{prefix}zero_share")
     if zero is not None and zero > NO_SIGNAL:
         yield Diagnosis(
-            f"{zero:.0%} of the advantages of '{policy}' are 0: replies that were compared were "
-            "paid alike",
-            "tasks are too easy or too hard for it: a curriculum, more rollout.num_samples, or a "
-            "warm start",
+            f"{zero:.0%} of the advantages of '{policy}' are 0: compared replies got equal rewards",
+            "tasks are too easy or too hard: use a curriculum, more rollout.num_samples, or a warm "
+            "start",
         )
     yield from _narrowing(rows, prefix, policy, config)
     for name, limit, text in (
@@ -101,16 +100,20 @@ def _narrowing(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Itera
         recent(rows, f"{prefix}sampler_entropy"),
         early(rows, f"{prefix}sampler_entropy"),
     )
-    if entropy is not None and first is not None and len(rows) >= COURSE and entropy < first / 10:
+    if (
+        entropy is not None
+        and first is not None
+        and len(rows) >= MIN_STEPS
+        and entropy < first / 10
+    ):
         yield Diagnosis(
-            f"the entropy of '{policy}' fell from {first:.2g} to {entropy:.2g}: it tries little "
-            "that is new",
-            "fine if it succeeds; else raise loss.entropy_coef or lower its lr",
+            f"the entropy of '{policy}' fell from {first:.2g} to {entropy:.2g}: it explores little",
+            "fine if it succeeds; otherwise raise loss.entropy_coef or lower its lr",
         )
     replies = recent(rows, f"{prefix}distinct_replies")
     if replies is not None and replies < config.active_guard.min_replies:
         yield Diagnosis(
-            f"'{policy}' gives {replies:.2f} different replies, whatever it is asked",
+            f"'{policy}' gives {replies:.2f} different replies over all prompts",
             "see docs/guides/training_runs.md, Guards against collapse",
         )
 
@@ -119,37 +122,37 @@ def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Diagnosis]:
     probing = sum(row.get(f"{prefix}probing_calls") or 0 for row in rows)
     if probing:
         yield Diagnosis(
-            f"programs of '{role}' made {probing:g} system calls that the sandbox refused and that "
-            "puzzles do not need",
-            "read these programs: the policy may be probing its sandbox; steps of its episodes "
-            "name the calls (refused_calls/NAME)",
+            f"programs of '{role}' made {probing:g} suspicious system calls, which the sandbox "
+            "blocked",
+            "read these programs: the policy may be probing its sandbox; step metrics of its "
+            "episodes name the calls (refused_calls/NAME)",
         )
     cut = recent(rows, f"{prefix}cut_share")
     if cut is not None and cut > CUT:
         yield Diagnosis(
             f"{cut:.0%} of the replies of '{role}' were cut at rollout.max_reply_tokens",
-            "raise it, or say in the prompt how long an answer is",
+            "raise it, or state the expected length in the prompt",
         )
     measured = [row[f"{prefix}eval_success"] for row in rows if f"{prefix}eval_success" in row]
     if len(measured) > 1 and measured[-1] < max(measured) - FALL:
         yield Diagnosis(
-            f"'{role}' succeeded in {measured[-1]:.0%} of the last evaluation, and in "
-            f"{max(measured):.0%} of the best",
-            "`pettingllms resume RUN --step N` goes back to an earlier checkpoint",
+            f"success of '{role}' is {measured[-1]:.0%} in the last evaluation, and was "
+            f"{max(measured):.0%} in the best",
+            "`pettingllms resume RUN --step N` resumes from an earlier checkpoint",
         )
     gain = progress(rows, f"{prefix}reward")
     if gain is not None and gain[0] <= gain[1]:
         yield Diagnosis(
-            f"the reward of '{role}' moved by {gain[0]:+.3f} since the beginning, no more than "
-            f"steps differ by chance ({gain[1]:.3f})",
-            "more steps, a higher lr, or an easier task; look whether advantages are 0",
+            f"the reward of '{role}' changed by {gain[0]:+.3f} since the start, which is within "
+            f"noise ({gain[1]:.3f})",
+            "use more steps, a higher lr, or easier tasks; check whether advantages are 0",
         )
 
 
 def progress(rows: Rows, name: str) -> tuple[float, float] | None:
-    """How far the last quarter is above the first, and twice the error of that difference."""
+    """Difference between the last and the first quarter, and twice its standard error."""
     values = [row[name] for row in rows if row.get(name) is not None]
-    if len(values) < COURSE:
+    if len(values) < MIN_STEPS:
         return None
     size = len(values) // 4
     first, last = values[:size], values[-size:]
@@ -158,12 +161,12 @@ def progress(rows: Rows, name: str) -> tuple[float, float] | None:
 
 
 def recent(rows: Rows, name: str) -> float | None:
-    """The mean over the last steps that have the metric."""
+    """Mean over the recent steps that have the metric."""
     values = [row[name] for row in rows[-RECENT:] if row.get(name) is not None]
     return fmean(values) if values else None
 
 
 def early(rows: Rows, name: str) -> float | None:
-    """The mean over the first steps that have the metric."""
+    """Mean over the first steps that have the metric."""
     values = [row[name] for row in rows[:RECENT] if row.get(name) is not None]
     return fmean(values) if values else None

@@ -1,9 +1,9 @@
-"""How much a policy's replies differ: from prompt to prompt, and inside themselves.
+"""Diversity of a policy's replies: across prompts, and within a reply.
 
-A share of distinct replies would accuse every policy with few legal moves: nine cells over three
-hundred boards. What a collapse takes away is that replies follow the prompt at all, so replies are
-counted by how evenly they are used: the exponential of their entropy, each prompt counting once.
-Nine cells in use are about nine, however many boards there were; one reply for all of them is 1.
+A share of distinct replies would be low for every policy with few legal moves, such as nine cells
+over three hundred boards. In a collapse, replies no longer depend on the prompt. So diversity is an
+effective number of replies: the exponential of their entropy, with equal weight per prompt. Nine
+cells in use give about 9, however many boards there are; one reply for all of them gives 1.
 """
 
 import math
@@ -13,14 +13,14 @@ from collections.abc import Hashable, Iterable, Sequence
 from pettingllms.algos.credit import mean
 from pettingllms.types import Ids, Turn
 
-GRAM = 4
-"""Tokens of a run that may come back (the rep-4 of Welleck et al., 2020)."""
-LONG = 32
-"""Tokens without which a reply is too short to loop: a path of eight steps to the right is none."""
+NGRAM = 4
+"""Length of the n-grams whose repetition is measured (rep-4 of Welleck et al., 2020)."""
+MIN_TOKENS = 32
+"""Minimum number of tokens of a reply whose repetition is measured."""
 
 
 def diversity(turns: Iterable[Turn]) -> dict[str, float]:
-    """What the guards look at, of the turns of one policy; nothing where nothing was written."""
+    """Diversity metrics of the turns of one policy; empty if it sampled none."""
     written = [turn for turn in turns if turn.policy_version is not None]
     if not written:
         return {}
@@ -33,7 +33,7 @@ def diversity(turns: Iterable[Turn]) -> dict[str, float]:
 
 
 def reply_shares(turns: Sequence[Turn]) -> tuple[dict[str, float], int]:
-    """The share of each reply, every different prompt counting alike; and how many those are."""
+    """The share of each reply with equal weight per distinct prompt, and the number of prompts."""
     replies: dict[Hashable, Counter[str]] = defaultdict(Counter)
     for turn in turns:
         replies[turn.prompt_key()][turn.text.strip()] += 1
@@ -45,9 +45,9 @@ def reply_shares(turns: Sequence[Turn]) -> tuple[dict[str, float], int]:
 
 
 def repetition(ids: Ids) -> float:
-    """Share of runs of four tokens that stood in the reply before; 0 in a short one."""
-    if len(ids) < LONG:
+    """Share of 4-grams of tokens that are repeated within a reply; 0 for a short reply."""
+    if len(ids) < MIN_TOKENS:
         return 0.0
     tokens = ids.tolist()
-    grams = [tuple(tokens[at : at + GRAM]) for at in range(len(tokens) - GRAM + 1)]
+    grams = [tuple(tokens[at : at + NGRAM]) for at in range(len(tokens) - NGRAM + 1)]
     return 1 - len(set(grams)) / len(grams)

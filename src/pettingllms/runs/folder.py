@@ -1,4 +1,4 @@
-"""A run is a folder: configuration, versions, metrics, episodes, checkpoints."""
+"""The run folder: configuration, versions, metrics, episodes and checkpoints."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from pettingllms.types import Episode, write_episodes
 CONFIG_FILE = trust.CONFIG_FILE
 VERSIONS_FILE = "versions.json"
 SUPERVISED_FILE = "supervised"
-"""There if `sft` or `dpo` began the folder."""
+"""Exists if `sft` or `dpo` created the folder."""
 EPISODES = "episodes"
 SKIPPED = "skipped"
 CHECKPOINTS = "checkpoints"
@@ -36,17 +36,17 @@ PACKAGES = ("pettingllms", "torch", "transformers", "peft", "ray", "vllm", "vllm
 
 
 class RunFolder:
-    """Everything that a run leaves behind, and all that it needs to go on."""
+    """All files of a run, and everything that is needed to resume it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def create(self, config: RunConfig, supervised: bool = False) -> None:
-        """Begin a run in a folder that holds none."""
+        """Create a run in a folder that has none."""
         if (self.path / CONFIG_FILE).exists():
-            go_on = "" if self.is_supervised else "`pettingllms resume` goes on, "
+            resume = "" if self.is_supervised else "continue it with `pettingllms resume`, or "
             raise ConfigError(
-                str(self.path), [f"holds a run already; {go_on}--out takes another folder"]
+                str(self.path), [f"already has a run; {resume}choose another folder with --out"]
             )
         self.path.mkdir(parents=True, exist_ok=True)
         if supervised:
@@ -57,71 +57,71 @@ class RunFolder:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether `sft` or `dpo` wrote it; the steps of its checkpoint are not those of `train`."""
+        """Whether `sft` or `dpo` created it; its checkpoint does not count steps of `train`."""
         return (self.path / SUPERVISED_FILE).exists()
 
     def config(self) -> RunConfig:
-        """The resolved configuration that the run began with; ConfigError if it names code that is
-        not trusted (see `runs.trust`)."""
+        """The resolved configuration of the run; ConfigError if it names untrusted code (see
+        `runs.trust`)."""
         if not (self.path / CONFIG_FILE).is_file():
             raise ConfigError(
-                str(self.path), ["holds no run; `pettingllms train CONFIG` begins one"]
+                str(self.path), ["has no run; start one with `pettingllms train CONFIG`"]
             )
         return load_run_config(self.path / CONFIG_FILE)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """The folder for one process alone, which may write to it: a second one that goes on with
-        the same run would remove what the first has written, and neither would notice."""
-        place = os.open(self.path, os.O_RDONLY)
+        """Lock the folder: a second process that resumed the same run would delete what the first
+        one writes, and neither would notice."""
+        handle = os.open(self.path, os.O_RDONLY)
         try:
-            if not _locked(place):
+            if not _locked(handle):
                 raise ConfigError(
                     str(self.path),
-                    ["another process is training it; wait for it, or stop it first"],
+                    ["another process is training this run; wait for it, or stop it first"],
                 )
             yield
         finally:
-            os.close(place)
+            os.close(handle)
 
     def checkpoint(self, state: State) -> Writer | None:
-        """A checkpoint to be written; None if there is one of this step."""
+        """A writer for a checkpoint; None if the step already has one."""
         root = self.path / CHECKPOINTS
         return None if (root / checkpoint_name(state.step)).exists() else Writer(root, state)
 
     def load(
         self, notify: Callable[[str], None]
     ) -> tuple[State, dict[str, dict[str, bytes]]] | None:
-        """The newest checkpoint that is whole; None if none was ever saved."""
+        """The newest complete checkpoint; None if there is none."""
         found = list(checkpoints(self.path / CHECKPOINTS))
         for folder in found:
             try:
                 return load_checkpoint(folder)
             except CheckpointError as error:
-                notify(f"passed over: {error}")
+                notify(f"skipped a checkpoint: {error}")
         if found:
             raise CheckpointError(
                 f"none of the {len(found)} checkpoints in {self.path / CHECKPOINTS} can be loaded; "
-                "move them away to begin anew"
+                "move them away to start from scratch"
             )
         return None
 
     def newest(self, notify: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]]:
-        """The same, for those who can do nothing without one."""
+        """The newest complete checkpoint; CheckpointError if there is none."""
         if not self.path.is_dir():
-            raise CheckpointError(f"there is no folder {self.path}; give that of a run")
+            raise CheckpointError(f"no folder {self.path}; give a run folder")
         found = self.load(notify)
         if found is None:
             raise CheckpointError(
-                f"{self.path} has no checkpoint yet; it is saved every train.save_every"
+                f"{self.path} has no checkpoint yet; one is saved every train.save_every steps"
             )
         return found
 
     def weights(self, policies: Iterable[str]) -> dict[str, dict[str, bytes]]:
-        """What policies of another run can begin with: the files of the same name, or of the only
-        policy there is."""
+        """Weights from which policies of another run can start: those of the same name, or of the
+        only policy."""
         state, files = self.newest(lambda _: None)
-        saved = {name: files[name] for name in files if name in state.versions}  # not critics
+        saved = {name: files[name] for name in files if name in state.versions}  # no critics
         started = {}
         for policy in policies:
             source = next(iter(saved)) if len(saved) == 1 else policy
@@ -133,18 +133,18 @@ class RunFolder:
         return started
 
     def go_back(self, step: int) -> None:
-        """Forget all that was done after the checkpoint of a step."""
+        """Delete everything after the checkpoint of a step."""
         found = [folder.name for folder in checkpoints(self.path / CHECKPOINTS)]
         if checkpoint_name(step) not in found:
             known = ", ".join(str(int(name.removeprefix("step-"))) for name in found) or "none"
             raise CheckpointError(
-                f"{self.path} has no checkpoint of step {step} to go back to; there are: {known}"
+                f"{self.path} has no checkpoint of step {step}; available steps: {known}"
             )
         load_checkpoint(self.path / CHECKPOINTS / checkpoint_name(step))
         self.rewind(step)
 
     def rewind(self, step: int) -> None:
-        """Forget what was written after a step, so that going on writes it anew and once."""
+        """Delete what was written after a step, so that a resumed run writes it once."""
         for folder in checkpoints(self.path / CHECKPOINTS):
             if folder.name > checkpoint_name(step):
                 shutil.rmtree(folder)
@@ -159,13 +159,13 @@ class RunFolder:
                     file.unlink()
 
     def write_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
-        """Keep the episodes of a step."""
+        """Write the episodes of a step."""
         folder = self.path / EPISODES
         folder.mkdir(exist_ok=True)
         write_episodes(folder / f"{checkpoint_name(step)}.jsonl", episodes)
 
     def keep_skipped(self, step: int, policy: str, items: Sequence[Any]) -> Path:
-        """Keep replies that nothing could be learnt from, for a look."""
+        """Write replies with non-finite gradients, for inspection; return the path."""
         folder = self.path / SKIPPED
         folder.mkdir(exist_ok=True)
         path = folder / f"{checkpoint_name(step)}-{policy}.jsonl"
@@ -185,7 +185,7 @@ class RunFolder:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that results depend on."""
+    """Versions of Python, the platform and the packages that results depend on."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     return found | {name: number for name in PACKAGES if (number := _version(name))}
 
@@ -198,18 +198,18 @@ def _step(line: str) -> int:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a whole file in place of another."""
+    """Write a file atomically."""
     new = path.with_name(path.name + ".new")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)  # noqa: PTH105 - replaces on every platform
 
 
-def _locked(place: int) -> bool:
-    """Whether nobody else has it; a file system that has no locks cannot tell."""
+def _locked(handle: int) -> bool:
+    """Whether the lock was acquired; True on file systems without locks."""
     import fcntl
 
     try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -225,5 +225,5 @@ def _version(package: str) -> str:
 
 
 def slug(name: str) -> str:
-    """A name as that of a folder."""
+    """A name that is valid as a folder name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

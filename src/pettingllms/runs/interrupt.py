@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends a run where it can be saved, the second one at once."""
+"""Ctrl-C: the first one saves a run and stops it, the second one stops it immediately."""
 
 import asyncio
 import signal
@@ -12,13 +12,13 @@ _interrupts: dict[int, Callable[[], None]] = {}
 
 
 def stop_on_interrupt(notify: Callable[[str], None]) -> asyncio.Event:
-    """Set by the first Ctrl-C; the second one ends the program where it is."""
+    """An event that the first Ctrl-C sets; the second one raises KeyboardInterrupt."""
     stop = asyncio.Event()
 
     def interrupt() -> None:
         if stop.is_set():
             raise KeyboardInterrupt
-        notify("stopping: the run is saved first; Ctrl-C again stops at once")
+        notify("stopping: saving the run first; press Ctrl-C again to stop immediately")
         stop.set()
 
     if threading.current_thread() is threading.main_thread():
@@ -41,7 +41,7 @@ def interrupt_thread(thread: threading.Thread) -> bool:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Awaitable[ResultT]) -> ResultT | None:
-    """The result of work, or None if it was told to stop before."""
+    """The result of an awaitable, or None if `stop` is set before it is done."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:

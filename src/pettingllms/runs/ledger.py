@@ -1,7 +1,7 @@
-"""Which tasks a run has done, in what order, and which come next.
+"""The order of a run's tasks: which are done, and which come next.
 
-The order is a function of the seed: every pass over the tasks is a shuffle of its own. So the
-ledger is a number, how many were done, and a run that goes on takes up just where it was.
+The order is a function of the seed: each pass over the tasks is shuffled again. So the number of
+tasks done is the whole state, and a resumed run continues with the same tasks.
 """
 
 import random
@@ -14,35 +14,35 @@ from pettingllms.types import Task
 
 @dataclass(slots=True)
 class Ledger:
-    """Hands out tasks. What was taken is under way until it is done."""
+    """Hands out tasks. Tasks that were taken are in progress until `done` is called."""
 
     tasks: Sequence[Task]
     seed: int
     num_done: int = 0
-    under_way: list[str] = field(default_factory=list)
+    in_progress: list[str] = field(default_factory=list)
     _orders: dict[int, list[int]] = field(default_factory=dict)
 
     def take(self, count: int) -> list[Task]:
-        """The next tasks, none twice in one batch: a pass over the tasks may end inside a batch."""
+        """The next tasks, without duplicates even if a pass ends inside the batch."""
         count = min(count, len(self.tasks))
         places = (divmod(self.num_done + n, len(self.tasks)) for n in range(count))
         taken = [self.tasks[self._order(number, count)[place]] for number, place in places]
-        self.under_way = [task.id for task in taken]
+        self.in_progress = [task.id for task in taken]
         return taken
 
     def change(self, tasks: Sequence[Task]) -> None:
-        """Go on with other tasks, from where the pass is: with as many of them, and the same names,
-        the pass ends as it would have."""
+        """Replace the tasks and continue the current pass. If there are as many new tasks with the
+        same names, the pass keeps its order."""
         self.tasks = tasks
         self._orders = {}
 
     def done(self) -> None:
-        """What was under way has been learnt from."""
-        self.num_done += len(self.under_way)
-        self.under_way = []
+        """Mark the tasks in progress as done."""
+        self.num_done += len(self.in_progress)
+        self.in_progress = []
 
     def _order(self, number: int, count: int) -> list[int]:
-        """The order of a pass. What its first batch has from the pass before comes last in it."""
+        """The order of a pass. Tasks that its first batch has from the previous pass come last."""
         if number not in self._orders:
             last = max((known for known in self._orders if known < number), default=-1)
             order = self._orders.get(last, [])

@@ -1,6 +1,6 @@
-"""The numbers of one batch of episodes, by role and by policy, as plain floats.
+"""Metrics of a batch of episodes, by role and by policy, as plain floats.
 
-What nobody measured is left out, never 0: a level that was not paid has no mean.
+A metric without measurements is left out, never 0.
 """
 
 import math
@@ -18,35 +18,35 @@ LEVELS = ("process", "agent", "team")
 
 
 class Metrics(TypedDict):
-    """What one step measured. The loop adds to policies what learners say, and the times."""
+    """Metrics of one step. The loop adds those of learners and the durations."""
 
     roles: dict[str, dict[str, float]]
     policies: dict[str, dict[str, float]]
-    """Of the policies that learn."""
+    """Policies that learn."""
     rollout: dict[str, float]
     curriculum: NotRequired[dict[str, float]]
-    """The level that was played, and the success that moves it."""
+    """The level of the step, and the success that changes it."""
     league: NotRequired[dict[str, float]]
     """The learner's rating, and its score against snapshots and each other opponent."""
     judge: NotRequired[dict[str, float]]
-    """What the judge said, how often it failed, and the mismatch to the one that watches it."""
+    """Verdicts, failures, and the difference from the held-out judge."""
     co_players: NotRequired[dict[str, float]]
-    """The phase, the learners' reward, and what the last switch did to it."""
+    """The phase, the learners' reward, and the effect of the last switch on it."""
     critics: NotRequired[dict[str, dict[str, float]]]
-    """Of critics that are models of their own; a value head is measured with its policy."""
+    """Critics that are separate models; a value head is measured with its policy."""
     time: NotRequired[dict[str, float]]
-    """Seconds of the parts of a step, and of the whole under `step`."""
+    """Seconds of each phase, and of the whole step under `step`."""
 
 
 def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Summary) -> Metrics:
-    """Measure episodes that have their advantages, of which there is a summary already."""
+    """Metrics of episodes that have advantages, and of their summary."""
     turns = [turn for episode in episodes for turn in episode.turns]
     trained = config.trained_policies()
     return {
         "roles": {
             role: _role_rewards(episodes, role, summary)
             | _role_turns([turn for turn in turns if turn.role == role], role, summary)
-            | _role_refusals(role, summary)
+            | _role_blocked_calls(role, summary)
             for role in config.roles
         },
         "policies": {
@@ -81,8 +81,8 @@ def flatten(metrics: Mapping[str, object]) -> dict[str, float]:
 def _role_rewards(episodes: Sequence[Episode], role: str, summary: Summary) -> dict[str, float]:
     found = _mean("reward", summary.rewards[role])
     levels = [role_levels(episode, role) for episode in episodes if episode.failure is None]
-    for level, paid in zip(LEVELS, zip(*levels, strict=True), strict=False):
-        found |= _mean(f"reward_{level}", [r.value for r in paid if isinstance(r, Scored)])
+    for level, rewards in zip(LEVELS, zip(*levels, strict=True), strict=False):
+        found |= _mean(f"reward_{level}", [r.value for r in rewards if isinstance(r, Scored)])
     if summary.num_best:
         found["best_of_k_success"] = summary.best_successes[role] / summary.num_best
     return found | _mean("success", summary.successes[role])
@@ -98,21 +98,21 @@ def _role_turns(turns: Sequence[Turn], role: str, summary: Summary) -> dict[str,
     return found | _mean("cut_share", [turn.finish == "length" for turn in written])
 
 
-def _role_refusals(role: str, summary: Summary) -> dict[str, float]:
-    """Of a role whose programs ran in a sandbox."""
-    refused = summary.refused.get(role)
-    if refused is None:
+def _role_blocked_calls(role: str, summary: Summary) -> dict[str, float]:
+    """Blocked system calls of a role's programs, if it has any."""
+    blocked = summary.blocked_calls.get(role)
+    if blocked is None:
         return {}
-    probing = sum(count for name, count in refused.items() if is_probing(name))
-    return {METRIC: float(refused.total()), "probing_calls": float(probing)}
+    probing = sum(count for name, count in blocked.items() if is_probing(name))
+    return {METRIC: float(blocked.total()), "probing_calls": float(probing)}
 
 
 def _policy(turns: Sequence[Turn]) -> dict[str, float]:
-    learnt = [turn for turn in turns if turn.credit.advantage is not None]
-    advantages = [turn.credit.advantage for turn in learnt if turn.credit.advantage is not None]
+    trained = [turn for turn in turns if turn.credit.advantage is not None]
+    advantages = [turn.credit.advantage for turn in trained if turn.credit.advantage is not None]
     found = {
-        "trained_turns": float(len(learnt)),
-        "trained_tokens": float(sum(turn.num_tokens for turn in learnt)),
+        "trained_turns": float(len(trained)),
+        "trained_tokens": float(sum(turn.num_tokens for turn in trained)),
     }
     found |= _mean("mean_abs_advantage", [abs(advantage) for advantage in advantages])
     found |= _mean("zero_share", [advantage == 0 for advantage in advantages])
@@ -120,7 +120,7 @@ def _policy(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def _entropy(turns: Sequence[Turn]) -> dict[str, float]:
-    """The mean of -log p over all that was sampled: an estimate, as each token is drawn from p."""
+    """Mean of -log p over all sampled tokens: an unbiased estimate of the entropy."""
     logprobs = [turn.logprobs for turn in turns if turn.logprobs is not None]
     num_tokens = sum(len(some) for some in logprobs)
     if not num_tokens:

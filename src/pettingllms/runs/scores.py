@@ -1,7 +1,7 @@
-"""How often roles reached their aims: avg@k and pass@k over tasks, with what chance leaves open.
+"""Success rates of roles: avg@k and pass@k over tasks, with confidence intervals.
 
-Plays of one task are alike, so tasks are what is counted: an interval comes from drawing tasks
-again, and a play that failed or never was stays in the denominator as not reached.
+Episodes of one task are correlated, so intervals come from resampling tasks. Episodes that failed
+or are missing stay in the denominator and count as no success.
 """
 
 import math
@@ -21,7 +21,7 @@ SEED = 0
 Z = 1.959963984540054
 """Half the width of a 95% interval, in standard deviations."""
 FEW = 5
-"""With fewer tasks that differ from the commonest outcome, resampling sees too little of chance."""
+"""With fewer tasks that differ from the most common outcome, resampling underestimates variance."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,20 +37,20 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class RoleScore:
-    """How well one role did in an evaluation."""
+    """The scores of one role in an evaluation."""
 
     avg: Estimate
-    """Share of all plays in which it reached its aim."""
+    """Share of episodes with success."""
     pass_at: dict[int, Estimate]
-    """By k: share of tasks in which one of k plays reaches it, over all ways to pick k."""
+    """By k: share of tasks solved by at least one of k episodes, averaged over all choices of k."""
     num_tasks: int
     num_failed: int
-    """Plays without an outcome, failed or missing. They count as not reached."""
+    """Episodes without an outcome, failed or missing. They count as no success."""
     reward: float | None = None
-    """Mean of what it was paid, over the plays in which it was; None if not asked for or none."""
+    """Mean reward over scored episodes; None if not requested, or if there is none."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; each k becomes a string."""
+        """Plain data for JSON; each k becomes a string."""
         passes = {str(k): asdict(estimate) for k, estimate in self.pass_at.items()}
         return asdict(self) | {"pass_at": passes}
 
@@ -62,13 +62,13 @@ def score(
     roles: Sequence[str],
     reward: RewardConfig | None = None,
 ) -> dict[str, RoleScore]:
-    """Score every role over `num_samples` plays of each task, whether or not they came to be."""
-    plays = _by_task(episodes, task_ids, num_samples)
-    return {role: _role_score(role, plays, num_samples, reward) for role in roles}
+    """Score every role over `num_samples` episodes per task; missing episodes count as failed."""
+    by_task = _by_task(episodes, task_ids, num_samples)
+    return {role: _role_score(role, by_task, num_samples, reward) for role in roles}
 
 
 def pass_values(num_samples: int) -> dict[int, Floats]:
-    """By k, then by the number of plays that reached the aim: the chance that k of them hold one.
+    """By k, then by the number of successes: the probability that k episodes include a success.
 
     The unbiased estimator of Chen et al. (2021): 1 - C(n - c, k) / C(n, k).
     """
@@ -81,7 +81,7 @@ def pass_values(num_samples: int) -> dict[int, Floats]:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of one number from 0 to 1 for each task, and how far chance may have moved it."""
+    """The mean of one number from 0 to 1 per task, with its confidence interval."""
     seen, histogram = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
     drawn = np.random.default_rng(SEED).multinomial(
         len(values), histogram / len(values), size=NUM_RESAMPLES
@@ -92,53 +92,53 @@ def estimate(values: Sequence[float]) -> Estimate:
 def _by_task(
     episodes: Sequence[Episode], task_ids: Sequence[str], num_samples: int
 ) -> dict[str, list[Episode]]:
-    plays: dict[str, list[Episode]] = {task: [] for task in task_ids}
-    if not plays or num_samples < 1:
-        raise ValueError(f"{len(plays)} tasks, {num_samples} plays each: nothing to score")
-    if len(plays) < len(task_ids):
+    by_task: dict[str, list[Episode]] = {task: [] for task in task_ids}
+    if not by_task or num_samples < 1:
+        raise ValueError(f"{len(by_task)} tasks, {num_samples} episodes each: nothing to score")
+    if len(by_task) < len(task_ids):
         raise ValueError("task_ids names a task twice; name each once")
     for episode in episodes:
-        of_task = plays.get(episode.task.id)
+        of_task = by_task.get(episode.task.id)
         if of_task is None:
             raise ValueError(f"episode '{episode.id}' is of no task in task_ids")
         if any(episode.id == other.id for other in of_task):
-            raise ValueError(f"episode '{episode.id}' is there twice; give each play once")
+            raise ValueError(f"episode '{episode.id}' occurs twice; give each episode once")
         of_task.append(episode)
         if len(of_task) > num_samples:
             raise ValueError(
                 f"task '{episode.task.id}' has more than num_samples = {num_samples} episodes; "
                 "give those of one evaluation"
             )
-    return plays
+    return by_task
 
 
 def _role_score(
-    role: str, plays: Mapping[str, Sequence[Episode]], num_samples: int, mix: RewardConfig | None
+    role: str, by_task: Mapping[str, Sequence[Episode]], num_samples: int, mix: RewardConfig | None
 ) -> RoleScore:
-    """Tasks with as many successes are alike, so their histogram says all that there is to say."""
-    reached = [[_reached(episode, role) for episode in of_task] for of_task in plays.values()]
-    num_known = sum(outcome is not None for of_task in reached for outcome in of_task)
-    counts = [sum(map(bool, of_task)) for of_task in reached]
+    """Tasks with equally many successes are interchangeable, so their histogram is sufficient."""
+    successes = [[_succeeded(episode, role) for episode in of_task] for of_task in by_task.values()]
+    num_known = sum(outcome is not None for of_task in successes for outcome in of_task)
+    counts = [sum(map(bool, of_task)) for of_task in successes]
     histogram = np.bincount(counts, minlength=num_samples + 1)
     drawn = np.random.default_rng(SEED).multinomial(
-        len(plays), histogram / len(plays), size=NUM_RESAMPLES
+        len(by_task), histogram / len(by_task), size=NUM_RESAMPLES
     )
     pass_at = {k: _estimate(histogram, v, drawn) for k, v in pass_values(num_samples).items()}
     return RoleScore(
         avg=pass_at[1],
         pass_at=pass_at,
-        num_tasks=len(plays),
-        num_failed=len(plays) * num_samples - num_known,
-        reward=None if mix is None else _mean_reward(role, plays, mix),
+        num_tasks=len(by_task),
+        num_failed=len(by_task) * num_samples - num_known,
+        reward=None if mix is None else _mean_reward(role, by_task, mix),
     )
 
 
-def _reached(episode: Episode, role: str) -> bool | None:
-    """Whether the role reached its aim; None if the play has no outcome."""
+def _succeeded(episode: Episode, role: str) -> bool | None:
+    """Whether the role succeeded; None if the episode has no outcome."""
     if episode.best_of > 1:
         raise ValueError(
-            f"episode '{episode.id}' is the best of {episode.best_of} siblings, which does not "
-            "tell the policy's success; give episodes of linear rollouts"
+            f"episode '{episode.id}' is the best of {episode.best_of} siblings, which is not "
+            "the policy's success; give episodes of linear rollouts"
         )
     if episode.failure is not None or not episode.success:
         return None
@@ -151,17 +151,19 @@ def _reached(episode: Episode, role: str) -> bool | None:
 
 
 def _mean_reward(
-    role: str, plays: Mapping[str, Sequence[Episode]], mix: RewardConfig
+    role: str, by_task: Mapping[str, Sequence[Episode]], mix: RewardConfig
 ) -> float | None:
-    rewards = (role_reward(episode, role, mix) for of_task in plays.values() for episode in of_task)
-    paid = [reward.value for reward in rewards if isinstance(reward, Scored)]
-    return mean(paid) if paid else None
+    rewards = (
+        role_reward(episode, role, mix) for of_task in by_task.values() for episode in of_task
+    )
+    values = [reward.value for reward in rewards if isinstance(reward, Scored)]
+    return mean(values) if values else None
 
 
 def _estimate(
     histogram: npt.NDArray[np.int64], values: Floats, drawn: npt.NDArray[np.int64]
 ) -> Estimate:
-    """The mean over tasks, and how far it moves when tasks are drawn again."""
+    """The mean over tasks, with an interval from resampled tasks."""
     num_tasks = int(histogram.sum())
     share = float(histogram @ values) / num_tasks
     seen, where = np.unique(values, return_inverse=True)
@@ -174,8 +176,8 @@ def _estimate(
 
 
 def wilson(share: float, num: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share of `num`. It never has width 0, and values between 0 and 1
-    scatter no more than the plain successes that it is made for."""
+    """Wilson's 95% interval of a share of `num`. It never has width 0. It is conservative for
+    values between 0 and 1, whose variance is at most that of plain successes."""
     spread = Z**2 / num
     middle = share + spread / 2
     half = math.sqrt(spread * share * (1 - share) + spread**2 / 4)

@@ -1,4 +1,4 @@
-"""What a set of episodes came to, and whether anybody should train on them."""
+"""Summary of a set of episodes, and alarms if they should not be trained on."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,53 +10,53 @@ from pettingllms.sandbox.blocked_calls import from_metrics, is_probing
 from pettingllms.types import Episode, Failed, Scored
 
 NUM_NAMED = 5
-"""Calls that an alarm names."""
+"""System calls that an alarm lists."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a set of episodes came to. Failures are counted, never averaged in."""
+    """Counts of a set of episodes. Failures are counted, and excluded from means."""
 
     num_episodes: int = 0
     num_failed_episodes: int = 0
     num_cut_episodes: int = 0
-    """Those that a limit cut, and that did not fail for it."""
+    """Episodes cut at a limit that did not fail."""
     num_turns: int = 0
     num_trained_turns: int = 0
     num_failed_turns: int = 0
     num_tokens: int = 0
-    """All that were sampled, the extra ones too."""
+    """All sampled tokens, extra ones included."""
     num_extra_tokens: int = 0
-    """Those of continuations and replays."""
+    """Tokens of continuations and replays."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Failed turns, and failed episodes none of whose turns failed, by owner and reason."""
+    """Failed turns, and failed episodes without a failed turn, by owner and reason."""
     cuts: Counter[str] = field(default_factory=Counter)
-    """Cut episodes by the limit."""
+    """Cut episodes by limit."""
     failed_turns: Counter[str] = field(default_factory=Counter)
     """Failed turns by role."""
     successes: dict[str, list[float]] = field(default_factory=dict)
-    """By role, how often ordinary samples reached its aim in each episode; 0 if the episode failed.
-    An episode that only knows the best of several siblings is left out."""
+    """By role: success of ordinary samples in each episode; 0 if the episode failed. Episodes that
+    only have the best of several siblings are left out."""
     best_successes: Counter[str] = field(default_factory=Counter)
-    """Episodes of trees in which the best of several siblings reached a role's aim."""
+    """Tree episodes in which the best of several siblings succeeded, by role."""
     num_best: int = 0
-    """Episodes of such trees."""
+    """Tree episodes with a best-of-k branch."""
     num_uncompared: int = 0
-    """Decisions whose siblings differ in whether they end the episode, and were not played on."""
+    """Decisions whose siblings differ in whether they end the episode, without continuations."""
     rewards: dict[str, list[float]] = field(default_factory=dict)
-    """What each role was paid in each episode that came to its end."""
-    refused: dict[str, Counter[str]] = field(default_factory=dict)
-    """By role whose programs ran in a sandbox: system calls that it refused, by name."""
+    """Rewards of each role in completed episodes."""
+    blocked_calls: dict[str, Counter[str]] = field(default_factory=dict)
+    """System calls that the sandbox blocked, by name, for roles whose programs ran in one."""
 
     @property
     def failure_share(self) -> float:
-        """Failed turns among all turns, or failed episodes among all, whichever is more."""
+        """Share of failed turns or of failed episodes, whichever is larger."""
         turns = self.num_failed_turns / max(1, self.num_turns)
         return max(turns, self.num_failed_episodes / max(1, self.num_episodes))
 
 
 def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
-    """Count and add up."""
+    """Summarize episodes."""
     summary = Summary(
         successes={role: [] for role in config.roles}, rewards={role: [] for role in config.roles}
     )
@@ -75,7 +75,7 @@ def summarize(episodes: Iterable[Episode], config: RunConfig) -> Summary:
 
 
 def alarm(summary: Summary, config: RunConfig) -> str | None:
-    """What is wrong with episodes that nobody should train on, if anything is."""
+    """Why episodes should not be trained on; None if they are fine."""
     if summary.failure_share > config.rollout.max_failure_share:
         reason, count = summary.failures.most_common(1)[0]
         return (
@@ -91,22 +91,24 @@ def alarm(summary: Summary, config: RunConfig) -> str | None:
             f"({count} times): {reason}"
         )
     if not summary.num_trained_turns and config.trained_policies():
-        return f"No turn could be compared, so nothing would be learnt.{_uncompared(summary)}"
+        return (
+            f"No turn could be compared, so there is nothing to learn from.{_uncompared(summary)}"
+        )
     return None
 
 
 def sandbox_alarm(summary: Summary) -> str | None:
-    """Which roles wrote programs that look for a way out of the sandbox, if any did."""
+    """Roles whose programs made suspicious system calls, as a message; None if there are none."""
     found = []
-    for role, refused in summary.refused.items():
-        probing = Counter({name: count for name, count in refused.items() if is_probing(name)})
+    for role, blocked in summary.blocked_calls.items():
+        probing = Counter({name: count for name, count in blocked.items() if is_probing(name)})
         if probing:
             names = ", ".join(f"{name} {count}" for name, count in probing.most_common(NUM_NAMED))
             found.append(f"'{role}' ({names})")
     if not found:
         return None
     return (
-        "Programs made system calls that the sandbox refused and that puzzles do not need: "
+        "Programs made suspicious system calls, which the sandbox blocked: "
         f"{'; '.join(found)}. Read these programs: the policy may be probing its sandbox."
     )
 
@@ -121,7 +123,7 @@ def _uncompared(summary: Summary) -> str:
 
 
 def learner_tokens(episodes: Iterable[Episode], config: RunConfig) -> int:
-    """Tokens that policies which learn have sampled, those that no turn holds too."""
+    """Tokens that policies that learn have sampled, including tokens of dropped turns."""
     trained = config.trained_policies()
     return sum(
         sum(turn.num_tokens for turn in episode.turns if turn.policy in trained)
@@ -142,7 +144,7 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
     if episode.limit:
         summary.num_cut_episodes += 1
         summary.cuts[episode.limit] += 1
-    _add_refused_calls(summary, episode)
+    _add_blocked_calls(summary, episode)
     summary.num_best += episode.best_of > 1
     summary.num_uncompared += sum(
         differ_in_end(episode, siblings) for siblings in decisions(episode).values()
@@ -158,9 +160,9 @@ def _add_episode(summary: Summary, episode: Episode, config: RunConfig) -> None:
             summary.rewards[role].append(reward.value)
 
 
-def _add_refused_calls(summary: Summary, episode: Episode) -> None:
+def _add_blocked_calls(summary: Summary, episode: Episode) -> None:
     for step in episode.steps:
-        refused = from_metrics(step.metrics)
-        if refused is not None:
+        blocked = from_metrics(step.metrics)
+        if blocked is not None:
             for role in {episode.turns[turn].role for turn in step.turns}:
-                summary.refused.setdefault(role, Counter()).update(refused)
+                summary.blocked_calls.setdefault(role, Counter()).update(blocked)

@@ -1,14 +1,14 @@
-"""Whose code a run may name: nothing in a run's folder is executed unless its user vouched for it.
+"""Trust in user code: code named by a run folder runs only if its user trusts it.
 
-A configuration can name classes outside this package, and loading one executes its module. A run's
-folder may come from somebody else. So the code that its configuration names is imported only if
+A configuration can name classes outside this package, and loading one executes its module. A run
+folder may come from another person. So the code that its configuration names is imported only if
 
-- this user has begun a run with it, from a configuration of their own, or made it with `init`: such
+- this user has started a run with it, from their own configuration, or created it with `init`: such
   names are kept in a file in the user's home, where no run folder reaches, or
-- the user said so, with `--trust-run-code` or PETTINGLLMS_TRUST_RUN_CODE=1.
+- the user sets `--trust-run-code` or PETTINGLLMS_TRUST_RUN_CODE=1.
 
-Code that lies in a run's folder itself always needs the second. What the command line names, and
-what a configuration outside of run folders names, is the user's own word.
+Code inside a run folder always needs the second. Names on the command line, and in a configuration
+outside of run folders, are trusted.
 """
 
 import os
@@ -24,35 +24,34 @@ TRUST = "PETTINGLLMS_TRUST_RUN_CODE"
 FLAG = "--trust-run-code"
 CONFIG_FILE = "config.toml"
 BESIDE = ("versions.json", "metrics.jsonl", "supervised", "episodes.jsonl")
-"""Files that only runs have."""
+"""Files that only run folders have."""
 FOLDERS = ("checkpoints", "episodes")
-"""Folders that runs have, and others may."""
+"""Subfolders that run folders have, and other folders may have."""
 
 
 def load_user_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """A configuration that a user runs: their own, or that of a run, which must be trusted."""
+    """A configuration to run: the user's own, or that of a run folder, which must be trusted."""
     if is_of_run(path):
         require_trusted(path, overrides)
     return load_config(path, overrides, of_run=is_of_run(path))
 
 
 def load_inspected_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """A configuration that a user only looks at. One called `config.toml` in another folder may be
-    all that was received of a run, and nobody has asked to run it."""
+    """A configuration to inspect. A `config.toml` in another folder may be part of a received run,
+    so it must be trusted too."""
     if path.name == CONFIG_FILE and path.parent.resolve() != Path.cwd():
         require_trusted(path, overrides)
     return load_user_config(path, overrides)
 
 
 def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The configuration of a run, if the code that it names may be executed."""
+    """The configuration of a run, if the code that it names is trusted."""
     require_trusted(path, overrides)
     return load_config(path, overrides, of_run=is_of_run(path))
 
 
 def is_of_run(path: Path) -> bool:
-    """Whether a configuration lies in a run's folder. One that lies alone is the user's own, also
-    if it is called `config.toml`."""
+    """Whether a configuration is in a run folder. A `config.toml` alone in a folder is not."""
     if _holds(path.parent, BESIDE):
         return True
     return path.name == CONFIG_FILE and _holds(path.parent, FOLDERS)
@@ -63,8 +62,10 @@ def _holds(folder: Path, names: Sequence[str]) -> bool:
 
 
 def require_trusted(path: Path, overrides: Sequence[str] = ()) -> None:
-    """Raise ConfigError, before anything is imported, if a run names code that nobody vouched for.
-    What an override replaces is not imported, and what it names is the user's own word."""
+    """Raise ConfigError, before anything is imported, if a run names untrusted code.
+
+    Names that an override replaces are not imported, and names in overrides are trusted.
+    """
     if os.environ.get(TRUST) == "1":
         return
     data = read_toml(path)
@@ -78,24 +79,24 @@ def require_trusted(path: Path, overrides: Sequence[str] = ()) -> None:
     if unknown:
         problem = (
             f"names code that does not ship with pettingllms: {', '.join(unknown)}; loading it "
-            f"would execute it, and nothing was executed. If you trust whoever wrote this run, "
-            f"use `pettingllms {FLAG} COMMAND ...`"
+            f"would execute it, so nothing was loaded. If you trust the author of this run, use "
+            f"`pettingllms {FLAG} COMMAND ...`"
         )
         raise ConfigError(str(path), [problem])
 
 
 def remember_code(config: RunConfig) -> None:
-    """Note that this user began a run with the code that a configuration names."""
+    """Trust the code that a configuration names, because this user started a run with it."""
     remember(named_code(config.model_dump(mode="json")))
 
 
 def remember(names: Sequence[str]) -> None:
-    """Note names of code that this user vouched for."""
+    """Add names of trusted code to the user's file."""
     new = [name for name in names if name not in _known()]
     file = _file()
     if not new or file is None:
         return
-    with suppress(OSError):  # a home that cannot be written to costs the flag, not the run
+    with suppress(OSError):  # a read-only home costs the flag, not the run
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with file.open("a", encoding="utf-8") as opened:
             file.chmod(0o600)
@@ -113,7 +114,7 @@ def _known() -> set[str]:
 
 
 def _file() -> Path | None:
-    """Where the names are kept; None for a user without a home."""
+    """The file of trusted names; None for a user without a home."""
     try:
         home = Path.home()
     except RuntimeError:

@@ -75,7 +75,7 @@ WRONG_COMMANDS = [
     (["play", "tic_tac_toe-v1", "sollo=true"], "sollo", "did you mean 'solo'?"),
     (["match", "tic_tac_toe-v1", "localhost"], "'localhost'", "http://HOST:PORT/v1"),
     (["tournament", "tic_tac_toe-v1", "--player", "minmax"], "minmax", "did you mean 'minimax'?"),
-    (["resume", "nowhere"], "nowhere", "`pettingllms train CONFIG` begins one"),
+    (["resume", "nowhere"], "nowhere", "start one with `pettingllms train CONFIG`"),
     (["eval", "nowhere"], "nowhere", "give one of them"),
     (["view", "nowhere"], "nowhere", "give that of a run"),
     (["score", "nowhere.jsonl"], "nowhere.jsonl", "`pettingllms rollout` writes one"),

@@ -59,7 +59,7 @@ def test_a_run_that_did_something_is_kept(
 def test_an_earlier_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("of an earlier run")
-    assert "holds a run already" in refused("sft", tmp_path / "run")
+    assert "already has a run" in refused("sft", tmp_path / "run")
     assert (tmp_path / "run" / "config.toml").read_text() == "of an earlier run"
 
 

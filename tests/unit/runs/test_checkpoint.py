@@ -43,7 +43,7 @@ def test_a_state_that_nobody_ever_wrote_is_refused(tmp_path: Path) -> None:
     whole = (folder / MANIFEST).read_text()
     for state in ({"steps": 3}, [3], None, "step"):
         (folder / MANIFEST).write_text(json.dumps(json.loads(whole) | {"state": state}))
-        with pytest.raises(CheckpointError, match="no manifest that can be read"):
+        with pytest.raises(CheckpointError, match="no readable manifest"):
             load_checkpoint(folder)
 
 
@@ -83,7 +83,7 @@ def test_the_newest_whole_one_is_taken_up(tmp_path: Path) -> None:
     found = RunFolder(tmp_path).load(said.append)
     assert found is not None
     assert found[0].step == 2
-    assert "cut short" in said[0]
+    assert "truncated" in said[0]
 
 
 def test_a_save_that_dies_leaves_nothing_to_load(

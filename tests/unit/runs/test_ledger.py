@@ -43,12 +43,12 @@ def test_a_ledger_taken_up_goes_on_as_if_never_left(num_tasks: int, count: int, 
         second.done()
 
 
-def test_what_is_under_way_is_not_done() -> None:
+def test_tasks_in_progress_are_not_done() -> None:
     ledger = Ledger(tasks(4), 0)
     taken = [task.id for task in ledger.take(2)]
-    assert (ledger.num_done, ledger.under_way) == (0, taken)
+    assert (ledger.num_done, ledger.in_progress) == (0, taken)
     ledger.done()
-    assert (ledger.num_done, ledger.under_way) == (2, [])
+    assert (ledger.num_done, ledger.in_progress) == (2, [])
 
 
 def test_passes_differ_in_order() -> None:

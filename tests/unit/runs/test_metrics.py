@@ -174,9 +174,11 @@ def test_an_alarm_if_many_episodes_are_cut() -> None:
     assert found["roles"]["a"]["success"] == 0.5
 
 
-def test_an_alarm_if_nothing_can_be_learnt_but_somebody_should() -> None:
+def test_alarm_if_no_turn_can_be_compared_but_a_policy_learns() -> None:
     episodes = [linear("t", 0, ("a", rewards(team=1.0)))]
-    assert alarm_of(episodes, team()) == ("No turn could be compared, so nothing would be learnt.")
+    assert alarm_of(episodes, team()) == (
+        "No turn could be compared, so there is nothing to learn from."
+    )
     scripted = {"policy_a": {"kind": "scripted"}, "policy_b": {"kind": "scripted"}}
     assert alarm_of(episodes, team(policies=scripted)) is None
 

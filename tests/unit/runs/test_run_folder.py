@@ -30,7 +30,10 @@ def test_a_run_that_another_process_trains_is_refused_until_that_one_ends(tmp_pa
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "taken\n"
-        with pytest.raises(ConfigError, match="another process is training it"), folder.taken():
+        with (
+            pytest.raises(ConfigError, match="another process is training"),
+            folder.taken(),
+        ):
             pytest.fail("two processes have it")
         other.kill()
     with folder.taken():
@@ -43,5 +46,5 @@ def test_an_error_inside_is_not_taken_for_another_process(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_not_there_is_not_one_without_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"there is no folder .*mistyped; give that of a run"):
+    with pytest.raises(CheckpointError, match=r"no folder .*mistyped; give a run folder"):
         RunFolder(tmp_path / "mistyped").weights(["p"])

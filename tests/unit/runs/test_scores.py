@@ -159,7 +159,7 @@ def test_what_cannot_be_scored(episodes: list[Episode], task_ids: list[str], wor
 
 
 def test_a_play_given_twice_is_not_two_plays() -> None:
-    with pytest.raises(ValueError, match="'a/0' is there twice"):
+    with pytest.raises(ValueError, match="'a/0' occurs twice"):
         score([play("a", 0, True)] * 2, ["a"], 4, ["solver"])
 
 

@@ -181,5 +181,5 @@ def test_a_run_is_trained_by_one_process_alone(
         "pettingllms.training.train.ray_running", lambda _: pytest.fail("it was begun")
     )
     folder = RunFolder(tmp_path)
-    with folder.taken(), pytest.raises(ConfigError, match="another process is training it"):
+    with folder.taken(), pytest.raises(ConfigError, match="another process is training this run"):
         train(parse_config(TEAM), folder)

@@ -44,11 +44,11 @@ def test_a_sound_run_is_not_accused() -> None:
     ("metric", "value", "said"),
     [
         ("roles__planner__failed_share", 0.5, "50% of the replies of 'planner' failed"),
-        ("roles__planner__probing_calls", 2, "'planner' made 40 system calls that the sandbox"),
+        ("roles__planner__probing_calls", 2, "'planner' made 40 suspicious system calls"),
         ("roles__planner__cut_share", 0.4, "cut at rollout.max_reply_tokens"),
         ("policies__planner__zero_share", 0.95, "95% of the advantages of 'planner' are 0"),
-        ("policies__planner__mismatch", 0.9, "differ by 0.9 a token"),
-        ("policies__planner__skipped_updates", 1, "skipped 20 updates"),
+        ("policies__planner__mismatch", 0.9, "differ by 0.9 per token"),
+        ("policies__planner__skipped_updates", 1, "skipped 20 non-finite"),
         ("policies__planner__distinct_replies", 1.0, "1.00 different replies"),
         ("policies__planner__clip_share", 0.6, "60% of the tokens of 'planner' were clipped"),
         ("policies__planner__capped_share", 0.2, "20% of the importance weights"),
@@ -60,9 +60,9 @@ def test_a_sound_run_is_not_accused() -> None:
         (
             "roles__planner__reward",
             lambda step: float(step % 2),
-            "no more than steps differ by chance",
+            "within noise",
         ),
-        ("roles__planner__eval_success", lambda step: 0.9 if step == 5 else 0.4, "90% of the best"),
+        ("roles__planner__eval_success", lambda step: 0.9 if step == 5 else 0.4, "90% in the best"),
     ],
 )
 def test_each_fault_is_said_once_and_alone(metric: str, value: Any, said: str) -> None:
