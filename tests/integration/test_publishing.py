@@ -19,9 +19,9 @@ def test_a_skipped_publication_stops_the_run(kind: str, tiny: Path, tmp_path: Pa
     config = config_of({"p": {**KINDS[kind], "model": str(tiny)}}, {"role0": "p", "role1": "p"})
     found = drive(tmp_path, "stale", config)
     assert "its weights were not published" in found["skipped"]
-    assert "written by version 1 of 'p', which is at 2" in found["skipped"]
+    assert "sampled by version 1 of 'p', which is at 2" in found["skipped"]
     assert found["forged"], "old weights under a new version went unnoticed"
-    assert "answers for 'p' with version 2, the learner is at 3" in found["behind"]
+    assert "serves version 2 of 'p', but the learner is at 3" in found["behind"]
     assert found["mended"] < 1e-3
 
 
@@ -48,7 +48,7 @@ def test_engines_that_are_killed_come_back(tiny: Path, tmp_path: Path, scratch: 
         assert outcome["versions"] == [1]
     assert found["same"], "the engine came back with other weights"
     assert found["gaps"]["p"] < 1e-3
-    back = [text for text in found["said"] if "is back after" in text]
+    back = [text for text in found["said"] if "the engine restarted in" in text]
     assert len(back) == 2
     print(back)
     assert {path.name for path in scratch.iterdir()} <= {"ray"}  # Ray's own logs

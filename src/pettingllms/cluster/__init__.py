@@ -1,1 +1,1 @@
-"""Ray: the processes of a run, started, found again, and started anew when they die."""
+"""Ray: starts the processes of a run, places them, and restarts engines that die."""

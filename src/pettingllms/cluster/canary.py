@@ -1,5 +1,5 @@
-"""The canary of a model: a fixed reply to a fixed prompt, by which samplers and learners are told
-apart if they have other weights."""
+"""The canary of a model: a fixed reply to a fixed prompt, whose log-probs show whether sampler and
+learner have the same weights."""
 
 from typing import Any
 
@@ -13,25 +13,27 @@ from pettingllms.learners.batches import Item
 from pettingllms.types import Ids, Image, Message, images_of
 
 NUM_TOKENS = 64
-"""Of the reply. A mean over 16 tokens of SmolLM2 in bfloat16 is twice as noisy."""
+"""Tokens of the reply. A mean over 16 tokens of SmolLM2 in bfloat16 is twice as noisy."""
 
 
 def make_canary(env: Environment[Any, Any], renderer: ChatRenderer, max_tokens: int) -> Item:
-    """A reply to the first prompt of an environment. A model that sees is shown its images, so that
-    its eyes are compared as well. The reply ends where prompt and reply have `max_tokens`."""
+    """A reply to the first prompt of an environment, cut at `max_tokens` with the prompt.
+
+    A VLM gets the prompt's images, so that its image encoder is compared as well.
+    """
     messages = first_prompt(env)
     if not isinstance(renderer, VisionRenderer):
         ids = renderer.render([Message(message.speaker, message.text) for message in messages])
         return _repeated(ids, ids, max_tokens)
     ids = renderer.render(messages)
-    # Ids that stand for pieces of images are no text to reply with.
+    # Placeholder ids of images cannot be part of a reply.
     return _repeated(
         ids, ids[ids != renderer.image_processor.image_id], max_tokens, images_of(messages)
     )
 
 
 def first_prompt(env: Environment[Any, Any]) -> Any:
-    """What the first role to speak is shown first."""
+    """The first observation of the first acting role."""
     if isinstance(env, Workflow):
         return env.example()
     state = env.reset(env.tasks("train")[0], 0)
@@ -41,8 +43,8 @@ def first_prompt(env: Environment[Any, Any]) -> Any:
 def _repeated(
     prompt_ids: Ids, text_ids: Ids, max_tokens: int, images: tuple[Image, ...] = ()
 ) -> Item:
-    """The reply is the prompt's own text, again and again: as good as any, and likely enough to
-    keep the noise of bfloat16 small."""
-    room = max_tokens - len(prompt_ids) - 1  # vLLM adds a token to what it scores
+    """The reply repeats the prompt's text, which is likely enough to keep the noise of bfloat16
+    small."""
+    room = max_tokens - len(prompt_ids) - 1  # vLLM adds a token when it scores
     reply = np.resize(text_ids, max(1, min(NUM_TOKENS, room)))
     return Item(prompt_ids, reply, np.zeros(len(reply), dtype=np.float32), 0.0, images=images)

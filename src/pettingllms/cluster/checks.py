@@ -1,5 +1,4 @@
-"""What a run refuses before it learns: models that are not here, weights of another model, or
-replies of other weights."""
+"""Checks before learning: models exist and did not change, weights fit, turns are on-policy."""
 
 import json
 import re
@@ -17,32 +16,32 @@ from pettingllms.runs.folder import write_whole
 from pettingllms.types import Episode
 
 MODELS_FILE = "models.json"
-"""File of a run folder that records which revision of each model the run began with."""
+"""File of a run folder with the revision of each model at the start of the run."""
 _PART = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<which>[AB])\.weight")
-"""PEFT's name for a half of an adapter: A meets what goes into a layer, B what comes out."""
+"""PEFT's names of LoRA matrices: A has the input size of a layer, B the output size."""
 
 
-def refuse_absent(config: RunConfig, learning: bool = True) -> None:
-    """Refuse a run whose models are not here before anything is started."""
+def check_models_exist(config: RunConfig, learning: bool = True) -> None:
+    """Raise ModelError if a model is missing, before anything starts."""
     for model in _models(config, learning):
         find_model(model)
 
 
 def check_models(config: RunConfig, run: Path) -> None:
-    """Record the models of a new run; refuse to resume a run whose models have changed since."""
+    """Record the models of a new run; raise CheckpointError if those of a resumed run changed."""
     found = {model: identity(find_model(model)) for model in _models(config, learning=True)}
     record = run / MODELS_FILE
-    began = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    changed = [model for model in found if model in began and began[model] != found[model]]
+    recorded = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    changed = [model for model in found if model in recorded and recorded[model] != found[model]]
     if changed:
-        then, now = (one[changed[0]]["revision"] for one in (began, found))
+        before, now = (one[changed[0]]["revision"] for one in (recorded, found))
         raise CheckpointError(
-            f"model '{changed[0]}' has changed since this run began (revision then: {then}, now: "
+            f"model '{changed[0]}' changed since this run started (revision then: {before}, now: "
             f"{now}; see {record}); restore it with `pettingllms models get NAME@REVISION`, or "
             "start a new run"
         )
-    if found.keys() - began.keys():
-        write_whole(record, json.dumps(began | found, indent=1))
+    if found.keys() - recorded.keys():
+        write_whole(record, json.dumps(recorded | found, indent=1))
 
 
 def _models(config: RunConfig, learning: bool) -> list[str]:
@@ -51,7 +50,7 @@ def _models(config: RunConfig, learning: bool) -> list[str]:
 
 
 def check_weights_fit(policy: str, files: Files, model: Path | None) -> None:
-    """Refuse weights that were trained from another model than is named now."""
+    """Raise CheckpointError for weights that were trained from another model."""
     if model is None:
         return
     here = tensor_shapes(model)
@@ -60,39 +59,37 @@ def check_weights_fit(policy: str, files: Files, model: Path | None) -> None:
             part = _PART.fullmatch(name)
             layer = f"{part['layer']}.weight" if part else name
             there = here.get(layer, shape)
-            if not (_borders(shape, part["which"], there) if part else shape == there):
+            if not (_matches(shape, part["which"], there) if part else shape == there):
                 raise CheckpointError(
-                    f"the saved weights of '{policy}' are of another model than {model}: '{name}' "
-                    f"has the shape {shape}, and there '{layer}' has {there}; set "
-                    f"policies.{policy}.model to the one that they began as"
+                    f"the saved weights of '{policy}' do not fit {model}: '{name}' has shape "
+                    f"{shape}, but '{layer}' of the model has {there}; set policies.{policy}.model "
+                    "to the model that they were trained from"
                 )
 
 
-def _borders(shape: list[int], which: str, layer: list[int]) -> bool:
-    """Whether a half of an adapter ends where the layer does. Which side of a layer is which is
-    for its class to say, so either will do."""
+def _matches(shape: list[int], which: str, layer: list[int]) -> bool:
+    """Whether a LoRA matrix matches a size of the layer. Which side of a weight is the input
+    depends on the layer's class, so either side is accepted."""
     return shape[1 if which == "A" else 0] in layer
 
 
 def check_versions(episodes: Sequence[Episode], versions: Mapping[str, int]) -> None:
-    """Refuse to learn from what other weights wrote than those that would learn."""
+    """Raise StaleWeightsError for turns that other weights sampled than those that would learn."""
     for episode in episodes:
         for turn in episode.turns:
             if turn.credit.advantage is not None and turn.policy_version != versions[turn.policy]:
                 raise StaleWeightsError(
-                    f"episode {episode.id} was written by version {turn.policy_version} of "
+                    f"episode {episode.id} was sampled by version {turn.policy_version} of "
                     f"'{turn.policy}', which is at {versions[turn.policy]}: its weights were not "
                     "published"
                 )
 
 
 def check_mismatch(policy: str, mismatch: float, bound: float) -> None:
-    """Stop when sampler and learner do not compute the same log-probs."""
-    if not mismatch <= bound:  # nor is what is no number
+    """Raise StaleWeightsError if sampler and learner compute different log-probs."""
+    if not mismatch <= bound:  # also if it is NaN
         raise StaleWeightsError(
             f"sampler and learner differ on what '{policy}' just sampled by {mismatch:.2g} per "
-            "token, "
-            f"more than {bound:g} (inference.max_mismatch); the run stops, and '{policy}' has "
-            "learnt "
-            "nothing from this batch"
+            f"token, more than {bound:g} (inference.max_mismatch); the run stops before "
+            f"'{policy}' learns from this batch"
         )

@@ -1,11 +1,10 @@
-"""The critics of a run that are models of their own: asked before credit, trained after it."""
+"""Critics that are separate models: they give values before credit assignment and learn after."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pettingllms.cluster.each import each
-from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.learners import Learners, run_all
 from pettingllms.cluster.placement import critic_spec
 from pettingllms.config import RunConfig
 from pettingllms.errors import ModelError
@@ -19,33 +18,33 @@ JointActions = Sequence[Sequence[Turn]]
 
 
 class Critics:
-    """One for each policy, or one for all of them, or none where values come from heads."""
+    """One per policy, or one for all policies, or none if values come from value heads."""
 
     def __init__(self, config: RunConfig) -> None:
         self.plans = plan_critics(config)
         self.learners: dict[str, Learners] = {}
         self._config = config
-        self._at_once = False
+        self._concurrent = False
 
     @property
     def centralized(self) -> bool:
-        """Whether any of them reads what the whole team sees."""
+        """Whether any critic reads the centralized observation."""
         return any(plan.centralized for plan in self.plans)
 
     def start(
         self, models: Mapping[str, Path], device: str, num_gpus: float, num_threads: int
     ) -> None:
-        """Make their processes. With GPUs of their own they work at once."""
-        self._at_once = num_gpus > 0
+        """Start their processes. Critics with separate GPUs work concurrently."""
+        self._concurrent = num_gpus > 0
         for plan in self.plans:
             spec = critic_spec(self._config, plan, models[plan.name], device)
             self.learners[plan.name] = Learners(spec, num_gpus, num_threads)
 
     async def value(self, joint_actions: JointActions) -> None:
-        """Write on every turn what is expected of it."""
+        """Write values on every turn."""
         shares = self._shares(joint_actions)
-        every = await each((self._ask("values", *share) for share in shares), self._at_once)
-        for (_, own), found in zip(shares, every, strict=True):
+        results = await run_all((self._ask("values", *share) for share in shares), self._concurrent)
+        for (_, own), found in zip(shares, results, strict=True):
             turns = [turn for joint_action in own for turn in joint_action]
             for turn, (values, mixed) in zip(turns, found, strict=True):
                 turn.credit.values, turn.credit.counterfactual_value = values, mixed
@@ -53,7 +52,7 @@ class Critics:
     async def learn(
         self, joint_actions: JointActions, step: int, num_tokens: int = 0
     ) -> dict[str, dict[str, float]]:
-        """Train on the targets of turns that have any; what each critic measured, by name."""
+        """Train on turns that have returns; the metrics of each critic, by name."""
         credited = [
             joint_action
             for joint_action in joint_actions
@@ -61,16 +60,16 @@ class Critics:
         ]
         shares = self._shares(credited)
         asked = (self._ask("train", *share, step, num_tokens) for share in shares)
-        every = await each(asked, self._at_once)
-        return {plan.name: found for (plan, _), found in zip(shares, every, strict=True)}
+        results = await run_all(asked, self._concurrent)
+        return {plan.name: found for (plan, _), found in zip(shares, results, strict=True)}
 
     async def saved(self, name: str) -> dict[str, bytes]:
-        """A critic's weights and moments, as files."""
+        """A critic's weights and optimizer state, as files."""
         files: dict[str, bytes] = await self.learners[name].call("saved")
         return files
 
     async def load(self, saved: Saved) -> None:
-        """Give those back what was saved of them."""
+        """Load saved critics."""
         for plan in self.plans:
             if plan.name in saved:
                 await self.learners[plan.name].call("load", dict(saved[plan.name]))
@@ -78,14 +77,13 @@ class Critics:
     def check_same_tokenizer(
         self, policies: Iterable[str], model: Path, models: Mapping[str, Path]
     ) -> None:
-        """Refuse a critic that would read other tokens than the policies of a model write."""
+        """Raise ModelError if a critic's tokenizer differs from that of the policies it reads."""
         for plan in self.plans:
             read, own = sorted(set(plan.policies) & set(policies)), models[plan.name]
             if read and own != model and not ChatRenderer(own).reads_as(ChatRenderer(model)):
                 raise ModelError(
-                    f"'{plan.name}' is made of {plan.model}, which has another tokenizer than the "
-                    f"model of {', '.join(read)}, so it cannot read what they write; take models "
-                    "of one family, or set critic.model"
+                    f"'{plan.name}' uses {plan.model}, whose tokenizer differs from that of the "
+                    f"model of {', '.join(read)}; use models of one family, or set critic.model"
                 )
 
     async def _ask(self, method: str, plan: CriticPlan, own: JointActions, *args: int) -> Any:
@@ -94,7 +92,7 @@ class Critics:
         )
 
     def _shares(self, joint_actions: JointActions) -> list[tuple[CriticPlan, list[list[Turn]]]]:
-        """For each critic that has any: the turns that it reads."""
+        """Each critic with the turns that it reads, if there are any."""
         shares = []
         for plan in self.plans:
             parts = (

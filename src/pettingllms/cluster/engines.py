@@ -1,7 +1,7 @@
-"""The engines of one model: replicas on Ray, each started again if it dies.
+"""The inference engines of one model: replicas on Ray, restarted when they die.
 
-A request is a pure function of its ids and its seed, so one that was lost with its engine is simply
-asked again.
+A reply is a function of the request's ids and seed, so a request that was lost with its engine is
+sent again.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ Samples = Sequence[Sample | Failed]
 
 @dataclass(slots=True)
 class Replica:
-    """One engine and how often it was started again."""
+    """One engine, and the number of its restarts."""
 
     actor: Any
     num_restarts: int = 0
     restart: asyncio.Task[None] | None = None
-    """Under way, for all requests that wait for it."""
+    """The restart in progress, for which all requests wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The weights under which a policy answers; the files stay in Ray's store."""
+    """The weights that a policy samples with; the files stay in Ray's object store."""
 
     method: str
     version: int
@@ -52,7 +52,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request in the queue of an engine that answers in lockstep."""
+    """A request in the queue of a lockstep engine."""
 
     request: SampleRequest
     sent: asyncio.Future[None]
@@ -60,11 +60,11 @@ class Waiting:
 
 
 class Queue:
-    """Sends what has piled up, for an engine that answers in lockstep.
+    """Batches requests for an engine that decodes in lockstep.
 
-    A call through Ray takes as long as a small model's reply, so requests that are made at the same
-    time go together: a wave takes all that came while the last one was under way. It is sent in
-    parts that the engine serves at once, and a request's clock runs from when its part is sent.
+    A call through Ray takes as long as a small model's reply, so concurrent requests are sent
+    together: a batch takes all requests that arrived during the last one. It is sent in parts that
+    the engine decodes together, and the timeout of a request starts when its part is sent.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Queue:
         self._sender: asyncio.Task[None] | None = None
 
     async def sample(self, request: SampleRequest) -> Samples:
-        """The replies to a request, once its part is answered."""
+        """The replies to a request."""
         loop = asyncio.get_running_loop()
         waiting = Waiting(request, loop.create_future(), loop.create_future())
         self._waiting.append(waiting)
         if self._sender is None or self._sender.done():
-            # In a context of its own: it works for all requests, and is on none of their clocks.
+            # In a separate context: it serves all requests, so none of their timeouts applies.
             self._sender = asyncio.create_task(self._send_all(), context=Context())
         clock = current_clock()
         try:
@@ -93,12 +93,12 @@ class Queue:
         except asyncio.CancelledError:
             waiting.answer.cancel()
             if clock is not None and clock.expired():
-                # A part is answered as a whole: since it was sent, nobody had an answer.
+                # A part is answered as a whole, so no request has had an answer since it was sent.
                 self._give_up(stalled(clock.seconds))
             raise
 
     async def close(self) -> None:
-        """Ask no more; whoever still waits is told so."""
+        """Stop sending, and cancel waiting requests."""
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -108,11 +108,11 @@ class Queue:
 
     async def _send_all(self) -> None:
         while self._waiting:
-            await self._all_have_asked()
-            wave = [one for one in self._waiting if not one.answer.done()]
-            for part in lockstep_parts([one.request for one in wave], self._max_replies):
-                await self._send_part([wave[at] for at in part if not wave[at].answer.done()])
-            gone = {id(one) for one in wave}
+            await self._wait_for_requests()
+            batch = [one for one in self._waiting if not one.answer.done()]
+            for part in lockstep_parts([one.request for one in batch], self._max_replies):
+                await self._send_part([batch[at] for at in part if not batch[at].answer.done()])
+            gone = {id(one) for one in batch}
             self._waiting = [
                 one for one in self._waiting if id(one) not in gone and not one.answer.done()
             ]
@@ -128,12 +128,12 @@ class Queue:
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not sending.done():  # all who asked have left, or the queue is closed
+            if not sending.done():  # all requests were cancelled, or the queue is closed
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
                 answers.cancel()
         (results,) = await asyncio.gather(sending, return_exceptions=True)
-        if isinstance(results, BaseException):  # everyone who waits for it gets it
+        if isinstance(results, BaseException):  # all waiting requests get it
             for one in part:
                 if not one.answer.done():
                     one.answer.set_exception(results)
@@ -148,8 +148,8 @@ class Queue:
                 one.sent.set_exception(error)
                 one.answer.cancel()
 
-    async def _all_have_asked(self) -> None:
-        """Wait while plays that were just answered come up with their next request."""
+    async def _wait_for_requests(self) -> None:
+        """Wait while episodes that were just answered make their next request."""
         quiet = 0
         while quiet < QUIET_TURNS:
             before = len(self._waiting)
@@ -158,7 +158,7 @@ class Queue:
 
 
 class Engines:
-    """A sampler over replicas; the same task goes to the same one."""
+    """A sampler over replicas; requests of one task go to the same replica."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Engines:
         ]
 
     async def start(self) -> None:
-        """Wait until every engine has loaded its model."""
+        """Wait until all engines have loaded their model."""
         await self._started([replica.actor for replica in self.replicas])
 
     async def _started(self, actors: Sequence[Any]) -> None:
@@ -196,7 +196,7 @@ class Engines:
             ) from None
 
     async def sample(self, request: SampleRequest) -> Samples:
-        """Ask the task's replica, once it has a place for the request; again if it dies."""
+        """Send a request to the replica of its task; retry if the replica dies."""
         at = derive_seed(request.task_id) % len(self.replicas)
         if self._class.capabilities.lockstep:
             return await self._queues[at].sample(request)
@@ -205,7 +205,7 @@ class Engines:
             return result
 
     async def publish(self, policy: str, new: Published) -> None:
-        """Give every replica new weights of a policy."""
+        """Send new weights of a policy to all replicas."""
         self._published[policy] = new
         calls = (
             self._call(at, new.method, policy, new.version, new.files)
@@ -214,7 +214,7 @@ class Engines:
         await asyncio.gather(*calls)
 
     async def drop(self, policy: str) -> None:
-        """Let every replica forget a policy."""
+        """Remove a policy from all replicas."""
         del self._published[policy]
         await asyncio.gather(*(self._call(at, "drop", policy) for at in range(len(self.replicas))))
 
@@ -243,7 +243,7 @@ class Engines:
     async def score_many(
         self, policy: str, given: Sequence[Given], temperature: float = 1.0
     ) -> list[LogProbs]:
-        """Log-probs of many fixed replies at a temperature, a share of them from each replica."""
+        """Log-probs of many fixed replies at a temperature, divided among the replicas."""
         num = len(self.replicas)
         calls = (self._score(at, policy, given[at::num], temperature) for at in range(num))
         found: list[LogProbs] = [np.empty(0, np.float32)] * len(given)
@@ -259,26 +259,26 @@ class Engines:
             return found
 
     async def versions(self) -> list[dict[str, int]]:
-        """Each replica's versions of its policies."""
+        """The policy versions of each replica."""
         calls = (self._call(at, "versions") for at in range(len(self.replicas)))
         return list(await asyncio.gather(*calls))
 
     async def sleep(self) -> None:
-        """Let every replica free its memory."""
+        """Let all replicas free their memory."""
         await asyncio.gather(*(self._call(at, "sleep") for at in range(len(self.replicas))))
 
     async def wake(self) -> None:
-        """Make every replica ready."""
+        """Wake all replicas up."""
         await asyncio.gather(*(self._call(at, "wake") for at in range(len(self.replicas))))
 
     async def stop(self) -> None:
-        """End the engines' processes."""
+        """Stop the engines' processes."""
         for queue in self._queues:
             await queue.close()
         for replica in self.replicas:
             if replica.restart is not None:
                 replica.restart.cancel()
-            with suppress(RayError, TimeoutError):  # it is killed either way
+            with suppress(RayError, TimeoutError):  # killed below in any case
                 async with asyncio.timeout(STOP_SECONDS):
                     await replica.actor.stop.remote()
             ray.kill(replica.actor)
@@ -298,10 +298,10 @@ class Engines:
             try:
                 return await answer
             except asyncio.CancelledError:
-                ray.cancel(answer)  # else the engine would write on for nobody
+                ray.cancel(answer)  # otherwise the engine would keep generating
                 raise
             except (RayActorError, OutOfMemoryError, EngineDiedError) as error:
-                if replica.actor is actor:  # else another request has started it again
+                if replica.actor is actor:  # otherwise another request has restarted it
                     if replica.restart is None:
                         replica.restart = asyncio.create_task(self._restart(at, error))
                     with off_the_clock(restart=True):
@@ -310,19 +310,19 @@ class Engines:
     async def _restart(self, at: int, error: Exception) -> None:
         replica, spec = self.replicas[at], self._specs[at]
         try:
-            await self._start_again(replica, spec, error)
+            await self._restart_replica(replica, spec, error)
         finally:
             replica.restart = None
 
-    async def _start_again(self, replica: Replica, spec: EngineSpec, error: Exception) -> None:
+    async def _restart_replica(self, replica: Replica, spec: EngineSpec, error: Exception) -> None:
         if replica.num_restarts >= self._max_restarts:
             raise ClusterError(
                 f"the engine for {spec.model} died {replica.num_restarts + 1} times, more than "
                 f"cluster.max_restarts = {self._max_restarts} allows; the last time: {error}"
             ) from error
         replica.num_restarts += 1
-        began = time.monotonic()
-        self._notify(f"an engine for {spec.model.name} died; it is started again")
+        start = time.monotonic()
+        self._notify(f"an engine for {spec.model.name} died; restarting it")
         ray.kill(replica.actor)
         new = self._create(spec)
         await self._started([new])
@@ -330,4 +330,5 @@ class Engines:
             method = getattr(new, published.method)
             await method.remote(policy, published.version, published.files)
         replica.actor = new
-        self._notify(f"the engine is back after {time.monotonic() - began:.1f} s, nothing was lost")
+        seconds = time.monotonic() - start
+        self._notify(f"the engine restarted in {seconds:.1f} s; no request was lost")

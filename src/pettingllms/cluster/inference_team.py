@@ -1,10 +1,10 @@
-"""A run's policies at play and nothing else: engines with the weights of a checkpoint."""
+"""A team without learners: engines with the weights of a checkpoint."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pettingllms.cluster.checks import refuse_absent
+from pettingllms.cluster.checks import check_models_exist
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def playing_team(
+async def inference_team(
     config: RunConfig, weights: Mapping[str, Mapping[str, bytes]], notify: Callable[[str], None]
 ) -> AsyncIterator["Team"]:
-    """A team without learners, which Ray runs until the block ends; without weights, the models
-    are as they were before training."""
-    refuse_absent(config, learning=False)
+    """A team without learners, until the block ends; without `weights`, models are untrained."""
+    check_models_exist(config, learning=False)
     with ray_running(config.cluster):
         from pettingllms.cluster.team import Team
 

@@ -1,7 +1,8 @@
-"""The ranks of one learner or critic on Ray: every call goes to all of them, rank 0 answers."""
+"""The ranks of one learner or critic on Ray: each call goes to all ranks, and rank 0 answers."""
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 import ray
 
@@ -11,10 +12,11 @@ from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.rank import Rank
 
 START_SECONDS = 1800.0
+T = TypeVar("T")
 
 
 class Learners:
-    """A model that is trained, by one process or sharded over several."""
+    """A model in training, in one process or sharded over several."""
 
     def __init__(self, spec: LearnerSpec | CriticSpec, num_gpus: float, num_threads: int) -> None:
         actor = ray.remote(Rank).options(num_cpus=0, num_gpus=num_gpus)
@@ -22,7 +24,7 @@ class Learners:
         self.actors: list[Any] = [actor.remote(spec, rank, num_threads) for rank in ranks]
 
     async def start(self, loopback: bool) -> None:
-        """Let the ranks meet and load the model."""
+        """Connect the ranks and load the model."""
         try:
             async with asyncio.timeout(START_SECONDS):
                 alone = len(self.actors) == 1
@@ -32,7 +34,7 @@ class Learners:
             raise ClusterError(f"a learner did not start within {START_SECONDS:g} s") from None
 
     async def call(self, method: str, *args: Any) -> Any:
-        """What rank 0 gives, once all ranks are done."""
+        """The result of rank 0, once all ranks are done."""
         calls = [actor.call.remote(method, *args) for actor in self.actors]
         return (await asyncio.gather(*calls))[0]
 
@@ -43,6 +45,16 @@ class Learners:
         return both[0][0], weight_hashes[0]
 
     async def stop(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for actor in self.actors:
             ray.kill(actor)
+
+
+async def run_all(calls: Iterable[Coroutine[Any, Any, T]], concurrent: bool) -> list[T]:
+    """The results of calls to several processes, in order.
+
+    Learners that share a machine run one after another; a failure prevents all later calls.
+    """
+    if concurrent:
+        return list(await asyncio.gather(*calls))
+    return [await call for call in calls]

@@ -1,4 +1,4 @@
-"""Which part of the machine each process gets."""
+"""Placement: the GPUs, cores and settings of each process."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from pettingllms.policies import CriticPlan, ModelGroup
 from pettingllms.runtime.resources import cores, num_cores
 
 SHARED_GPU = 0.5
-"""What an engine and a learner that share a device each ask Ray for."""
+"""GPU share that an engine and a learner on one device each request from Ray."""
 
 
 def gpu_shares(config: RunConfig, device: str) -> tuple[float, float]:
-    """GPUs of one engine and of one learner's rank."""
+    """GPUs per engine and per learner rank."""
     if device == "cpu":
         return 0, 0
     if config.cluster.placement == "colocated":
@@ -41,7 +41,7 @@ def require_image_support(
             "only text models; set another engine"
         )
     for role in env.image_roles:
-        policy = config.roles.get(role, "")  # empty: nobody of this run, as in a tournament
+        policy = config.roles.get(role, "")  # empty: the role has no policy, as in a tournament
         for group in (one for one in groups if policy in one.policies):
             if reason := image_problem(config.policies[policy], models[group.name]):
                 raise ModelError(
@@ -52,7 +52,7 @@ def require_image_support(
 def engine_specs(
     config: RunConfig, group: ModelGroup, model: Path, device: str, at: int, num_groups: int
 ) -> list[EngineSpec]:
-    """One engine for each replica of a model."""
+    """One engine per replica of a model."""
     num_replicas = config.inference.num_replicas
     league = config.league
     num_kept = league.max_snapshots if league and league.snapshot_every else 0
@@ -94,7 +94,7 @@ def learner_spec(config: RunConfig, group: ModelGroup, model: Path, device: str)
 
 
 def critic_spec(config: RunConfig, plan: CriticPlan, model: Path, device: str) -> CriticSpec:
-    """A critic that is a model of its own."""
+    """A critic that is a separate model."""
     assert config.critic is not None  # noqa: S101 - it was planned
     return CriticSpec(
         model=model,
@@ -108,15 +108,14 @@ def critic_spec(config: RunConfig, plan: CriticPlan, model: Path, device: str) -
 
 
 def usable_cores() -> int:
-    """Cores for PyTorch's threads: OMP_NUM_THREADS where it is set, as for runs side by side."""
+    """Cores for PyTorch's threads: OMP_NUM_THREADS if it is set."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdigit() and int(wanted) else num_cores()
 
 
 def cores_of(number: int, count: int) -> str:
-    """The cores of one engine among several: parts of the machine, shared when it is small. Under a
-    quota that is smaller than the machine none are its own: containers side by side would all take
-    the first ones."""
+    """The cores of one engine among several, shared on a small machine. Under a CPU quota engines
+    are not bound: containers on one machine would all take the first cores."""
     usable = cores()
     if num_cores() < len(usable):
         return UNBOUND

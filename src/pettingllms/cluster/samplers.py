@@ -1,4 +1,4 @@
-"""Everybody who can be asked for a reply: a sampler and a renderer for each policy by its name."""
+"""Samplers and renderers of all policies, by name."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]
 
 
 class PolicySamplers:
-    """What a player or a judge is made of. Scripted players need nothing but their environment."""
+    """Creates players and judge models. Scripted players need only their environment."""
 
     def __init__(self, config: RunConfig, weight_hashes: Mapping[str, str]) -> None:
         self.renderers: dict[str, Renderer] = {}
@@ -34,7 +34,7 @@ class PolicySamplers:
     def add_model(
         self, policies: Sequence[str], sampler: Sampler, renderer: Renderer, model: Path
     ) -> None:
-        """Policies that speak through engines of this run."""
+        """Add policies that engines of this run serve."""
         if self._recording is not None:
             weight_hash = model_mark(model)
             sampler = RecordedSampler(sampler, self._recording, self._weight_hashes, weight_hash)
@@ -42,7 +42,7 @@ class PolicySamplers:
             self._samplers[policy], self.renderers[policy] = sampler, renderer
 
     def add_servers(self) -> None:
-        """Policies that speak through somebody else's server."""
+        """Add policies that external servers provide."""
         for name in sorted(self._config.played_policies()):
             api = self._config.policies[name]
             if isinstance(api, ApiPolicy):
@@ -75,7 +75,7 @@ class PolicySamplers:
         )
 
     def judge(self, name: str, reply_logprobs: Read) -> JudgeModel:
-        """A policy of this run as a judge's voice."""
+        """A policy of this run as the model of a judge."""
         policy, renderer = self._config.policies[name], self.renderers[name]
         assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
 
@@ -93,7 +93,7 @@ class PolicySamplers:
         )
 
     async def close(self) -> None:
-        """Leave servers and recordings."""
+        """Close connections and recordings."""
         for sampler in self._samplers.values():
             if isinstance(sampler, HttpSampler):
                 await sampler.close()

@@ -1,7 +1,7 @@
-"""Frozen snapshots on the engines of a run: other names under which a model answers.
+"""Frozen snapshots that the engines of a run serve under additional names.
 
-A snapshot of an adapter is one more adapter over the base that is there already. A snapshot of a
-whole model is a copy of it, which only the small engine holds beside the one that is trained.
+A snapshot of an adapter is one more adapter on the shared base. A snapshot of a full model is a
+copy of it, which only the torch engine can serve beside the current model.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,33 +20,32 @@ from pettingllms.policies.files import Files
 
 @dataclass(slots=True)
 class SnapshotSamplers:
-    """The snapshots that a team can sit down, by name."""
+    """The snapshots of a team, by name."""
 
     group_of: Callable[[str], ModelGroup]
     engines: Mapping[str, Engines]
     learners: Mapping[str, Learners]
     publishers: Mapping[str, Publisher]
     weight_hashes: dict[str, str]
-    """Hash of the weights of each, among those of a team's policies."""
+    """Weight hashes of the team's policies and snapshots."""
     sources: dict[str, str] = field(default_factory=dict)
-    """The policy that each is a snapshot of."""
+    """The policy of each snapshot."""
     _files: dict[str, Any] = field(default_factory=dict)
-    """Their weights, in memory or in Ray's store."""
+    """Weights of snapshots, in memory or in Ray's object store."""
 
     async def take(self, name: str, policy: str, version: int) -> str:
-        """Freeze a policy as it is now; the hash of its weights."""
+        """Take a snapshot of a policy's current weights; return their hash."""
         group = self.group_of(policy)
         files, weight_hash = await self.learners[group.name].files(policy)
         await self._serve(name, policy, version, weight_hash, files)
         publisher = self.publishers[group.name]
-        said = await self.engines[group.name].score(name, publisher.canary.given)
-        for one, other in zip(said, publisher.answers[policy], strict=True):
+        answers = await self.engines[group.name].score(name, publisher.canary.given)
+        for one, other in zip(answers, publisher.answers[policy], strict=True):
             mismatch = float(np.abs(one - other).mean())
             if not mismatch <= publisher.max_mismatch:
                 raise StaleWeightsError(
-                    f"snapshot {name} differs from '{policy}', of which it was taken, by "
-                    f"{mismatch:.2g} "
-                    "a token: the engine answers for it with other weights"
+                    f"snapshot {name} differs from '{policy}' by {mismatch:.2g} per token: the "
+                    "engine serves it with other weights"
                 )
         await publisher.add_snapshot(name, policy)
         await publisher.check_together()
@@ -57,13 +56,13 @@ class SnapshotSamplers:
     ) -> None:
         """Serve a snapshot of a checkpoint."""
         if files is None:
-            raise CheckpointError(f"the checkpoint's league names {name} and has no weights for it")
+            raise CheckpointError(f"the checkpoint lists snapshot {name} but has no weights for it")
         await self._serve(name, policy, version, weight_hash, dict(files))
         if (publisher := self.publishers.get(self.group_of(policy).name)) is not None:
             await publisher.add_snapshot(name, None)
 
     async def drop(self, name: str) -> None:
-        """Let go of a snapshot."""
+        """Remove a snapshot."""
         group = self.group_of(self.sources.pop(name)).name
         await self.engines[group].drop(name)
         if group in self.publishers:

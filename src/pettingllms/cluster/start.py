@@ -1,11 +1,11 @@
-"""Starting Ray: with token authentication always, and on loopback unless it joins a cluster.
+"""Starting Ray: always with token authentication, and on loopback unless it joins a cluster.
 
-Ray makes the folders of its sockets writable for every user of the machine, who could then put a
-socket of their own in place of the raylet's. So its folders are inside one that only this user can
-enter, and they are closed again once Ray runs.
+Ray makes its socket folders writable for all users of the machine, who could then replace the
+raylet's socket. So its folders are inside one that only this user can enter, and their permissions
+are restricted once Ray runs.
 
-Ray reads its environment when it is imported, so nothing here imports it at the top, and whoever
-uses other parts of this package imports them inside `ray_running`.
+Ray reads its environment when it is imported. So this module imports it lazily, and callers import
+other parts of this package inside `ray_running`.
 """
 
 import atexit
@@ -30,25 +30,25 @@ ARITHMETIC = {
     "MALLOC_MMAP_THRESHOLD_": "8589934592",
     "MALLOC_TRIM_THRESHOLD_": "8589934592",
 }
-"""CPU: threads that wait do not spin, and memory of large tensors is kept for the next ones."""
+"""CPU settings: waiting threads do not spin, and memory of large tensors is reused."""
 INSTALL = "pip install 'pettingllms[cpu]', or [gpu]"
 OBJECT_STORE_BYTES = 2 * 2**30
 MAX_TOP = 107 - len("/pl-12345678/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
-"""Longest folder in which Ray's sockets still have paths that a socket can have."""
+"""Longest folder path with which Ray's socket paths stay within the limit."""
 REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""On Linux Ray listens on all interfaces, whatever address it is given, unless this is 0."""
+"""Unless this is 0, Ray on Linux listens on all interfaces, whatever its address."""
 
 
 @contextmanager
 def ray_running(config: ClusterConfig) -> Iterator[None]:
-    """Ray for one run: the cluster of the configuration, or one of the run's own."""
+    """Ray for one run: the configured cluster, or a local one for this run."""
     if find_spec("ray") is None:
         raise ClusterError(f"engines and learners run on Ray, which is not installed; {INSTALL}")
     _prepare(config)
     import ray
 
     if ray.is_initialized():
-        raise ClusterError("Ray is running in this process already; call ray.shutdown() first")
+        raise ClusterError("Ray is already running in this process; call ray.shutdown() first")
     if config.address:
         with _shut_down():
             _start(config.address)
@@ -72,11 +72,11 @@ def _shut_down() -> Iterator[None]:
 
 @contextmanager
 def _ray_folder() -> Iterator[Path]:
-    """A folder that only this user can enter, for the sockets, logs and spilled objects of one
-    cluster. A too long RAY_TMPDIR is left to Ray to refuse."""
+    """A folder that only this user can enter, for the sockets, logs and spilled objects of a
+    cluster. Ray itself rejects a RAY_TMPDIR that is too long."""
     top = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
     if "RAY_TMPDIR" not in os.environ and len(str(top)) > MAX_TOP:
-        top = Path("/tmp")  # noqa: S108 - the folder in it has a name that nobody knows beforehand
+        top = Path("/tmp")  # noqa: S108 - the folder in it has a random name
     top.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="pl-", dir=top))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -88,7 +88,7 @@ def _ray_folder() -> Iterator[Path]:
 
 @contextmanager
 def _logs_kept(folder: Path) -> Iterator[None]:
-    """Keep Ray's logs if the cluster fails: they tell why an engine died."""
+    """Keep Ray's logs if the cluster fails; they show why an engine died."""
     try:
         yield
     except ClusterError as error:
@@ -99,8 +99,7 @@ def _logs_kept(folder: Path) -> Iterator[None]:
 
 
 def _start(address: str, folder: Path | None = None) -> None:
-    """Join the cluster at an address, or start one in a folder; Ray has no class of its own for a
-    failure."""
+    """Join the cluster at an address, or start one in a folder. Ray raises various exceptions."""
     import ray
 
     own: dict[str, Any] = {
@@ -123,25 +122,27 @@ def _start(address: str, folder: Path | None = None) -> None:
 
 
 def _close(folder: Path) -> None:
-    """Take from others the right to write that Ray gave them."""
+    """Remove the write permissions that Ray gave to other users."""
     for path in (folder, *folder.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o700)
 
 
 def _prepare(config: ClusterConfig) -> None:
-    """Set what Ray reads when it is imported."""
+    """Set the environment variables that Ray reads when it is imported."""
     wanted = {"RAY_AUTH_MODE": "token", REMOTE: "1" if config.address else "0"}
     if "ray" in sys.modules and any(os.environ.get(k) != v for k, v in wanted.items()):
         raise ClusterError(
             "ray was imported before the run could set token authentication and loopback; start "
-            "the run in a process of its own, or set "
+            "the run in a separate process, or set "
             + " ".join(f"{key}={value}" for key, value in wanted.items())
         )
     os.environ.update(wanted)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # else engines yield to everything else
-    for name, value in ARITHMETIC.items():  # read when a process starts, so by all that Ray starts
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # otherwise engines yield to all other processes
+    for name, value in ARITHMETIC.items():  # read by all processes that Ray starts
         os.environ.setdefault(name, value)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not config.address:
@@ -151,8 +152,8 @@ def _prepare(config: ClusterConfig) -> None:
 
 @functools.cache
 def _folder() -> Path:
-    """What this process and all that it starts write for the moment, gone when it ends, however
-    engines ended. With a token of its own: Ray's file is readable by every user of the machine."""
+    """Temporary files of this process and its children, deleted when it exits. It has its own
+    token file, because Ray's is readable by all users of the machine."""
     folder = Path(tempfile.mkdtemp(prefix="pettingllms-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     token = folder / "token"
@@ -162,14 +163,14 @@ def _folder() -> Path:
 
 
 def find_device(config: ClusterConfig) -> tuple[str, float]:
-    """What models run on, and how many of it there are."""
+    """The device of models, and the number of GPUs."""
     import ray
 
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     num_gpus = resources.get("GPU", 0)
     if config.device == "gpu" and not num_gpus:
         raise ClusterError(
-            "cluster.device is 'gpu' and Ray finds none; is the driver installed, and are devices "
-            "hidden by CUDA_VISIBLE_DEVICES?"
+            "cluster.device is 'gpu', but Ray finds no GPU; check the driver and "
+            "CUDA_VISIBLE_DEVICES"
         )
     return ("cpu", 0) if config.device == "cpu" or not num_gpus else ("cuda", num_gpus)

@@ -1,4 +1,4 @@
-"""The processes of a run as one: players that play, learners that learn, weights that travel."""
+"""The team: engines that sample, learners that train, and weight sync between them."""
 
 import asyncio
 import hashlib
@@ -10,9 +10,8 @@ from typing import Any
 from pettingllms.cluster.canary import make_canary
 from pettingllms.cluster.checks import check_mismatch, check_versions, check_weights_fit
 from pettingllms.cluster.critics import Critics
-from pettingllms.cluster.each import each
 from pettingllms.cluster.engines import Engines, Published
-from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.learners import Learners, run_all
 from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
@@ -47,21 +46,21 @@ NO_ASSIGNMENTS: Mapping[str, Assignment] = {}
 
 
 class Team:
-    """Everybody who plays and learns in a run. Make one with `await Team.start(...)`."""
+    """All engines, learners and players of a run. Create one with `await Team.start(...)`."""
 
     def __init__(self, config: RunConfig, notify: Callable[[str], None]) -> None:
         self.config = config
         self.env: Environment[Any, Any] = make_env_at(config, 1)
-        """What is trained on."""
+        """Environment of training."""
         self.test_env = make_test_env(config)
-        """What is evaluated on, the same in every step."""
+        """Environment of evaluation, the same in every step."""
         self._models: Mapping[str, Path] = {}  # folders, by group
         self.versions: dict[str, int] = {}
         """Version of each policy that learns."""
         self.weight_hashes: dict[str, str] = {}
-        """Hash of the weights of each such policy, and of each snapshot."""
-        self.at_once = False
-        """Whether learners work at the same time, as each has GPUs of its own."""
+        """Weight hash of each such policy, and of each snapshot."""
+        self.concurrent = False
+        """Whether learners run concurrently, because each has its own GPUs."""
         self._notify = notify
         self._groups = plan_models(config)
         self.critics = Critics(config)
@@ -69,11 +68,11 @@ class Team:
         self._learners: dict[str, Learners] = {}
         self._publishers: dict[str, Publisher] = {}
         self._samplers = PolicySamplers(config, self.weight_hashes)
-        self._programs: Programs | None = None  # of a workflow alone
+        self._programs: Programs | None = None  # only for workflows
         self.snapshots = SnapshotSamplers(
             self._group, self._engines, self._learners, self._publishers, self.weight_hashes
         )
-        """Frozen snapshots, beside the policies of the configuration."""
+        """Frozen snapshots of policies."""
 
     @classmethod
     async def start(
@@ -83,7 +82,7 @@ class Team:
         learning: bool = True,
         sampling: bool = True,
     ) -> "Team":
-        """Start every engine and every learner, or one kind alone; Ray is running."""
+        """Start all engines and learners, or only one kind. Ray must be running."""
         team = cls(config, notify)
         if learning and sampling:
             check_start(team.env, forks=config.rollout.type != "linear")
@@ -110,7 +109,7 @@ class Team:
         return team
 
     async def stop(self) -> None:
-        """End every process that this team started."""
+        """Stop all processes of this team."""
         if self._programs is not None:
             await self._programs.stop()
         for engines in self._engines.values():
@@ -120,7 +119,7 @@ class Team:
         await self._samplers.close()
 
     async def load(self, versions: Mapping[str, int], saved: Saved) -> None:
-        """Give every policy its weights and its version, the first ones if none were saved."""
+        """Load saved weights and versions, and publish the weights of every policy that learns."""
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
             if policy in saved:
@@ -131,19 +130,19 @@ class Team:
         await self.critics.load(saved)
 
     async def check_together(self) -> None:
-        """Raise if engines confuse the policies that they answer for in one batch."""
+        """Raise StaleWeightsError if engines confuse the policies of a batch."""
         for publisher in self._publishers.values():
             await publisher.check_together()
 
     async def load_learners(self, saved: Saved) -> None:
-        """Give learners weights to begin with, without any engine."""
+        """Load weights into learners only."""
         for policy, group in self._trained():
             if policy in saved:
                 check_weights_fit(policy, saved[policy], self._models.get(group.name))
                 await self._learners[group.name].call("load", policy, dict(saved[policy]))
 
     async def load_engines(self, saved: Saved) -> None:
-        """Give engines the weights of a checkpoint, without any learner."""
+        """Load the weights of a checkpoint into engines only."""
         for policy, group in self._trained():
             if policy not in saved:
                 raise CheckpointError(
@@ -168,11 +167,11 @@ class Team:
         assignments: Mapping[str, Assignment] = NO_ASSIGNMENTS,
         first: int = 0,
     ) -> list[Episode]:
-        """Episodes of the tasks, in their order. `deliver` is told how many have ended.
+        """Sample episodes of the tasks, in their order. `deliver` gets the number of finished ones.
 
-        The policies in `learning`, or all that ever learn, give siblings in a tree. `assignments`
-        say who plays a task, by its id, where that is not whom [roles] names. `first` is the number
-        of a task's first play.
+        Policies in `learning` (default: all that ever learn) have siblings in a tree. `assignments`
+        are the players of a task, by its id, where they differ from [roles]. `first` is the number
+        of a task's first episode.
         """
         episodes: list[Episode] = []
 
@@ -199,7 +198,7 @@ class Team:
         return in_order(episodes, tasks)
 
     def judge_model(self, name: str) -> JudgeModel:
-        """A policy of this run as a judge's voice."""
+        """A policy of this run as the model of a judge."""
         return self._samplers.judge(name, self.reply_logprobs)
 
     def player(
@@ -215,7 +214,7 @@ class Team:
         return self._samplers.player(env, name, source, temperature, name in trained, centralized)
 
     async def value(self, joint_actions: Sequence[Sequence[Turn]]) -> None:
-        """Let critics write on turns what they expect; a mixing critic mixes those of a joint."""
+        """Let critics write values on turns; a mixing critic mixes those of a joint action."""
         await self.critics.value(joint_actions)
         if not self._has_heads:
             return
@@ -241,30 +240,30 @@ class Team:
         step: int,
         num_tokens: int = 0,
     ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-        """Let policies and critics learn; what was measured, by policy and by critic.
+        """Update policies and critics; return metrics by policy and by critic.
 
-        `num_tokens`: sampled by the run before this step, for schedules that go by tokens."""
+        `num_tokens`: tokens sampled before this step, for schedules by tokens."""
         learners = (partial(self.learn, episodes), partial(self.critics.learn, joint_actions))
-        policies, critics = await each(
-            (learn(step, num_tokens) for learn in learners), self.at_once
+        policies, critics = await run_all(
+            (learn(step, num_tokens) for learn in learners), self.concurrent
         )
         return policies, critics
 
     async def learn(
         self, episodes: Sequence[Episode], step: int, num_tokens: int = 0
     ) -> dict[str, dict[str, float]]:
-        """Let each policy learn from its own turns; what each learner measured, by policy."""
+        """Update each policy with its own turns; return metrics by policy."""
         check_versions(episodes, self.versions)
         await asyncio.gather(*(engines.sleep() for engines in self._engines.values()))
         learning = (self._learn(group, episodes, step, num_tokens) for group in self._groups)
-        every = await each(learning, self.at_once)
+        results = await run_all(learning, self.concurrent)
         await asyncio.gather(*(engines.wake() for engines in self._engines.values()))
-        return {policy: found for measured in every for policy, found in measured.items()}
+        return {policy: found for measured in results for policy, found in measured.items()}
 
     async def _learn(
         self, group: ModelGroup, episodes: Sequence[Episode], step: int, num_tokens: int
     ) -> dict[str, dict[str, float]]:
-        """Let the policies of one model learn, one after another."""
+        """Update the policies of one model, one after another."""
         measured: dict[str, dict[str, float]] = {}
         for policy in group.trained:
             turns = turns_of(episodes, policy, self.config.learner.skip_zero, self._has_heads)
@@ -275,9 +274,8 @@ class Team:
                 measured[policy] = await learners.call(
                     "train", policy, items, step, keep, num_tokens, bound
                 )
-                check_mismatch(
-                    policy, measured[policy]["mismatch"], bound
-                )  # then nothing was learnt
+                # Past the bound the learner has skipped its update.
+                check_mismatch(policy, measured[policy]["mismatch"], bound)
                 if keep:
                     found = await learners.call("take_logprobs")
                     for turn, logprobs in zip(turns, found, strict=True):
@@ -285,25 +283,25 @@ class Team:
         return measured
 
     async def teach(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:
-        """Let one policy learn from replies that nobody of this run need have sampled."""
+        """Update one policy with replies that need not be sampled by this run."""
         learners = self._learners[self._group(policy).name]
         measured: dict[str, float] = await learners.call("train", policy, Units(units), step)
         return measured
 
     async def logprobs(self, policy: str, items: Sequence[Item]) -> list[LogProbs]:
-        """Log-probs of replies by the weights that a policy's learner has now."""
+        """Log-probs of replies under the learner's current weights of a policy."""
         learners = self._learners[self._group(policy).name]
         found: list[LogProbs] = await learners.call("logprobs", policy, Units(items))
         return found
 
     async def skipped(self, policy: str) -> list[Item]:
-        """What a policy could not learn from, as its gradients were not finite; given once."""
+        """Replies whose gradients were not finite, since the last call."""
         learners = self._learners[self._group(policy).name]
         taken: list[Item] = await learners.call("take_skipped", policy)
         return taken
 
     async def publish(self, policies: Sequence[str]) -> dict[str, float]:
-        """Hand out the new weights of these policies; the canary's gap for each."""
+        """Send new weights of policies to the samplers; return the canary's mismatch of each."""
         mismatches = {}
         for policy, group in self._trained():
             if policy in policies:
@@ -318,18 +316,18 @@ class Team:
     async def reply_logprobs(
         self, policy: str, choices: Sequence[Choice], temperature: float = 1.0
     ) -> list[list[float]]:
-        """How likely a policy with an engine is to give each of the replies asked about."""
+        """Log-probabilities of given replies under a policy with an engine."""
         engines = self._engines[self._group(policy).name]
         score = partial(engines.score_many, policy, temperature=temperature)
-        renderer: Any = self._samplers.renderers[policy]  # with an engine there is a tokenizer
+        renderer: Any = self._samplers.renderers[policy]  # policies with an engine have a tokenizer
         return await reply_logprobs(score, renderer, choices)
 
     def names(self) -> list[str]:
-        """All that learns: policies, and critics that are models of their own."""
+        """Names of all that learns: policies, and critics that are separate models."""
         return [*self.versions, *self.critics.learners]
 
     async def saved(self, policy: str) -> dict[str, bytes]:
-        """A policy's or a critic's weights and moments, as files."""
+        """Weights and optimizer state of a policy or critic, as files."""
         if policy in self.critics.learners:
             return await self.critics.saved(policy)
         learners = self._learners[self._group(policy).name]
@@ -339,7 +337,7 @@ class Team:
 
     @property
     def _has_heads(self) -> bool:
-        """Whether what policies learn from also trains what is expected of them."""
+        """Whether policies have value heads, which learn with them."""
         return self.config.critic is not None and not self.critics.plans
 
     def _all_learners(self) -> list[Learners]:
@@ -363,7 +361,7 @@ class Team:
         if device != "cpu":
             check_resources(config, self._groups, num_gpus)
         engine_gpus, learner_gpus = gpu_shares(config, device)
-        self.at_once = learner_gpus > 0
+        self.concurrent = learner_gpus > 0
         num_threads = max(1, usable_cores() // config.learner.num_ranks)
         for at, group in enumerate(self._groups):
             model = models[group.name]
@@ -379,7 +377,7 @@ class Team:
             self.critics.start(models, device, learner_gpus, num_threads)
 
     def _add_samplers(self, models: Mapping[str, Path]) -> None:
-        """A voice for every policy that plays, and a canary for every model."""
+        """Create a sampler per policy, and a publisher with a canary per model."""
         for group in self._groups:
             model, engines = models[group.name], self._engines[group.name]
             renderer = renderer_of(model)

@@ -1,12 +1,12 @@
-"""New weights reach the samplers, and a canary proves that they did.
+"""Weight sync: new weights are sent to the samplers, and a canary verifies that they arrived.
 
-The canary is a fixed reply to a fixed prompt. After every publication both sides give its
-log-probs: they must agree, and if the learner's answer has changed, the sampler's must have changed
-as well. A run whose rollouts would use other weights than it trains cannot go on. That the weights
-have changed is no sign: decay alone moves an adapter that adds nothing yet.
+The canary is a fixed reply to a fixed prompt. After each sync, sampler and learner compute its
+log-probs: they must agree, and if the learner's changed, the sampler's must have changed too. If
+not, the run stops. Changed weights alone are no evidence, because weight decay changes an adapter
+without any effect on its output.
 
-Then every policy that the engines serve answers in one batch: those that learn, frozen ones and
-snapshots. An engine that confuses the adapters of a batch is right as long as each policy is alone.
+Then all policies that the engines serve are scored in one batch: trained ones, frozen ones and
+snapshots. This detects an engine that confuses the adapters of a batch.
 """
 
 from dataclasses import dataclass, field
@@ -22,37 +22,37 @@ from pettingllms.types import LogProbs
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes the policies of one model."""
+    """Sends the weights of one model's policies to its engines."""
 
     learners: Learners
     engines: Engines
     canary: Item
     max_mismatch: float
     method: str
-    """What an engine does with new weights."""
+    """Method of an engine that loads new weights."""
     frozen: tuple[str, ...] = ()
-    """Policies of the base without an adapter."""
+    """Policies that use the base without an adapter."""
     weight_hashes: dict[str, str] = field(default_factory=dict)
-    """Hash of each policy's weights as they were last published."""
+    """Hash of each policy's last published weights."""
     expected: dict[str, LogProbs] = field(default_factory=dict)
-    """Log-probs of the canary that each policy should give: by the learner, as of its last
-    publication; by the base; by the policy that a snapshot was taken of."""
+    """Expected log-probs of the canary: by the learner at the last sync, by the base, or by the
+    policy of a snapshot."""
     answers: dict[str, list[LogProbs]] = field(default_factory=dict)
-    """What each replica last said of it."""
+    """The last log-probs of the canary by each replica."""
 
     async def publish(self, policy: str, version: int) -> float:
-        """Hand the learner's weights to every engine; give the gap that is left between them."""
+        """Send the learner's weights to all engines; return the remaining mismatch."""
         files, weight_hash = await self.learners.files(policy)
         await self.engines.publish(policy, Published(self.method, version, files))
         return await self.check(policy, version, weight_hash)
 
     async def check(self, policy: str, version: int, weight_hash: str) -> float:
-        """Compare both sides; raise if the sampler does not have what the learner has."""
+        """Compare sampler and learner; raise StaleWeightsError if they differ."""
         for versions in await self.engines.versions():
             if versions[policy] != version:
                 raise StaleWeightsError(
-                    f"an engine answers for '{policy}' with version {versions[policy]}, the "
-                    f"learner is at {version}: its weights were not published"
+                    f"an engine serves version {versions[policy]} of '{policy}', but the learner "
+                    f"is at {version}: its weights were not published"
                 )
         canary = self.canary
         (expected,) = await self.learners.call("logprobs", policy, [canary], 1.0)
@@ -60,25 +60,23 @@ class Publisher:
         mismatch = max(float(np.abs(answer - expected).mean()) for answer in answers)
         if not mismatch <= self.max_mismatch:
             raise StaleWeightsError(
-                f"sampler and learner differ on '{policy}' version {version} by {mismatch:.2g} a "
-                "token, "
-                f"more than {self.max_mismatch:g} (inference.max_mismatch): the sampler has other "
-                "weights, "
-                "or computes them otherwise"
+                f"sampler and learner differ on '{policy}' version {version} by {mismatch:.2g} per "
+                f"token, more than {self.max_mismatch:g} (inference.max_mismatch): the sampler has "
+                "other weights, or other numerics"
             )
         changed = not np.array_equal(expected, self.expected.get(policy, expected))
         before = self.answers.get(policy, answers)
         if changed and any(np.array_equal(*two) for two in zip(answers, before, strict=True)):
             raise StaleWeightsError(
-                f"the learner's answer for '{policy}' changed and the sampler's did not, to the "
-                f"last bit: version {version} was not published"
+                f"the learner's log-probs for '{policy}' changed, but the sampler's are identical: "
+                f"version {version} was not published"
             )
         self.weight_hashes[policy] = weight_hash
         self.expected[policy], self.answers[policy] = expected, answers
         return mismatch
 
     async def check_together(self) -> float:
-        """Compare all policies that the engines serve, batched with each other; the widest gap."""
+        """Compare all policies that the engines serve in one batch; return the largest mismatch."""
         if self.frozen and self.frozen[0] not in self.expected:
             (base,) = await self.learners.call("base_logprobs", [self.canary])
             self.expected |= dict.fromkeys(self.frozen, base)
@@ -92,15 +90,14 @@ class Publisher:
                     raise StaleWeightsError(
                         f"batched with other policies, '{policy}' differs from its own weights by "
                         f"{mismatch:.2g} per token, more than {self.max_mismatch:g} "
-                        "(inference.max_mismatch): the "
-                        "sampler confuses the policies of a batch"
+                        "(inference.max_mismatch): the sampler confuses the policies of a batch"
                     )
                 widest = max(widest, mismatch)
         return widest
 
     async def add_snapshot(self, name: str, policy: str | None) -> None:
-        """Expect of a snapshot what the policy says that it was just taken of; if that is not known
-        any more, what the engines say of the snapshot alone."""
+        """Expect the log-probs of the policy of which a snapshot was just taken; if `policy` is
+        None, those of the snapshot scored alone."""
         if policy is not None:
             self.expected[name] = self.expected[policy]
         else:

@@ -1,4 +1,4 @@
-"""The programs of a workflow, and the gateway through which they call the policies of a run."""
+"""The programs of a workflow, and the gateway through which they call policies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pettingllms.rollout import Player
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A gateway that listens, and the stage on which programs run."""
+    """A running gateway, and the stage that runs programs."""
 
     gateway: Gateway
     stage: Stage
@@ -20,7 +20,7 @@ class Programs:
     async def start(
         cls, players: Mapping[str, Player], notify: Callable[[str], None]
     ) -> "Programs":
-        """Listen, once it is known that the players' templates suit programs."""
+        """Start the gateway, and check that the players' chat templates support programs."""
         stage = Stage()
         stage.start()
         programs = cls(await Gateway.start(notify), stage)
@@ -28,10 +28,10 @@ class Programs:
         return programs
 
     def play(self, rollout: RolloutConfig) -> Play:
-        """How an episode of a workflow is played."""
+        """The runner of workflow episodes."""
         return Play(self.gateway, self.stage, rollout)
 
     async def stop(self) -> None:
-        """Listen no more, and end what runs."""
+        """Stop the gateway and all programs."""
         await self.gateway.stop()
         self.stage.stop()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pettingllms.cluster.inference_team import playing_team
+from pettingllms.cluster.inference_team import inference_team
 from pettingllms.config import PolicyConfig, RunConfig
 from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.config.vision import image_problem
@@ -195,7 +195,7 @@ async def _start_run(
                 f"note: {folder} was trained with {key}={trained_on[key]}, not {played.get(key)}"
             )
     notify(f"starting the engines of {folder}")
-    return await stack.enter_async_context(playing_team(config, weights, notify))
+    return await stack.enter_async_context(inference_team(config, weights, notify))
 
 
 def _policy_of(config: RunConfig, folder: str, role: str) -> str:

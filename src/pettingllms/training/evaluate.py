@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.algos.credit import mean
-from pettingllms.cluster.inference_team import playing_team
+from pettingllms.cluster.inference_team import inference_team
 from pettingllms.config import EvalConfig, RunConfig
 from pettingllms.config.policies import TRAINED_KINDS, ScriptedPolicy
 from pettingllms.envs import make_test_env
@@ -55,7 +55,7 @@ def evaluate(
     """Evaluate the weights of a checkpoint, or of `train.init_from`, without learners."""
 
     async def run() -> Evaluation:
-        async with playing_team(config, weights, notify) as team, team_judges(team) as judges:
+        async with inference_team(config, weights, notify) as team, team_judges(team) as judges:
             scores = await evaluate_team(team, progress, out, judges=judges)
             return Evaluation(scores, await team_exploitability(team, tree) if tree else {})
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from pettingllms.cluster.inference_team import playing_team
+from pettingllms.cluster.inference_team import inference_team
 from pettingllms.config import RunConfig
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.envs import make_env_at
@@ -47,7 +47,7 @@ def sample_episodes(config: RunConfig, notify: Callable[[str], None]) -> list[Ep
     rollout = config.rollout.linear(settings.num_samples)
 
     async def run() -> list[Episode]:
-        async with playing_team(config, weights, notify) as team:
+        async with inference_team(config, weights, notify) as team:
             return await team.play(tasks, derive_seed(config.seed, "verifier"), rollout)
 
     weights = initial_weights(config)

@@ -111,5 +111,5 @@ def test_a_critic_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
     made.check_same_tokenizer(["policy_a"], one, {"critic:team": one})
     made.check_same_tokenizer(["policy_a"], one, {"critic:team": same})
     made.check_same_tokenizer(["somebody"], one, {"critic:team": two})
-    with pytest.raises(ModelError, match="another tokenizer than the model of policy_a"):
+    with pytest.raises(ModelError, match="tokenizer differs from that of the model of policy_a"):
         made.check_same_tokenizer(["policy_a"], one, {"critic:team": two})

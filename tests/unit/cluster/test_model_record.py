@@ -56,5 +56,5 @@ def test_check_models_refuses_other_weights_without_a_revision(
     (model / "pettingllms_source.json").unlink()
     check_models(config, tmp_path)
     (model / "model.safetensors").write_bytes(b"other weights")
-    with pytest.raises(CheckpointError, match="has changed since this run began"):
+    with pytest.raises(CheckpointError, match="changed since this run started"):
         check_models(config, tmp_path)

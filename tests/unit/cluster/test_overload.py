@@ -189,7 +189,7 @@ def test_the_clock_stands_while_an_engine_is_started_again(monkeypatch) -> None:
         replica.actor = SmallEngine()
 
     engines.replicas[0].actor.sample = Remote(die)
-    monkeypatch.setattr(engines, "_start_again", start_again)
+    monkeypatch.setattr(engines, "_restart_replica", start_again)
     episodes = play(engines, Relay(), num_tasks=2, num_samples=1, sampler_timeout=1.0)
     assert [episode.failure for episode in episodes] == [None, None]
 

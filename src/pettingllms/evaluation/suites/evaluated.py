@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pettingllms.cluster.inference_team import playing_team
+from pettingllms.cluster.inference_team import inference_team
 from pettingllms.config import RunConfig, apply_overrides, parse_config
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluation.players import (
@@ -118,7 +118,7 @@ async def open_evaluated(
     async with AsyncExitStack() as stack:
         if evaluated.config is not None:
             notify(f"starting the engines of {evaluated.name}")
-            playing = playing_team(evaluated.config, evaluated.saved, notify)
+            playing = inference_team(evaluated.config, evaluated.saved, notify)
             team = await stack.enter_async_context(playing)
             yield lambda env, role: team.player(env, evaluated.policy_for(role), None, frozenset())
         elif evaluated.spec is not None:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pettingllms.cluster.inference_team import playing_team
+from pettingllms.cluster.inference_team import inference_team
 from pettingllms.config import (
     RewardConfig,
     RolloutConfig,
@@ -155,7 +155,7 @@ async def _served(
         if tournament.env.image_roles and one.policy is not None:
             require_image_support(tournament.env, one.name, one.policy)
     weights = {name: one.files for name, one in served.items()}
-    playing = playing_team(_config(base, tournament.env, served), weights, notify)
+    playing = inference_team(_config(base, tournament.env, served), weights, notify)
     team = await stack.enter_async_context(playing)
     return {
         one.name: team.player(tournament.env, name, tournament.temperature, frozenset())

@@ -1,4 +1,4 @@
-"""Learners work in turn on a machine that they share, and at once on GPUs of their own."""
+"""Learners run one after another on a shared machine, and concurrently on separate GPUs."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 
 from plays import linear, overwrite, rewards
 
-from pettingllms.cluster.each import each
+from pettingllms.cluster.learners import run_all
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
 
@@ -62,11 +62,13 @@ def team_of_four(room: Room) -> Team:
     return team
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(False, 1), (True, 4)])
-def test_models_and_critics_learn_at_once_where_each_has_gpus(at_once: bool, most: int) -> None:
+@pytest.mark.parametrize(("concurrent", "most"), [(False, 1), (True, 4)])
+def test_models_and_critics_learn_concurrently_if_each_has_gpus(
+    concurrent: bool, most: int
+) -> None:
     room = Room()
     team = team_of_four(room)
-    team.at_once = team.critics._at_once = at_once
+    team.concurrent = team.critics._concurrent = concurrent
     episode = linear("t", 0, *((role, rewards(team=1.0)) for role in "ab"))
     for turn in episode.turns:
         turn.credit.advantage = 1.0
@@ -89,5 +91,5 @@ def test_in_turn_nothing_is_begun_after_what_failed() -> None:
         return number
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(each((work(number) for number in range(4)), at_once=False))
+        asyncio.run(run_all((work(number) for number in range(4)), concurrent=False))
     assert begun == [0, 1]

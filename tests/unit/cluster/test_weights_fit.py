@@ -1,4 +1,4 @@
-"""Weights of another model are refused before a learner or an engine is given them."""
+"""Weights of another model are rejected before a learner or an engine loads them."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_weights_of_another_shape_are_named(how: str, tmp_path: Path) -> None:
     team = team_on(tmp_path / "model", rows=7)
     saved = {"shared": {MODEL_FILE: save({"embed": torch.zeros(9, 4), "rest": torch.zeros(3)})}}
     words = (
-        r"of another model than .*model: 'embed' has the shape \[9, 4\], and there 'embed' has "
+        r"do not fit .*model: 'embed' has shape \[9, 4\], but 'embed' of the model has "
         r"\[7, 4\]; set policies.shared.model"
     )
     with pytest.raises(CheckpointError, match=words):
@@ -67,7 +67,7 @@ def test_so_is_an_adapter_over_layers_of_another_size(tmp_path: Path) -> None:
     save_file({"layers.0.q_proj.weight": torch.zeros(8, 8)}, tmp_path / "model.safetensors")
     check_weights_fit("p", adapter_of(8), tmp_path)
     check_weights_fit("p", adapter_of(6), None)
-    with pytest.raises(CheckpointError, match=r"lora_[AB].*has the shape .*6.*q_proj.weight' has"):
+    with pytest.raises(CheckpointError, match=r"lora_[AB].*has shape .*6.*q_proj.weight' of the"):
         check_weights_fit("p", adapter_of(6), tmp_path)
 
 

@@ -34,7 +34,7 @@ def test_a_run_without_its_model_starts_nothing(
 
 def test_neither_does_play_without_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
-        async with playing.playing_team(parse_config(CONFIG), {}, print):
+        async with playing.inference_team(parse_config(CONFIG), {}, print):
             pass
 
     monkeypatch.setattr(playing, "ray_running", no_ray)
