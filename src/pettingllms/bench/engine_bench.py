@@ -30,7 +30,7 @@ from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import vllm_environment, vllm_options
 from pettingllms.inference.engines.vllm_worker import OWNER
 from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
-from pettingllms.learners.transport import Units
+from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.rollout import Player, Worker
 from pettingllms.runtime.resources import num_cores

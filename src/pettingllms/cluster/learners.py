@@ -28,7 +28,7 @@ class Learners:
         try:
             async with asyncio.timeout(START_SECONDS):
                 alone = len(self.actors) == 1
-                meeting = "" if alone else await self.actors[0].meeting.remote(loopback)
+                meeting = "" if alone else await self.actors[0].rendezvous.remote(loopback)
                 await asyncio.gather(*(actor.start.remote(meeting) for actor in self.actors))
         except TimeoutError:
             raise ClusterError(f"a learner did not start within {START_SECONDS:g} s") from None

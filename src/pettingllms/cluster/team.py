@@ -35,7 +35,7 @@ from pettingllms.judges import JudgeModel
 from pettingllms.league import Assignment
 from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, turns_of
 from pettingllms.learners.files import FOR_LEARNERS
-from pettingllms.learners.transport import Units
+from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, check_resources, plan_models
 from pettingllms.policies.files import Saved

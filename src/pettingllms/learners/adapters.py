@@ -1,4 +1,4 @@
-"""Several LoRA adapters resident on one base, by PEFT."""
+"""Several LoRA adapters on one base model, with PEFT."""
 
 import json
 import tempfile
@@ -20,11 +20,11 @@ PARTS = (
     ("projector", (".merger.", ".deepstack_merger_list.", ".connector.", "multi_modal_projector.")),
     ("vision", (".visual.", ".vision_model.", ".vision_tower.")),
 )
-"""What the families call the parts of their models, the more exact names first."""
+"""Module names of the parts of VLMs, by model family; more specific names first."""
 
 
 class Adapters:
-    """A base with an adapter for each policy; all are added before anything is sharded."""
+    """A base model with one adapter per policy; all are added before the model is sharded."""
 
     def __init__(self, base: Any, policies: Mapping[str, LoraPolicy], seed: int) -> None:
         from peft import LoraConfig, get_peft_model
@@ -49,8 +49,8 @@ class Adapters:
         self.activate(self._active)
 
     def activate(self, policy: str) -> None:
-        """Let one adapter speak. PEFT then freezes the others; which parameters an optimizer
-        moves is the optimizer's business, and FSDP wants the same ones to need gradients always."""
+        """Activate one adapter. PEFT then freezes the others, but FSDP needs `requires_grad` to
+        stay the same; each optimizer holds only its policy's parameters."""
         self._active = policy
         self.model.set_adapter(self._inner[policy])
         for name in self._inner:
@@ -58,33 +58,33 @@ class Adapters:
                 parameter.requires_grad_(True)
 
     def parameters(self, policy: str) -> dict[str, Tensor]:
-        """The adapter's weights by name, as the model calls them."""
+        """The adapter's weights by their names in the model."""
         part = f".{self._inner[policy]}."
         named = self.model.named_parameters()
         return {name: p for name, p in named if part in name and ".lora_" in name}
 
     @contextmanager
     def disabled(self) -> Iterator[None]:
-        """The base alone."""
+        """Use the base model without adapters."""
         with self.model.disable_adapter():
             yield
         self.activate(self._active)
 
     def files(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
-        """The adapter as PEFT writes it."""
+        """The adapter in PEFT's file format."""
         inner = f".{self._inner[policy]}."
         plain = {name.replace(inner, "."): tensor for name, tensor in weights.items()}
         with tempfile.TemporaryDirectory() as folder:
             self.model.peft_config[self._inner[policy]].save_pretrained(folder)
             config = json.loads((Path(folder) / ADAPTER_CONFIG).read_bytes())
-        config["target_modules"].sort()  # a set, so written in another order by every process
+        config["target_modules"].sort()  # a set, whose order differs between processes
         return {
             ADAPTER_FILE: to_bytes(plain),
             ADAPTER_CONFIG: json.dumps(config, indent=1).encode(),
         }
 
     def weights(self, policy: str, files: Mapping[str, bytes]) -> dict[str, Tensor]:
-        """The weights of files, by the names that the model has for them."""
+        """The weights in files, by their names in the model."""
         saved = from_bytes(files[ADAPTER_FILE])
         inner = self._inner[policy]
         return {
@@ -94,14 +94,13 @@ class Adapters:
 
 
 def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:
-    """The linear layers that the adapter is laid over. The last one, which gives the logits, is
-    never among them."""
+    """The linear layers that the adapter changes, never the output layer."""
     if not hasattr(base.config, "vision_config"):
         if policy.supports_images_by:
             raise LearnerError(
-                f"an adapter is to be laid over {', '.join(policy.supports_images_by)} of "
-                f"'{policy.model}', "
-                'which only reads; leave `parts` out, or set parts = ["language"]'
+                f"parts: an adapter cannot change {', '.join(policy.supports_images_by)} of "
+                f"'{policy.model}', which is text-only; leave `parts` out, or set "
+                'parts = ["language"]'
             )
         return "all-linear"
     return [
@@ -114,5 +113,5 @@ def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:
 
 
 def _part(name: str) -> str:
-    """The part of a model that sees in which a layer of that name is."""
+    """The part of a VLM that a layer belongs to, by its name."""
     return next((part for part, marks in PARTS if any(m in name for m in marks)), "language")

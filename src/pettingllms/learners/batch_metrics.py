@@ -1,4 +1,4 @@
-"""What a learner measures on a batch: sums over minibatches, then means."""
+"""Metrics of a batch: sums over minibatches, then means over tokens or replies."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -13,11 +13,11 @@ SHARES = {
     "dual_clipped": "dual_clip_share",
     "weight_capped": "capped_share",
 }
-"""Counts of tokens by what their shares are called."""
+"""Metrics that count tokens, with the name of their share of all tokens."""
 
 
 class Sums:
-    """Sums over the minibatches of a batch; of maxima, the largest."""
+    """Sums over the minibatches of a batch, and maxima."""
 
     def __init__(self, reply_metrics: Collection[str] = ()) -> None:
         self._sums: dict[str, float] = {}
@@ -25,13 +25,13 @@ class Sums:
         """Those that are means over replies; the others are means over tokens."""
 
     def add(self, part: Mapping[str, float]) -> None:
-        """Add what one minibatch came to."""
+        """Add the metrics of one minibatch."""
         for name, value in part.items():
             known = self._sums.get(name, 0.0)
             self._sums[name] = max(known, value) if name in MAXIMA else known + value
 
     def pop(self, name: str, default: float) -> float:
-        """A sum that is no mean over tokens."""
+        """Remove and return a sum that is not reported as a mean over tokens."""
         return self._sums.pop(name, default)
 
     def means(self) -> dict[str, float]:
@@ -44,8 +44,7 @@ class Sums:
 
 
 def mean_mismatch(items: Sequence[Item], logprobs: Mapping[int, LogProbs]) -> float:
-    """Mean difference per token between the sampler's log-probs and the learner's, which are by
-    the items' ids."""
+    """Mean train-inference mismatch per token; the learner's log-probs are keyed by item id."""
     if not items:
         return 0.0
     mismatches = [np.abs(logprobs[id(item)] - item.logprobs) for item in items]

@@ -1,4 +1,4 @@
-"""From episodes to what one pass of a learner reads: plain arrays, no engine."""
+"""From episodes to batches, minibatches and micro-batches of plain arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,55 +14,55 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """One reply to learn from."""
+    """One reply to train on."""
 
     prompt_ids: Ids
     response_ids: Ids
     logprobs: LogProbs
-    """Of the response, as the sampler gave them."""
+    """The sampler's log-probs of the response."""
     advantage: float
     advantages: Values | None = None
-    """Of each response token; without them all have `advantage`."""
+    """Per response token; if None, all tokens have `advantage`."""
     values: Values | None = None
-    """What the critic expected before the batch, where the prompt ends and after each token."""
+    """The critic's values before the batch, at the prompt's end and after each token."""
     targets: Values | None = None
-    """What it should have expected there; not a number where it is not trained."""
+    """Value targets at the same positions; NaN where the critic is not trained."""
     reference: LogProbs | None = None
-    """Log-probs of the response before anything was learnt, where replies are learnt in pairs."""
+    """Log-probs of the response under the reference model, for preference pairs."""
     images: tuple[Image, ...] = ()
-    """Images of the prompt, in the order of their places in it."""
+    """Images of the prompt, in the order of their positions."""
 
     @property
     def given(self) -> Given:
-        """What an engine is asked about this reply."""
+        """Prompt and reply, as an engine scores them."""
         return Given(self.prompt_ids, self.response_ids, self.images)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that a model reads for this reply, its prompt included."""
+        """Tokens of prompt and reply."""
         return len(self.prompt_ids) + len(self.response_ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Two replies to one prompt of which one is preferred. They are learnt in one pass."""
+    """A preference pair: two replies to one prompt, trained on in one pass."""
 
     chosen: Item
     rejected: Item
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that a model reads for both, with the padding that the shorter one gets."""
+        """Tokens of both replies with their prompts, padding included."""
         return 2 * max(self.chosen.num_tokens, self.rejected.num_tokens)
 
 
 Unit = Item | Pair
-"""What minibatches and passes are never cut within."""
+"""What stays together in minibatches and micro-batches."""
 UnitT = TypeVar("UnitT", Item, Pair, Unit)
 
 
 def replies_of(units: Sequence[Unit]) -> list[Item]:
-    """The replies of units; those of a pair are neighbours, the chosen one first."""
+    """The replies of units; those of a pair are adjacent, the chosen one first."""
     return [
         item
         for unit in units
@@ -73,11 +73,10 @@ def replies_of(units: Sequence[Unit]) -> list[Item]:
 def turns_of(
     episodes: Sequence[Episode], policy: str, skip_zero: bool, has_head: bool
 ) -> list[Turn]:
-    """What one policy learns from, in the order of episodes and turns.
+    """The turns that one policy is trained on, in the order of episodes and turns.
 
-    A reply without a token is left out: there is nothing in it that could be made more likely. With
-    `skip_zero` so is one whose advantage is 0, unless the policy has a value head that learns from
-    it.
+    Empty replies are excluded. With `skip_zero` so are replies whose advantage is 0, unless the
+    policy has a value head that is trained on them.
     """
     turns: list[Turn] = []
     for episode in episodes:
@@ -90,17 +89,17 @@ def turns_of(
                 continue
             if turn.logprobs is None:
                 raise LearnerError(
-                    f"a reply of role '{turn.role}' in episode '{episode.id}' is to be learnt "
-                    f"from, but has no log-probs; sample policy '{policy}' from a sampler that "
-                    "gives them, or do not train it"
+                    f"a reply of role '{turn.role}' in episode '{episode.id}' has no log-probs, "
+                    f"which training needs; sample policy '{policy}' with an engine that returns "
+                    "log-probs, or do not train it"
                 )
             turns.append(turn)
     return turns
 
 
 def item_of(turn: Turn) -> Item:
-    """A turn that has an advantage and log-probs, as a learner reads it."""
-    assert turn.credit.advantage is not None  # noqa: S101 - `turns_of` leaves out those without
+    """A turn that has an advantage and log-probs, as an item to train on."""
+    assert turn.credit.advantage is not None  # noqa: S101 - `turns_of` excludes others
     assert turn.logprobs is not None  # noqa: S101 - the same
     return Item(
         turn.prompt_ids,
@@ -116,7 +115,7 @@ def item_of(turn: Turn) -> Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointAction:
-    """Replies whose values a critic mixes, with their roles; one alone if it mixes none."""
+    """Simultaneous replies whose values a critic mixes, with their roles; otherwise one reply."""
 
     roles: tuple[str, ...]
     items: tuple[Item, ...]
@@ -125,21 +124,23 @@ class JointAction:
 def joint_actions_of(
     joint_actions: Sequence[Sequence[Turn]], centralized: bool
 ) -> list[JointAction]:
-    """What a critic reads: each role's own prompt, or what the whole team sees, and the reply."""
+    """The critic's inputs: each role's own prompt, or the centralized observation, and the
+    reply."""
     return [
         JointAction(
-            tuple(turn.role for turn in turns), tuple(_read(turn, centralized) for turn in turns)
+            tuple(turn.role for turn in turns),
+            tuple(_critic_item(turn, centralized) for turn in turns),
         )
         for turns in joint_actions
     ]
 
 
-def _read(turn: Turn, centralized: bool) -> Item:
+def _critic_item(turn: Turn, centralized: bool) -> Item:
     prompt_ids = turn.centralized_ids if centralized else turn.prompt_ids
     if prompt_ids is None:
         raise LearnerError(
-            f"a reply of role '{turn.role}' was sampled without what the whole team saw, which its "
-            "critic reads; sample it with this algorithm"
+            f"a reply of role '{turn.role}' was sampled without a centralized observation, which "
+            "the critic needs; sample it with this algorithm"
         )
     nothing = np.zeros(turn.num_tokens, dtype=np.float32)
     return Item(
@@ -156,18 +157,18 @@ def _read(turn: Turn, centralized: bool) -> Item:
 def _targets(turn: Turn) -> Values | None:
     if turn.credit.returns is not None and turn.credit.values is None:
         raise LearnerError(
-            f"a reply of role '{turn.role}' has targets for a critic that was never asked about "
-            "it; let the critic give values before credit is assigned"
+            f"a reply of role '{turn.role}' has value targets but no values; compute the critic's "
+            "values before credit assignment"
         )
     return turn.credit.returns
 
 
 def split(items: Sequence[ItemT], num_parts: int, seed: int) -> list[list[ItemT]]:
-    """Minibatches: shuffled, of sizes that differ by one at most, and none of them empty.
+    """Shuffled minibatches, none empty, whose sizes differ by at most one.
 
-    Shuffled because neighbours are plays of one task: in order, each optimizer step would see a
-    few tasks only. With fewer items than parts there are fewer parts: an optimizer step over
-    nothing would still move the weights by its momentum.
+    They are shuffled because adjacent items are episodes of one task: in order, each optimizer step
+    would see only a few tasks. With fewer items than parts there are fewer parts: an optimizer step
+    on an empty minibatch would still move the weights by its momentum.
     """
     order = np.random.default_rng(seed).permutation(len(items))
     parts = np.array_split(order, num_parts)
@@ -177,16 +178,16 @@ def split(items: Sequence[ItemT], num_parts: int, seed: int) -> list[list[ItemT]
 def micro_batches(
     items: Sequence[UnitT], max_tokens: int, num_ranks: int
 ) -> list[list[list[UnitT]]]:
-    """For each rank its micro-batches, as many for every rank.
+    """The micro-batches of each rank, the same number for every rank.
 
-    Shards of a model move between ranks in every pass, so ranks must make the same number of
-    passes, and each waits for the slowest. Sorted items are therefore dealt out like cards: in one
-    pass all ranks hold replies of about one length, which also keeps padding small. The longest
-    come first, so that what does not fit into memory fails at once. In the last pass a rank may
-    have nothing.
+    FSDP exchanges shards in every pass, so ranks must make the same number of passes, and each
+    waits for the slowest. Items are therefore sorted by length and dealt to the ranks in turn: in
+    one pass all ranks have replies of similar length, which also keeps padding small. The longest
+    come first, so that running out of memory shows at once. In the last pass a rank may have no
+    items.
 
-    A micro-batch of n items counts n times its longest, prompt and response together; it counts
-    `max_tokens` at most, unless it is one item that is longer by itself.
+    A micro-batch of n items has n times the tokens of its longest item, at most `max_tokens` unless
+    a single item is longer.
     """
     longest_first = sorted(items, key=lambda item: item.num_tokens, reverse=True)
     ranks: list[list[list[UnitT]]] = [[] for _ in range(num_ranks)]
@@ -200,9 +201,9 @@ def micro_batches(
     return ranks
 
 
-def together(units: Sequence[UnitT], max_tokens: int) -> list[list[UnitT]]:
-    """Micro-batches of one rank in which replies to one prompt are neighbours, so that it can be
-    read once for them. The prompt with the longest reply comes first. They count as above."""
+def group_by_prompt(units: Sequence[UnitT], max_tokens: int) -> list[list[UnitT]]:
+    """Micro-batches of one rank in which replies to one prompt are adjacent, so that they can share
+    it. The prompt with the longest reply comes first. Tokens are counted as above."""
     prompts: dict[bytes, list[UnitT]] = {}
     for unit in units:
         prompts.setdefault(replies_of([unit])[0].prompt_ids.tobytes(), []).append(unit)

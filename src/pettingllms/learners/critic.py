@@ -1,10 +1,10 @@
-"""One rank of a critic that is a model of its own: values out, targets in.
+"""One rank of a critic with its own model: values out, targets in.
 
-A critic that mixes is trained on what the mix gives, which joins replies that lie in different
-passes and on different ranks. So a minibatch is read once without gradients, each rank mixes all of
-it and finds how the loss changes with every value; then passes are made as ever, each pulling its
-own values that way. Mixing is small, and every rank does all of it alike, so that the mixer needs
-no sharding.
+A mixing critic is trained on the team's value, which combines replies of different micro-batches
+and ranks. So values of a minibatch are first computed without gradients; each rank mixes all of
+them and computes the gradient of the loss by every value. Then each micro-batch backpropagates
+these gradients through its own values. Mixing is cheap, and every rank repeats it, so the mixer is
+not sharded.
 """
 
 # ruff: noqa: N806
@@ -27,16 +27,16 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
-from pettingllms.learners.micro_batches import Passes, rows_of
+from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
 from pettingllms.learners.policy_model import Padded, ValueModel, decoder_layers, load_lm
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
-    give_back,
     num_ranks,
     own_rank,
-    place,
+    place_model,
+    release_memory,
     reshard,
     trim_heap,
 )
@@ -52,8 +52,8 @@ from pettingllms.learners.weights import (
     from_bytes,
     moments_of,
     parameters_of,
-    put,
-    put_moments,
+    set_moments,
+    set_tensor,
     to_bytes,
     whole,
 )
@@ -64,7 +64,7 @@ from pettingllms.vision.processor import load_image_processor
 
 @dataclass(frozen=True, slots=True)
 class CriticSpec:
-    """What a critic is made of."""
+    """What a critic is created from."""
 
     model: Path
     critic: CriticConfig
@@ -72,16 +72,16 @@ class CriticSpec:
     seed: int
     mixer: Mixer | None = None
     roles: tuple[str, ...] = ()
-    """Whose values are mixed."""
+    """Roles whose values are mixed."""
     device: str = "cpu"
     adapter: LoraPolicy | None = None
-    """If there is one: the model itself is left alone, and an adapter is trained with the head."""
+    """If set, the model is frozen, and an adapter is trained with the value head."""
     loss: Literal["squared", "binary"] = "squared"
     """`binary`: targets are 0 or 1, and values the log-odds of 1."""
 
 
 class Critic:
-    """Learns what to expect."""
+    """Learns the values of replies."""
 
     def __init__(self, spec: CriticSpec) -> None:
         self._spec = spec
@@ -92,17 +92,17 @@ class Critic:
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
         self._model = ValueModel(lm)
-        self._passes = Passes(
+        self._micro_batches = MicroBatches(
             spec.config.max_batch_tokens,
             self._device,
             self._model.can_share,
             load_image_processor(spec.model),
         )
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
-        place(self._model, layers, self._device, self._dtype)
+        place_model(self._model, layers, self._device, self._dtype)
         named = self._model.named_parameters()
-        learnt: dict[str, Tensor] = {name: p for name, p in named if p.requires_grad}
-        rates: list[tuple[dict[str, Tensor], float]] = [(learnt, spec.critic.lr)]
+        trained: dict[str, Tensor] = {name: p for name, p in named if p.requires_grad}
+        rates: list[tuple[dict[str, Tensor], float]] = [(trained, spec.critic.lr)]
         self._mixer = None
         if spec.mixer is not None:
             torch.manual_seed(derive_seed(spec.seed, "mixer"))
@@ -129,7 +129,7 @@ class Critic:
         self._num_updates = 0
 
     def values(self, joint_actions: Sequence[JointAction]) -> list[tuple[Values, float | None]]:
-        """What is expected of every reply, joint after joint, and of the team but for the reply."""
+        """Values of every reply, and the team's value without that reply, if values are mixed."""
         items = [item for joint_action in joint_actions for item in joint_action.items]
         values, states = self._read(items)
         if self._mixer is None:
@@ -139,23 +139,23 @@ class Critic:
     def train(
         self, joint_actions: Sequence[JointAction], step: int, num_tokens: int = 0
     ) -> dict[str, float]:
-        """Go through a batch; give what happened on the way. `num_tokens`: sampled by the run
-        before this step, for schedules that go by tokens."""
+        """Train on a batch and return metrics. `num_tokens`: tokens sampled before this step, for
+        schedules by tokens."""
         start, config = time.perf_counter(), self._spec.config
         items = [item for joint_action in joint_actions for item in joint_action.items]
         losses, norms, num_skipped = [], [], 0
-        expected: list[float] = []
-        paid: list[float] = []
+        values: list[float] = []
+        returns: list[float] = []
         for epoch in range(config.num_epochs):
             seed = derive_seed(self._spec.seed, "critic", step, epoch)
             for part in split(joint_actions, config.num_minibatches, seed):
-                pulls = None
+                mixed = None
                 if self._mixer is not None:
-                    pulls = self._pulls(part)
+                    mixed = self._value_gradients(part)
                     if not epoch:
-                        expected += pulls.expected
-                        paid += pulls.paid
-                loss = self._accumulate(part, pulls)
+                        values += mixed.values
+                        returns += mixed.returns
+                loss = self._accumulate(part, mixed)
                 norm = self._clip()
                 if np.isfinite(norm) and np.isfinite(loss):
                     self._update(step, num_tokens)
@@ -165,12 +165,12 @@ class Critic:
                     num_skipped += 1
                 for moved in self._parts:
                     moved.optimizer.zero_grad(set_to_none=True)
-        give_back(self._device)
+        release_memory(self._device)
         return {
             "value_loss": float(np.mean(losses)) if losses else 0.0,
             "explained_variance": explained(items)
             if self._mixer is None
-            else explained_variance(np.array(expected), np.array(paid)),
+            else explained_variance(np.array(values), np.array(returns)),
             "grad_norm": float(np.mean(norms)) if norms else 0.0,
             "skipped_updates": num_skipped,
             "updates": self._num_updates,
@@ -178,7 +178,7 @@ class Critic:
         }
 
     def saved(self) -> dict[str, bytes]:
-        """Weights and moments. All ranks take part; rank 0 alone has something to give."""
+        """Weights and optimizer state. All ranks must call this; only rank 0 returns files."""
         trim_heap()
         reshard(self._model)
         weights = {n: whole(p) for part in self._parts for n, p in part.parameters.items()}
@@ -191,37 +191,37 @@ class Critic:
         return {CRITIC_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(moments)}
 
     def load(self, files: Mapping[str, bytes]) -> None:
-        """Take up weights, and if they are there moments, that any number of ranks saved."""
+        """Load weights, and optimizer state if present, saved by any number of ranks."""
         reshard(self._model)
         weights = from_bytes(files[CRITIC_FILE])
         names = {name for part in self._parts for name in part.parameters}
         if weights.keys() != names:
             odd = ", ".join(sorted(weights.keys() ^ names)[:3])
-            raise LearnerError(f"saved weights are of another critic: {odd}")
+            raise LearnerError(f"saved weights belong to another critic: {odd}")
         for part in self._parts:
             for name, parameter in part.parameters.items():
-                put(parameter, weights[name])
+                set_tensor(parameter, weights[name])
         if OPTIMIZER_FILE in files:
             moments = from_bytes(files[OPTIMIZER_FILE])
             for part in self._parts:
-                put_moments(part.optimizer, part.parameters, moments)
+                set_moments(part.optimizer, part.parameters, moments)
             self._num_updates = int(moments["num_updates"])
 
     def _forward(self, padded: Padded) -> tuple[Tensor, Tensor]:
-        """Values by reply and place, and the hidden state at each prompt's end."""
+        """Values by reply and position, and the hidden state at each prompt's end."""
         with arithmetic(self._device, self._dtype):
             value_M, state_BH = self._model(padded)
         return padded.spread_values(value_M), state_BH
 
     def _read(self, items: Sequence[Item]) -> tuple[list[Values], list[Values]]:
-        """Values, and hidden states at prompts' ends, in the order of the items."""
+        """Values, and hidden states at the ends of prompts, in the order of the items."""
 
-        def look(batch: Sequence[Item], padded: Padded) -> list[tuple[Values, Values]]:
+        def compute(batch: Sequence[Item], padded: Padded) -> list[tuple[Values, Values]]:
             value_BS, state_BH = self._forward(padded)
             states = [state.copy() for state in state_BH[: len(batch)].cpu().numpy()]
             return list(zip(rows_of(batch, value_BS, 1), states, strict=True))
 
-        both = self._passes.read(items, look)
+        both = self._micro_batches.map(items, compute)
         return [row for row, _ in both], [state for _, state in both]
 
     def _mix(
@@ -230,80 +230,82 @@ class Critic:
         values: Sequence[Values],
         states: Sequence[Values],
     ) -> list[float]:
-        """For each item the team's value once all replies of its joint but this one are known."""
+        """For each item the team's value, given all replies of its joint action except its own."""
         table = JointValues(joint_actions, self._spec.roles, values, states, self._device)
         with torch.no_grad():
-            but_one_JR = self._but_one(table)
-        return [float(but_one_JR[place_of]) for place_of in table.places]
+            without_JR = self._value_without_own(table)
+        return [float(without_JR[index]) for index in table.indices]
 
-    def _but_one(self, table: "JointValues") -> Tensor:
-        """The team's values once all replies but a role's are known, by that role."""
-        assert self._mixer is not None  # noqa: S101 - asked for by those that mix
+    def _value_without_own(self, table: "JointValues") -> Tensor:
+        """By role, the team's values given all replies except the role's own."""
+        assert self._mixer is not None  # noqa: S101 - called only if values are mixed
         own_RR = torch.eye(len(self._spec.roles), dtype=torch.bool, device=self._device)
         columns = [
             self._mixer(
-                torch.where(own_R, table.before_JR, table.after_JR), table.spoke_JR, table.state_JH
+                torch.where(own_R, table.before_JR, table.after_JR), table.acted_JR, table.state_JH
             )
             for own_R in own_RR
         ]
         return torch.stack(columns, 1)
 
-    def _pulls(self, joint_actions: Sequence[JointAction]) -> "Pulls":
-        """How the mixed loss of a minibatch changes with every value; gradients of the mixer."""
+    def _value_gradients(self, joint_actions: Sequence[JointAction]) -> "ValueGradients":
+        """Gradients of the mixed loss of a minibatch by every value, and by the mixer's weights."""
         assert self._mixer is not None  # noqa: S101 - as above
         items = [item for joint_action in joint_actions for item in joint_action.items]
         table = JointValues(joint_actions, self._spec.roles, *self._read(items), self._device)
         before_JR, after_JR = table.before_JR.requires_grad_(), table.after_JR.requires_grad_()
-        paid_J = torch.tensor(
-            [_paid(joint_action) for joint_action in joint_actions], device=self._device
+        return_J = torch.tensor(
+            [_return(joint_action) for joint_action in joint_actions], device=self._device
         )
-        but_one_JR, all_J = (
-            self._but_one(table),
-            self._mixer(after_JR, table.spoke_JR, table.state_JH),
+        without_JR, all_J = (
+            self._value_without_own(table),
+            self._mixer(after_JR, table.acted_JR, table.state_JH),
         )
-        expected_J = table.mean_of_spoken(but_one_JR)
-        errors_J = table.mean_of_spoken((but_one_JR - paid_J[:, None]).square())
-        loss = (errors_J + (all_J - paid_J).square()).mean() / 2
+        value_J = table.mean_over_acting(without_JR)
+        errors_J = table.mean_over_acting((without_JR - return_J[:, None]).square())
+        loss = (errors_J + (all_J - return_J).square()).mean() / 2
         torch.autograd.backward(loss)
         assert before_JR.grad is not None  # noqa: S101 - it was asked for
         assert after_JR.grad is not None  # noqa: S101 - as above
-        pulls: dict[int, Values] = {}
-        for item, place_of in zip(items, table.places, strict=True):
-            pull = np.zeros(len(item.response_ids) + 1, dtype=np.float32)
-            pull[0] += float(before_JR.grad[place_of])
-            pull[-1] += float(after_JR.grad[place_of])
-            pulls[id(item)] = pull
-        return Pulls(pulls, float(loss.detach()), expected_J.tolist(), paid_J.tolist())
+        gradients: dict[int, Values] = {}
+        for item, index in zip(items, table.indices, strict=True):
+            gradient = np.zeros(len(item.response_ids) + 1, dtype=np.float32)
+            gradient[0] += float(before_JR.grad[index])
+            gradient[-1] += float(after_JR.grad[index])
+            gradients[id(item)] = gradient
+        return ValueGradients(gradients, float(loss.detach()), value_J.tolist(), return_J.tolist())
 
-    def _accumulate(self, joint_actions: Sequence[JointAction], pulls: "Pulls | None") -> float:
-        """Gradients of a minibatch, over as many passes as its tokens need; its loss."""
+    def _accumulate(
+        self, joint_actions: Sequence[JointAction], mixed: "ValueGradients | None"
+    ) -> float:
+        """Accumulate a minibatch's gradients over micro-batches; its loss."""
         items = [item for joint_action in joint_actions for item in joint_action.items]
         count, clip = max(1, num_targets(items)), self._spec.critic.clip
         total = torch.zeros(())
-        for batch in self._passes.of(items):
-            padded = self._passes.padded(batch)
+        for batch in self._micro_batches.split(items):
+            padded = self._micro_batches.padded(batch)
             value_BS, _ = self._forward(padded)
-            if pulls is None and self._spec.loss == "binary":
+            if mixed is None and self._spec.loss == "binary":
                 loss = binary_errors(value_BS, padded.target_BS) / count
-            elif pulls is None:
+            elif mixed is None:
                 errors = squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
                 loss = errors / count
             else:
                 rows = np.zeros(tuple(value_BS.shape), dtype=np.float32)
                 for row, item in enumerate(batch):
-                    rows[row, : len(item.response_ids) + 1] = pulls.of[id(item)]
+                    rows[row, : len(item.response_ids) + 1] = mixed.by_item[id(item)]
                 loss = (value_BS * torch.from_numpy(rows).to(self._device)).sum()
             torch.autograd.backward(loss)
             total += loss.detach().cpu()
-        if pulls is not None:
-            return pulls.loss
+        if mixed is not None:
+            return mixed.loss
         if self._ranks > 1:
             total = total.to(self._device)
             dist.all_reduce(total, op=dist.ReduceOp.SUM)
         return float(total)
 
     def _clip(self) -> float:
-        """The largest norm of the parts' gradients, each of which is bounded by itself."""
+        """Clip the gradients of each part by itself; the largest norm."""
         bound = self._spec.config.max_grad_norm
         norms = [
             float(whole(torch.nn.utils.clip_grad_norm_(parameters_of(part.optimizer), bound)))
@@ -322,7 +324,7 @@ class Critic:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Parameters by name with what moves them. Sharded and plain ones cannot share an optimizer."""
+    """Parameters by name with their optimizer, which sharded and plain ones cannot share."""
 
     parameters: dict[str, Tensor]
     lr: float
@@ -330,20 +332,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulls:
-    """How a mixed loss changes with each value."""
+class ValueGradients:
+    """Gradients of a mixed loss by the values of each item."""
 
-    of: dict[int, Values]
+    by_item: dict[int, Values]
+    """By the item's id."""
     loss: float
-    expected: list[float]
-    """The team's values with all replies but one known, on average over which."""
-    paid: list[float]
+    values: list[float]
+    """The team's values given all replies except one, averaged over which."""
+    returns: list[float]
 
 
 class JointValues:
-    """Values of joints by role: before and after each reply, who spoke, and the state.
+    """Values of joint actions by role: before and after each reply, which roles acted, the state.
 
-    The state is the mean of what the critic makes of the prompts of those who spoke.
+    The state is the mean of the critic's hidden states at the prompts of the acting roles.
     """
 
     def __init__(
@@ -355,29 +358,29 @@ class JointValues:
         device: torch.device,
     ) -> None:
         column = {role: at for at, role in enumerate(roles)}
-        self.places = [
+        self.indices = [
             (row, column[role])
             for row, joint_action in enumerate(joint_actions)
             for role in joint_action.roles
         ]
         shape = (len(joint_actions), len(roles))
         before, after = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        spoke = np.zeros(shape, np.bool_)
+        acted = np.zeros(shape, np.bool_)
         state = np.zeros((len(joint_actions), len(states[0])), np.float32)
-        for at, own, seen in zip(self.places, values, states, strict=True):
-            before[at], after[at], spoke[at] = own[0], own[-1], True
-            state[at[0]] += seen / len(joint_actions[at[0]].roles)
+        for at, own, hidden in zip(self.indices, values, states, strict=True):
+            before[at], after[at], acted[at] = own[0], own[-1], True
+            state[at[0]] += hidden / len(joint_actions[at[0]].roles)
         self.before_JR = torch.from_numpy(before).to(device)
         self.after_JR = torch.from_numpy(after).to(device)
-        self.spoke_JR = torch.from_numpy(spoke).to(device)
+        self.acted_JR = torch.from_numpy(acted).to(device)
         self.state_JH = torch.from_numpy(state).to(device)
 
-    def mean_of_spoken(self, by_role: Tensor) -> Tensor:
-        """For each joint the mean over the roles that spoke."""
-        return torch.where(self.spoke_JR, by_role, 0).sum(1) / self.spoke_JR.sum(1)
+    def mean_over_acting(self, by_role: Tensor) -> Tensor:
+        """For each joint action the mean over the roles that acted."""
+        return torch.where(self.acted_JR, by_role, 0).sum(1) / self.acted_JR.sum(1)
 
 
-def _paid(joint_action: JointAction) -> float:
+def _return(joint_action: JointAction) -> float:
     targets = joint_action.items[0].targets
-    assert targets is not None  # noqa: S101 - joints come from turns that were credited
+    assert targets is not None  # noqa: S101 - their turns have credit
     return float(targets[0])

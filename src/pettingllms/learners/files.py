@@ -1,4 +1,4 @@
-"""Names of the files that hold a policy, as Transformers, PEFT and vLLM know them."""
+"""Names of the files of a policy, as Transformers, PEFT and vLLM use them; without torch."""
 
 MODEL_FILE = "model.safetensors"
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -6,4 +6,4 @@ ADAPTER_CONFIG = "adapter_config.json"
 OPTIMIZER_FILE = "optimizer.safetensors"
 CRITIC_FILE = "critic.safetensors"
 FOR_LEARNERS = (OPTIMIZER_FILE, CRITIC_FILE)
-"""What no sampler is given."""
+"""Files that inference engines do not get."""

@@ -1,14 +1,14 @@
-"""One rank of a learner: a model, the policies over it, an optimizer for each.
+"""One rank of a learner: a model, the policies that share it, and one optimizer per policy.
 
-Policies over one model take turns. Only the adapter of the policy at work is in the graph, and each
-optimizer knows its own parameters alone, so gradients cannot cross.
+Policies that share a model are trained one after another. Only the active policy's adapter is in
+the graph, and each optimizer holds only its policy's parameters, so gradients cannot mix.
 """
 
 # ruff: noqa: N803, N806
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 
 import numpy as np
@@ -21,35 +21,34 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batch_metrics import MAXIMA, Sums, mean_mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
-from pettingllms.learners.before import Before
 from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
 from pettingllms.learners.losses.policy_loss import Scale, policy_loss
-from pettingllms.learners.micro_batches import Passes, rows_of
+from pettingllms.learners.micro_batches import KeptLogProbs, MicroBatches, rows_of
 from pettingllms.learners.policy_model import LogProbModel, Padded, decoder_layers, load_lm
+from pettingllms.learners.serialization import Rows
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
-    give_back,
+    gather_rows,
     num_ranks,
-    of_all_ranks,
-    over_ranks,
     own_rank,
-    place,
+    place_model,
+    reduce_metrics,
+    release_memory,
     reshard,
     trim_heap,
 )
-from pettingllms.learners.transport import Rows
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
 from pettingllms.learners.weights import (
     fingerprint,
     from_bytes,
     moments_of,
     parameters_of,
-    put,
-    put_moments,
+    set_moments,
+    set_tensor,
     to_bytes,
     whole,
 )
@@ -60,12 +59,11 @@ from pettingllms.vision.processor import load_image_processor
 
 
 class Learner:
-    """Trains the policies over one model."""
+    """Trains the policies that share one model."""
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        self._ranks = num_ranks()
-        self._rank = own_rank()
+        self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
@@ -73,7 +71,7 @@ class Learner:
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
         self._model = LogProbModel(self._adapters.model if self._adapters else lm, tuple(heads))
-        self._passes = Passes(
+        self._micro_batches = MicroBatches(
             spec.config.max_batch_tokens,
             self._device,
             self._model.can_share,
@@ -81,16 +79,12 @@ class Learner:
         )
         self._loss: type[Loss] = LOSSES.load(spec.loss.type)
         self._reference: LogProbModel | None = None
-        if self._has_reference() and not self._adapters:
+        if self._loss.needs_reference(spec.loss) and not self._adapters:
             self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
         for model in filter(None, (self._model, self._reference)):
-            place(
-                model,
-                decoder_layers(model.lm) if self._ranks > 1 else [],
-                self._device,
-                self._dtype,
-            )
-        check_logits(self._model, self._passes.padded, arithmetic(self._device, self._dtype))
+            layers = decoder_layers(model.lm) if self._ranks > 1 else []
+            place_model(model, layers, self._device, self._dtype)
+        check_logits(self._model, self._micro_batches.padded, arithmetic(self._device, self._dtype))
         self._optimizers = {
             name: torch.optim.AdamW(
                 [{"params": [*part.values()], "base": lr} for part, lr in self._rates(name)],
@@ -102,7 +96,7 @@ class Learner:
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
         self._skipped: dict[str, list[Item]] = {}
-        self._before: Before | None = None
+        self._kept: KeptLogProbs | None = None
 
     def train(
         self,
@@ -113,16 +107,16 @@ class Learner:
         num_tokens: int = 0,
         max_mismatch: float | None = None,
     ) -> dict[str, float]:
-        """Go through a batch; give what happened on the way, means over its tokens.
+        """Train on a batch; metrics are means over its tokens.
 
-        `keep_logprobs`: for `take_logprobs`. `num_tokens`: that the run sampled before this step.
-        If sampler and learner differ by more than `max_mismatch` per token before the first
-        optimizer step, nothing is learnt, and the gap is all that is given."""
+        `keep_logprobs`: for `take_logprobs`. `num_tokens`: tokens sampled before this step. If
+        the train-inference mismatch per token exceeds `max_mismatch` before the first optimizer
+        step, no update is made and only the mismatch is returned."""
         self._activate(policy)
         items = replies_of(units)
         in_pairs = len(items) == 2 * len(units)
-        assert in_pairs == ("pairs" in self._loss.needs) or not units  # noqa: S101 - as made
-        self._before = Before(items) if keep_logprobs else None
+        assert in_pairs == ("pairs" in self._loss.needs) or not units  # noqa: S101
+        self._kept = KeptLogProbs(items) if keep_logprobs else None
         start, config = time.perf_counter(), self._spec.config
         loss_config = self._loss_config(step, num_tokens)
         minibatches = split(units, config.num_minibatches, self._seed(policy, step, 0))
@@ -140,9 +134,7 @@ class Learner:
         for part in chain.from_iterable(epochs):
             part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
             sums.add(part_sums)
-            if (
-                old is None and not (mismatch := sums.means()["mismatch"]) <= bound
-            ):  # of the whole batch
+            if old is None and not (mismatch := sums.means()["mismatch"]) <= bound:
                 self._optimizers[policy].zero_grad(set_to_none=True)
                 return {"mismatch": mismatch}
             grad_norm = self._clip(policy)
@@ -156,8 +148,7 @@ class Learner:
             self._optimizers[policy].zero_grad(set_to_none=True)
         errors = sums.pop("value_errors", 0.0) / config.num_epochs
         valued = value_metrics(items, errors) if self._spec.critic else {}
-        seconds = time.perf_counter() - start
-        give_back(self._device)
+        release_memory(self._device)
         return (
             sums.means()
             | valued
@@ -167,55 +158,55 @@ class Learner:
                 "skipped_updates": num_skipped,
                 "updates": self._num_updates[policy],
                 "tokens": sum(item.num_tokens for item in items),
-                "seconds": seconds,
+                "seconds": time.perf_counter() - start,
             }
         )
 
     def take_skipped(self, policy: str) -> list[Item]:
-        """The minibatches whose steps were skipped because they were not finite."""
+        """Replies of the minibatches that were skipped for a non-finite loss or gradient."""
         return self._skipped.pop(policy, [])
 
     def take_logprobs(self) -> list[LogProbs]:
-        """Those of the batch that was just learnt from, in its order, as they were before."""
-        kept, self._before = self._before, None
-        assert kept is not None  # noqa: S101 - `train` was told to keep them
-        return Rows(of_all_ranks(kept.items, kept.found))
+        """Log-probs of the last batch before its first update, in the order of the batch."""
+        kept, self._kept = self._kept, None
+        assert kept is not None  # noqa: S101 - `train` was asked to keep them
+        return Rows(gather_rows(kept.items, kept.found))
 
     def logprobs(
         self, policy: str, items: Sequence[Item], temperature: float | None = None
     ) -> list[LogProbs]:
-        """Log-probs of replies as the learner's weights give them, in the order of the items."""
+        """Log-probs of replies under the learner's weights, in the order of the items."""
         self._activate(policy)
         own = self._spec.policies[policy].temperature
         return self._read_logprobs(items, own if temperature is None else temperature)
 
     def base_logprobs(self, items: Sequence[Item]) -> list[LogProbs]:
-        """Log-probs, at temperature 1, as the base without any adapter gives them."""
+        """Log-probs under the base model without any adapter, at temperature 1."""
         with self._without_adapter():
             return self._read_logprobs(items, 1.0)
 
     def _read_logprobs(self, items: Sequence[Item], temperature: float) -> list[LogProbs]:
-        def look(batch: Sequence[Item], padded: Padded) -> list[LogProbs]:
+        def compute(batch: Sequence[Item], padded: Padded) -> list[LogProbs]:
             logp_N, _, _ = self._forward(self._model, padded, temperature)
             return rows_of(batch, padded.spread(logp_N))
 
-        return Rows(self._passes.read(items, look))
+        return Rows(self._micro_batches.map(items, compute))
 
     def values(self, policy: str, items: Sequence[Item]) -> list[Values]:
-        """What the policy's value head expects, in the order of the items."""
+        """Values of the policy's value head, in the order of the items."""
         self._activate(policy)
 
-        def look(batch: Sequence[Item], padded: Padded) -> list[Values]:
+        def compute(batch: Sequence[Item], padded: Padded) -> list[Values]:
             _, _, value_M = self._forward(self._model, padded, 1.0, head=policy)
             assert value_M is not None  # noqa: S101 - there is a head
             return rows_of(batch, padded.spread_values(value_M), 1)
 
-        return Rows(self._passes.read(items, look))
+        return Rows(self._micro_batches.map(items, compute))
 
     def files(self, policy: str) -> tuple[dict[str, bytes], str]:
-        """The policy's weights as files that vLLM, PEFT and Transformers read, and their hash.
+        """The policy's weights as files that vLLM, PEFT and Transformers load, and their hash.
 
-        All ranks take part in gathering them; rank 0 alone has something to give."""
+        All ranks must call this to gather the shards; only rank 0 returns files."""
         reshard(self._model)
         weights = {name: whole(p) for name, p in self._parameters(policy).items()}
         if self._rank:
@@ -226,7 +217,7 @@ class Learner:
         return {MODEL_FILE: to_bytes(weights)}, weight_hash
 
     def state(self, policy: str) -> dict[str, bytes]:
-        """What training needs besides the weights, to go on as if it had never stopped."""
+        """Optimizer state and value head: what training needs besides the weights to resume."""
         trim_heap()
         names = [*self._parameters(policy), *self._head(policy)]
         reshard(self._model)
@@ -239,7 +230,7 @@ class Learner:
         return {OPTIMIZER_FILE: to_bytes(tensors), **critic}
 
     def load(self, policy: str, files: Mapping[str, bytes]) -> None:
-        """Take up weights, and if they are there moments, that any number of ranks wrote."""
+        """Load weights, and optimizer state if present, saved by any number of ranks."""
         reshard(self._model)
         parameters = self._parameters(policy)
         if self._adapters:
@@ -249,18 +240,18 @@ class Learner:
         if weights.keys() != parameters.keys():
             odd = sorted(weights.keys() ^ parameters.keys())[:3]
             raise LearnerError(
-                f"saved weights of '{policy}' are of another model: {', '.join(odd)}"
+                f"saved weights of '{policy}' belong to another model: {', '.join(odd)}"
             )
         for name, parameter in parameters.items():
-            put(parameter, weights[name])
+            set_tensor(parameter, weights[name])
         head = self._head(policy)
         if head and CRITIC_FILE in files:
             critic = from_bytes(files[CRITIC_FILE])
             for name, parameter in head.items():  # every rank in the same order
-                put(parameter, critic[name])
+                set_tensor(parameter, critic[name])
         if OPTIMIZER_FILE in files:
             saved = from_bytes(files[OPTIMIZER_FILE])
-            put_moments(self._optimizers[policy], {**parameters, **head}, saved)
+            set_moments(self._optimizers[policy], {**parameters, **head}, saved)
             self._num_updates[policy] = int(saved["num_updates"])
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
@@ -269,13 +260,13 @@ class Learner:
         return dict(self._model.lm.named_parameters())
 
     def _head(self, policy: str) -> dict[str, Tensor]:
-        """The policy's value head, which samplers know nothing of."""
+        """Parameters of the policy's value head, which inference engines do not have."""
         if not self._spec.critic:
             return {}
         return dict(self._model.head(policy).named_parameters(prefix="head"))
 
     def _rates(self, policy: str) -> list[tuple[dict[str, Tensor], float]]:
-        """All that the policy's optimizer moves, each part with its learning rate."""
+        """Parameter groups of the policy's optimizer, each with its learning rate."""
         lr, critic = self._spec.policies[policy].lr, self._spec.critic
         heads = [(self._head(policy), critic.head_lr or 10 * lr)] if critic else []
         return [(self._parameters(policy), lr), *heads]
@@ -304,11 +295,10 @@ class Learner:
         return derive_seed(self._spec.seed, policy, step, epoch)
 
     def _old_logprobs(self, policy: str, parts: Sequence[Sequence[Unit]]) -> dict[int, LogProbs]:
-        """Needed only where weights change within a batch; else the current ones are the old.
+        """Log-probs before the first update; needed only with several updates per batch.
 
-        Read by minibatches, as they will be read to learn, in every epoch the same ones in another
-        order: replies that share a prompt in another way differ in bfloat16 by more than GSPO's
-        bounds."""
+        They are computed by minibatches, as training will: in bfloat16, sharing prompts among other
+        replies changes log-probs by more than GSPO's clip bounds."""
         old: dict[int, LogProbs] = {}
         for items in map(replies_of, parts):
             old |= zip(map(id, items), self.logprobs(policy, items), strict=True)
@@ -321,7 +311,7 @@ class Learner:
         old: Mapping[int, LogProbs] | None,
         config: LossConfig,
     ) -> tuple[float, dict[str, float]]:
-        """Gradients of a minibatch, over as many passes as its tokens need."""
+        """Accumulate a minibatch's gradients over micro-batches; its loss and summed metrics."""
         items = replies_of(units)
         num_tokens = sum(len(item.response_ids) for item in items)
         scale = Scale(num_tokens, len(items), self._spec.max_reply_tokens)
@@ -329,9 +319,9 @@ class Learner:
         want_entropy = config.entropy_coef > 0 or "entropy" in self._loss.needs
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
-        for part in self._passes.of(units):
+        for part in self._micro_batches.split(units):
             batch = replies_of(part)
-            padded = self._passes.padded(batch)
+            padded = self._micro_batches.padded(batch)
             logp_N, entropy_N, value_M = self._forward(
                 self._model,
                 padded,
@@ -344,8 +334,8 @@ class Learner:
             if old is not None and batch:
                 values = np.concatenate([old[id(item)] for item in batch])
                 old_logp_BT = padded.spread(torch.from_numpy(values).to(self._device))
-            if self._before is not None:
-                self._before.add(batch, old_logp_BT)
+            if self._kept is not None:
+                self._kept.add(batch, old_logp_BT)
             inputs = LossInputs(
                 logp_BT=logp_BT,
                 old_logp_BT=old_logp_BT,
@@ -365,10 +355,10 @@ class Learner:
             for name, value in measured.items():
                 join = torch.maximum if name in MAXIMA else torch.add
                 sums[name] = join(sums.get(name, torch.zeros(())), value.cpu())
-        return over_ranks(total, sums, MAXIMA, self._device)
+        return reduce_metrics(total, sums, MAXIMA, self._device)
 
     def _loss_config(self, step: int, num_tokens: int) -> LossConfig:
-        """The loss of a step of the run."""
+        """The loss options of a step, with a decayed entropy bonus."""
         loss, config = self._spec.loss, self._spec.config
         if not config.decay_entropy:
             return loss
@@ -383,25 +373,17 @@ class Learner:
         return squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
 
     def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
-        """The policy as it was before training: a copy, or the base without its adapter."""
+        """Log-probs of the reference model: a frozen copy, or the base without its adapter."""
         if "pairs" in self._loss.needs:
             return padded.reference_BT
-        if not self._has_reference():
+        if not self._loss.needs_reference(self._spec.loss):
             return None
         with torch.no_grad(), self._without_adapter():
             logp_N, _, _ = self._forward(self._reference or self._model, padded, temperature)
         return padded.spread(logp_N)
 
-    def _has_reference(self) -> bool:
-        """Whether this learner computes log-probs of a reference model; pairs come with them."""
-        needs = self._loss.needs
-        asked = self._spec.loss.kl_coef > 0 or "reference_logprobs" in needs
-        return asked and "pairs" not in needs
-
-    @contextmanager
-    def _without_adapter(self) -> Iterator[None]:
-        with self._adapters.disabled() if self._adapters else nullcontext():
-            yield
+    def _without_adapter(self) -> AbstractContextManager[None]:
+        return self._adapters.disabled() if self._adapters else nullcontext()
 
     def _clip(self, policy: str) -> float:
         parameters = parameters_of(self._optimizers[policy])

@@ -1,4 +1,4 @@
-"""What a learner is made of, as plain data that travels to its ranks."""
+"""What a learner is created from, as plain data that is sent to its ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 
 @dataclass(frozen=True, slots=True)
 class LearnerSpec:
-    """A model, the policies over it, and how they learn."""
+    """A model, the policies that share it, and their training options."""
 
     model: Path
     policies: Mapping[str, LoraPolicy | FullPolicy]
@@ -20,4 +20,4 @@ class LearnerSpec:
     seed: int
     device: str = "cpu"
     critic: CriticConfig | None = None
-    """If there is one: every policy has a value head."""
+    """If set, every policy has a value head."""

@@ -1,9 +1,9 @@
-"""The learner's log-probs against the model's own, when the model is loaded.
+"""Compare the learner's log-probs with the model's own forward pass when the model is loaded.
 
-A learner makes logits with the output layer, of reply tokens alone. Some models scale, cap or shift
-their logits after that layer, and each family calls such a setting otherwise, at times in a nested
-config. So the learner does not look for names: it compares both ways on a short reply. The same
-module computes both, so this takes no second copy of the model, and every rank takes part.
+A learner computes logits with the output layer, for reply tokens only. Some models scale, cap or
+shift their logits after that layer, under settings whose names differ by family. So the learner
+does not look for names: it compares both computations on a short reply. The same module computes
+both, so this takes no second copy of the model. All ranks take part.
 """
 
 # ruff: noqa: N806
@@ -23,11 +23,11 @@ from pettingllms.learners.sharding import reshard
 
 PROMPT, REPLY = np.arange(5, 9, dtype=np.int32), np.arange(9, 17, dtype=np.int32)
 SPREAD = 10.0
-"""Standard deviation that logits get in the second comparison. A cap does nothing to the small
-logits of a model that was not trained yet."""
+"""Standard deviation of the logits in the second comparison. A cap does not change the small
+logits of an untrained model."""
 TOLERANCE = 0.05
-"""Log-probs that differ by more, as a share of the logits' standard deviation or of 1: rounding in
-bfloat16 makes a tenth of that."""
+"""Largest difference of log-probs, relative to the logits' standard deviation or to 1. Rounding in
+bfloat16 causes a tenth of that."""
 
 
 def check_logits(
@@ -51,19 +51,19 @@ def check_logits(
     if not mismatch <= TOLERANCE:
         raise LearnerError(
             f"{model.lm.config.model_type} models change their logits after the output layer, "
-            f"which the learner does not do: on a short reply its log-probs differ from the "
-            f"model's own by {mismatch:.2g}; take a model of another family"
+            f"which the learner does not support: on a short reply its log-probs differ from the "
+            f"model's own by {mismatch:.2g}; use a model of another family"
         )
 
 
 class Spread:
-    """Makes logits as large as those of a trained model; the same factor in every pass."""
+    """Scales logits to the size of a trained model's, by the same factor in every pass."""
 
     def __init__(self) -> None:
         self._factor: float | None = None
 
     def __call__(self, _module: Any, _args: Any, logits: Tensor) -> Tensor:
-        """Scale what the output layer gives."""
+        """Scale the output layer's logits."""
         if self._factor is None:
             self._factor = SPREAD / max(1e-9, float(logits.float().std()))
         return logits * self._factor

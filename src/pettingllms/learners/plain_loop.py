@@ -1,7 +1,7 @@
-"""A plain training loop in PyTorch: what `bench engine` compares our learner with.
+"""A plain PyTorch training loop, the baseline of `bench engine` for our learner.
 
-B replies in a pass, L their longest prompt and reply together, N reply tokens in all, H hidden
-size, V vocabulary.
+B replies in a pass, L longest prompt plus reply, N reply tokens in all, H hidden size,
+V vocabulary.
 """
 
 # ruff: noqa: N806
@@ -27,7 +27,7 @@ def load(
     num_threads: int,
     seed: int,
 ) -> Callable[..., dict[str, float]]:
-    """A model with a LoRA adapter; the function makes one optimizer step over micro-batches."""
+    """Load a model with a LoRA adapter; the function returned makes one optimizer step."""
     import torch
     from peft import LoraConfig, get_peft_model
     from torch.nn.functional import cross_entropy

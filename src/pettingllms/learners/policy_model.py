@@ -1,8 +1,7 @@
 """The module that a learner trains: ids in, log-probs of the replies out.
 
-B replies in a pass, L their longest prompt and reply together, T their longest reply, N reply
-tokens in all, S = T + 1 places where a critic speaks, M of them in all, H hidden size,
-V vocabulary.
+B replies in a pass, L longest prompt plus reply, T longest reply, N reply tokens in all, S = T + 1
+value positions per reply, M value positions in all, H hidden size, V vocabulary.
 """
 
 # ruff: noqa: N802, N803, N806
@@ -19,17 +18,23 @@ from torch import Tensor, nn
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
-from pettingllms.learners.hidden_states import can_share, read_shared, read_whole, shared_prompts
-from pettingllms.learners.image_batches import read_seen, seen_images
+from pettingllms.learners.hidden_states import (
+    can_share,
+    embed_images,
+    multimodal_states,
+    shared_prompts,
+    shared_states,
+    unshared_states,
+)
 from pettingllms.learners.value_head import ValueHead, hidden_size
 from pettingllms.types import Values
 from pettingllms.vision.processor import ImageProcessor
 
 
 class LogProbModel(nn.Module):
-    """A causal language model whose forward pass gives log-probs; the root of FSDP's tree.
+    """A causal language model whose forward pass returns log-probs; the FSDP root module.
 
-    Logits are made for reply tokens alone: over a vocabulary they are the largest tensor there is.
+    Logits are computed for reply tokens only, because they are the largest tensor of a pass.
     """
 
     def __init__(self, lm: Any, heads: Sequence[str] = ()) -> None:
@@ -41,7 +46,7 @@ class LogProbModel(nn.Module):
         self.heads = nn.ModuleDict({inner: ValueHead(size) for inner in self._inner.values()})
 
     def _plain(self) -> Any:
-        """The language model inside what PEFT wraps around it."""
+        """The language model without PEFT's wrapper."""
         return self.lm.get_base_model() if hasattr(self.lm, "get_base_model") else self.lm
 
     def head(self, policy: str) -> nn.Module:
@@ -50,7 +55,7 @@ class LogProbModel(nn.Module):
 
     @property
     def output_layer(self) -> nn.Module:
-        """What makes logits of hidden states."""
+        """The layer from hidden states to logits."""
         layer: nn.Module = self._plain().get_output_embeddings()
         return layer
 
@@ -62,15 +67,14 @@ class LogProbModel(nn.Module):
         head: str | None = None,
         whole: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Log-probs of all reply tokens, the entropies of what could have stood there, and what a
-        policy's head expects at each of its places. `whole`: log-probs alone, by the model's own
-        forward pass, to compare with."""
+        """Log-probs of all reply tokens, entropies of their distributions, and values of a policy's
+        head. `whole`: only log-probs, by the model's own forward pass, as a check."""
         plain = self._plain()
         if whole:
             row_N, at_N = padded.where_N
             logits_BLV = plain(input_ids=padded.ids_BL, use_cache=False).logits
             return self._logprobs(logits_BLV[row_N, at_N - 1], padded, temperature)[0], None, None
-        hidden_BSH = padded.read(plain.base_model, head is not None)
+        hidden_BSH = padded.hidden_states(plain.base_model, head is not None)
         logits_NV = self.output_layer(hidden_BSH[padded.at_N])
         logp_N, logp_NV = self._logprobs(logits_NV, padded, temperature)
         entropy_N = -(logp_NV.exp() * logp_NV).sum(-1) if entropy else None
@@ -80,13 +84,13 @@ class LogProbModel(nn.Module):
     def _logprobs(
         self, logits_NV: Tensor, padded: "Padded", temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Of the reply tokens, and of all tokens in their places."""
+        """Log-probs of the reply tokens, and of the whole vocabulary at their positions."""
         logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
         return logp_NV.gather(1, padded.ids_BL[padded.where_N].unsqueeze(1)).squeeze(1), logp_NV
 
 
 class ValueModel(nn.Module):
-    """A model that gives values and nothing else; the root of FSDP's tree."""
+    """A model that returns only values; the FSDP root module."""
 
     def __init__(self, lm: Any) -> None:
         super().__init__()
@@ -95,15 +99,14 @@ class ValueModel(nn.Module):
         self.head = ValueHead(hidden_size(lm))
 
     def forward(self, padded: "Padded") -> tuple[Tensor, Tensor]:
-        """Values at all places, and hidden states at the ends of prompts, which nothing is learnt
-        through."""
-        hidden_BSH = padded.read(self.decoder, values=True)
+        """Values at all positions, and hidden states at the ends of prompts, without gradient."""
+        hidden_BSH = padded.hidden_states(self.decoder, values=True)
         value_M: Tensor = self.head(hidden_BSH[padded.value_at_M])
         return value_M, hidden_BSH[:, 0].detach().float()
 
 
 class Padded:
-    """Replies side by side as tensors. A pass without any is one token that counts for nothing."""
+    """Replies as padded tensors. A pass without replies has one masked token."""
 
     def __init__(
         self,
@@ -134,51 +137,52 @@ class Padded:
         )
         self.at_N = (self.where_N[0], torch.from_numpy(at_N).to(device))
         self._start_B = torch.from_numpy(start).to(device)
-        self._seen = seen_images(items, ids.shape[1], image_processor, device)
-        # Prompts of the same ids may have other images, so none is shared where there are any.
-        may_share = may_share and self._seen is None
+        self._images = embed_images(items, ids.shape[1], image_processor, device)
+        # Prompts with equal ids may have different images, so they are not shared.
+        may_share = may_share and self._images is None
         self._shared = shared_prompts(items, device) if may_share and items else None
         self._items, self._device = items, device
 
-    def read(self, body: Any, values: bool) -> Tensor:
-        """What a model has in mind before each reply token, and for values also after the last."""
-        num_places = self.mask_BT.shape[1] + values
-        if self._seen is not None:
-            return read_seen(body, self._seen, self.ids_BL, self._start_B, num_places)
+    def hidden_states(self, body: Any, values: bool) -> Tensor:
+        """Hidden states before each reply token; for values also after the last one."""
+        num_positions = self.mask_BT.shape[1] + values
+        if self._images is not None:
+            images, start_B = self._images, self._start_B
+            return multimodal_states(body, images, self.ids_BL, start_B, num_positions)
         decoder = body.get_decoder()
         if self._shared is not None:
-            return read_shared(decoder, self._shared, num_places)
-        return read_whole(decoder, self.ids_BL, self._start_B, num_places)
+            return shared_states(decoder, self._shared, num_positions)
+        return unshared_states(decoder, self.ids_BL, self._start_B, num_positions)
 
     def spread(self, values_N: Tensor) -> Tensor:
-        """Values of reply tokens, each in its reply's row."""
+        """Arrange numbers of reply tokens in one row per reply."""
         out_BT = torch.zeros(self.mask_BT.shape, dtype=values_N.dtype, device=values_N.device)
         return out_BT.index_put(self.at_N, values_N)
 
     @cached_property
     def reference_BT(self) -> Tensor:
-        """Log-probs from before anything was learnt; not a number where nobody took them."""
+        """Log-probs of the reference model; NaN where they are not known."""
         return self._spread_rows([item.reference for item in self._items])[:, :-1]
 
     @cached_property
     def target_BS(self) -> Tensor:
-        """What a critic should say; not a number where it is not trained. S = T + 1."""
+        """Value targets; NaN where the critic is not trained. S = T + 1."""
         return self._spread_rows([item.targets for item in self._items])
 
     @cached_property
     def old_value_BS(self) -> Tensor:
-        """What it said before the batch."""
+        """Values from before the batch."""
         return self._spread_rows([item.values for item in self._items])
 
     def spread_values(self, values_M: Tensor) -> Tensor:
-        """What a critic says, each in its reply's row."""
+        """Arrange values in one row per reply."""
         shape = (self.mask_BT.shape[0], self.mask_BT.shape[1] + 1)
         out_BS = torch.zeros(shape, dtype=values_M.dtype, device=values_M.device)
         return out_BS.index_put(self.value_at_M, values_M)
 
     @cached_property
     def value_at_M(self) -> tuple[Tensor, Tensor]:
-        """Where a critic speaks: at the end of each prompt, then at each reply token."""
+        """Value positions: the end of each prompt, then each reply token."""
         counts_B = torch.tensor([len(item.response_ids) + 1 for item in self._items] or [2])
         row_M, at_M = (torch.arange(int(counts_B.max())) < counts_B[:, None]).nonzero(as_tuple=True)
         return row_M.to(self._device), at_M.to(self._device)
@@ -192,7 +196,7 @@ class Padded:
 
 
 def _advantages(items: Sequence[Item], longest: int) -> npt.NDArray[np.float32]:
-    """A column, unless tokens have advantages of their own."""
+    """A single column, unless advantages differ by token."""
     column = np.array([[item.advantage] for item in items] or [[0.0]], dtype=np.float32)
     if all(item.advantages is None for item in items):
         return column
@@ -204,7 +208,7 @@ def _advantages(items: Sequence[Item], longest: int) -> npt.NDArray[np.float32]:
 
 
 def load_lm(folder: Path, dtype: torch.dtype) -> Any:
-    """The model of a folder, without dropout, ready to be trained or wrapped."""
+    """Load a model from a folder, with dropout disabled."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     supports_images = hasattr(
@@ -214,17 +218,16 @@ def load_lm(folder: Path, dtype: torch.dtype) -> Any:
     lm: Any = auto.from_pretrained(
         folder, dtype=dtype, local_files_only=True, use_safetensors=True, attn_implementation="sdpa"
     )
-    lm.eval()  # dropout off: what was sampled without it is trained without it
+    lm.eval()  # no dropout: engines sample without it
     return lm
 
 
 def decoder_layers(lm: Any) -> list[nn.Module]:
-    """The blocks that a model is sharded by."""
+    """The transformer blocks, each of which FSDP shards."""
     for module in lm.get_decoder().modules():
         layers = getattr(module, "layers", None)
         if isinstance(layers, nn.ModuleList):
             return list(layers)
     raise LearnerError(
-        f"{type(lm).__name__} has no list of layers that it could be sharded by; set "
-        "learner.num_ranks = 1"
+        f"{type(lm).__name__} has no list of layers to shard; set learner.num_ranks = 1"
     )

@@ -1,4 +1,4 @@
-"""One process of a learner or a critic: it joins its group, then trains."""
+"""One process of a learner or a critic: it joins the process group, then trains."""
 
 import os
 import shutil
@@ -18,14 +18,14 @@ FILE = "file://"
 
 
 class Rank:
-    """A learner that meets the others before it is made."""
+    """A learner or critic that is created once all ranks have joined the process group."""
 
     def __init__(self, spec: LearnerSpec | CriticSpec, rank: int, num_threads: int) -> None:
         torch.set_num_threads(num_threads)
         self._spec = spec
         self._rank = rank
 
-    def meeting(self, loopback: bool) -> str:
+    def rendezvous(self, loopback: bool) -> str:
         """Where ranks find rank 0: a file on one machine, which opens no port; else an address."""
         if loopback:
             return f"{FILE}{tempfile.mkdtemp(prefix='pettingllms-ranks-')}/store"
@@ -34,24 +34,24 @@ class Rank:
             port = free.getsockname()[1]
         return f"tcp://{socket.gethostbyname(socket.gethostname())}:{port}"
 
-    def start(self, meeting: str) -> None:
-        """Join the group, if there is one, and load the model."""
-        if meeting:
-            if meeting.startswith(FILE):
+    def start(self, rendezvous: str) -> None:
+        """Join the process group, if there is one, and load the model."""
+        if rendezvous:
+            if rendezvous.startswith(FILE):
                 os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
             dist.init_process_group(
                 backend="gloo" if self._spec.device == "cpu" else "nccl",
-                init_method=meeting,
+                init_method=rendezvous,
                 rank=self._rank,
                 world_size=self._spec.config.num_ranks,
             )
         spec = self._spec
         self._learner = Critic(spec) if isinstance(spec, CriticSpec) else Learner(spec)
-        if meeting:
+        if rendezvous:
             dist.barrier()
-        if meeting.startswith(FILE) and self._rank == 0:
-            shutil.rmtree(Path(meeting.removeprefix(FILE)).parent)
+        if rendezvous.startswith(FILE) and self._rank == 0:
+            shutil.rmtree(Path(rendezvous.removeprefix(FILE)).parent)
 
     def call(self, method: str, *args: Any) -> Any:
-        """Let the learner do something."""
+        """Call a method of the learner."""
         return getattr(self._learner, method)(*args)

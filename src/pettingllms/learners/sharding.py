@@ -1,4 +1,4 @@
-"""What every model that is trained here has in common: where it lies, and how ranks add up."""
+"""Device placement, FSDP2 sharding, and collectives over ranks, for learners and critics."""
 
 import ctypes
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 RowT = TypeVar("RowT")
 
 
-def place(
+def place_model(
     model: nn.Module, layers: Sequence[nn.Module], device: torch.device, dtype: torch.dtype
 ) -> None:
-    """Put a model on its device, or shard it over the ranks, layer by layer.
+    """Move a model to its device, or shard it over the ranks with FSDP2, layer by layer.
 
-    Value heads compute in float32 whatever the rest does, so they are sharded by themselves.
+    Value heads always compute in float32, so they are sharded separately.
     """
     if num_ranks() == 1:
         model.to(device)
@@ -32,52 +32,52 @@ def place(
     heads = [module for module in model.modules() if isinstance(module, ValueHead)]
     for module in [*heads, *layers, model]:
         fully_shard(module, mp_policy=exact if isinstance(module, ValueHead) else low)
-        assert isinstance(module, FSDPModule)  # noqa: S101 - what fully_shard makes of it
-        module.set_gradient_divide_factor(1.0)  # gradients of ranks add up
+        assert isinstance(module, FSDPModule)  # noqa: S101 - fully_shard changes the class
+        module.set_gradient_divide_factor(1.0)  # sum gradients over ranks
         module.set_reduce_scatter_unused_params(True)  # one rank may read images, another none
-        module.set_force_sum_reduction_for_comms(True)  # gloo knows no other way to do so
+        module.set_force_sum_reduction_for_comms(True)  # gloo supports only sums
 
 
 def reshard(model: nn.Module) -> None:
-    """After a pass without gradients FSDP leaves the root whole, in the type of the arithmetic;
+    """Reshard after a pass without gradients, which leaves the root gathered in the compute dtype;
     weights are read from and written to the shards."""
     if isinstance(model, FSDPModule):
         model.reshard()
 
 
 def arithmetic(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    """The type that a pass computes in."""
+    """Autocast to the compute dtype; FSDP casts by itself."""
     if dtype == torch.float32 or num_ranks() > 1:
         return nullcontext()
     return torch.autocast(device.type, dtype)
 
 
-def give_back(device: torch.device) -> None:
-    """Return what a batch needed and needs no more: an engine on the same device wakes up next."""
+def release_memory(device: torch.device) -> None:
+    """Release cached device memory: an engine on the same device wakes up next."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def trim_heap() -> None:
-    """Return what was freed and the C library keeps to itself: a gigabyte after a batch of a model
-    of 135M parameters, when its state is about to be copied. Costs the next batch page faults."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    """Return freed heap memory to the system before state is copied: about 1 GB after a batch of a
+    model of 135M parameters. The next batch has page faults."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only in glibc
     if trim:
         trim(0)
 
 
 def num_ranks() -> int:
-    """Processes that a model is sharded over."""
+    """Number of processes that a model is sharded over."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def own_rank() -> int:
-    """Which of them this is."""
+    """The rank of this process."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def of_all_ranks(items: Sequence[Item], found: dict[int, RowT]) -> list[RowT]:
-    """What ranks found for items, by their ids, in the order of the items."""
+def gather_rows(items: Sequence[Item], found: dict[int, RowT]) -> list[RowT]:
+    """Gather the rows of all ranks, which are keyed by item id, in the order of the items."""
     if num_ranks() == 1:
         return [found[id(item)] for item in items]
     places = {id(item): at for at, item in enumerate(items)}
@@ -87,10 +87,10 @@ def of_all_ranks(items: Sequence[Item], found: dict[int, RowT]) -> list[RowT]:
     return [merged[at] for at in range(len(items))]
 
 
-def over_ranks(
+def reduce_metrics(
     loss: Tensor, sums: dict[str, Tensor], maxima: Sequence[str], device: torch.device
 ) -> tuple[float, dict[str, float]]:
-    """The loss and the sums of all ranks added up; of what is no sum, the largest."""
+    """Reduce the loss and metrics over ranks: maxima by maximum, all others by sum."""
     if num_ranks() > 1:
         added = torch.stack([loss, *(v for n, v in sums.items() if n not in maxima)])
         largest = torch.stack([v for n, v in sums.items() if n in maxima])

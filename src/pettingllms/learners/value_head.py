@@ -1,6 +1,6 @@
-"""What a critic is made of: a head that gives values, their loss, and how well they explain.
+"""The value head, its loss, and explained variance.
 
-B replies in a pass, S places of the longest reply where a critic speaks, M of them in all, H hidden
+B replies in a pass, S value positions of the longest reply, M value positions in all, H hidden
 size.
 """
 
@@ -18,7 +18,7 @@ from pettingllms.learners.batches import Item
 
 
 class ValueHead(nn.Module):
-    """One number from a hidden state, in float32. It begins with zeros: nothing is expected."""
+    """A linear layer from a hidden state to a value, in float32; initialized to zero."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -29,23 +29,23 @@ class ValueHead(nn.Module):
     def forward(self, hidden_MH: Tensor) -> Tensor:
         """The values of hidden states."""
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            # No view of another tensor: FSDP hooks what a module gives, and warns of views.
+            # Not a view of another tensor: FSDP hooks a module's outputs, and warns of views.
             value_M: Tensor = hidden_MH.float() @ self.out.weight[0] + self.out.bias
         return value_M
 
 
 def hidden_size(lm: Any) -> int:
-    """Width of what the last layer gives."""
+    """Width of the last hidden state."""
     return int(lm.config.get_text_config().hidden_size)
 
 
 def squared_errors(
     value_BS: Tensor, old_value_BS: Tensor, target_BS: Tensor, clip: float | None
 ) -> Tensor:
-    """The sum of squared errors over the places that have a target.
+    """The sum of squared errors over the positions that have a target.
 
-    With a clip (Schulman et al., 2017, as PPO's own code has it) a value that has moved further
-    from the old one than that is not paid for moving on.
+    With a clip, as in PPO's reference implementation (Schulman et al., 2017), a value that has
+    moved further than that from the old value has no gradient to move on.
     """
     mask_BS = target_BS.isfinite()
     value_BS = torch.where(mask_BS, value_BS, 0)
@@ -59,7 +59,7 @@ def squared_errors(
 
 
 def binary_errors(value_BS: Tensor, target_BS: Tensor) -> Tensor:
-    """The sum of cross-entropies over the places that have a target, which is 0 or 1; a value is
+    """The sum of cross-entropies over the positions that have a target, which is 0 or 1; a value is
     the log-odds of 1."""
     mask_BS = target_BS.isfinite()
     value_BS, target_BS = (torch.where(mask_BS, x_BS, 0) for x_BS in (value_BS, target_BS))
@@ -68,12 +68,12 @@ def binary_errors(value_BS: Tensor, target_BS: Tensor) -> Tensor:
 
 
 def num_targets(items: Iterable[Item]) -> int:
-    """Places that values are trained at."""
+    """Number of positions with a value target."""
     return sum(int(np.isfinite(i.targets).sum()) for i in items if i.targets is not None)
 
 
 def explained(items: Sequence[Item]) -> float:
-    """How much of the targets' variance the values from before the batch explain."""
+    """Explained variance of the targets by the values from before the batch."""
     pairs = [(i.values, i.targets) for i in items if i.values is not None and i.targets is not None]
     if not pairs:
         return 0.0
@@ -85,13 +85,13 @@ def explained(items: Sequence[Item]) -> float:
 
 
 def explained_variance(values: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
-    """1 if values are the targets, 0 if a constant would do as well; 0 for targets all alike."""
+    """1 if values equal the targets, 0 if a constant would do as well, or if targets are equal."""
     spread = float(targets.var()) if len(targets) else 0.0
     return 1 - float((targets - values).var()) / spread if spread else 0.0
 
 
 def value_metrics(items: Sequence[Item], errors: float) -> dict[str, float]:
-    """What is reported of values, given the sum of their squared errors."""
+    """Value metrics, given the sum of squared errors."""
     return {
         "value_loss": errors / max(1, num_targets(items)),
         "explained_variance": explained(items),

@@ -1,4 +1,4 @@
-"""Weights and optimizer moments as plain tensors and back, whatever they are sharded over."""
+"""Weights and optimizer state as safetensors files, independent of how they are sharded."""
 
 import hashlib
 import json
@@ -18,29 +18,29 @@ DTYPE_NAMES = {
     torch.int64: "I64",
     torch.uint8: "U8",
 }
-"""Types of numbers, as safetensors calls them."""
+"""Names of dtypes in safetensors."""
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor in main memory, to be written or read at once: it may be the parameter itself.
-    Every rank must call this, in the same order."""
+    """The full tensor on CPU, gathered from all ranks, which must call this in the same order. It
+    may share memory with the parameter."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().cpu().contiguous()
 
 
 @torch.no_grad()
-def put(target: Tensor, value: Tensor) -> None:
-    """Write a whole tensor into a parameter, each rank its own part."""
+def set_tensor(target: Tensor, value: Tensor) -> None:
+    """Write a full tensor into a parameter; each rank writes its shard."""
     if target.shape != value.shape:
-        raise ValueError(f"a tensor of shape {tuple(value.shape)} for {tuple(target.shape)}")
+        raise ValueError(f"got shape {tuple(value.shape)}, expected {tuple(target.shape)}")
     if isinstance(target, DTensor):
         value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
     target.copy_(value)
 
 
 def moments_of(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> dict[str, Tensor]:
-    """The optimizer's memory of each parameter; nothing before its first step."""
+    """The optimizer's state of each parameter; empty before its first step."""
     found: dict[str, Tensor] = {}
     for name, parameter in zip(names, parameters_of(optimizer), strict=True):
         state = optimizer.state.get(parameter, {})
@@ -48,28 +48,28 @@ def moments_of(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> dict[s
     return found
 
 
-def put_moments(
+def set_moments(
     optimizer: torch.optim.Optimizer, names: Iterable[str], saved: Mapping[str, Tensor]
 ) -> None:
-    """Give the optimizer back its memory."""
+    """Restore the optimizer's state."""
     for name, parameter in zip(names, parameters_of(optimizer), strict=True):
         if f"step.{name}" not in saved:
             continue
         state = {"step": saved[f"step.{name}"].to(parameter.device, copy=True)}
         for moment in ("exp_avg", "exp_avg_sq"):
             state[moment] = torch.zeros_like(parameter)
-            put(state[moment], saved[f"{moment}.{name}"])
+            set_tensor(state[moment], saved[f"{moment}.{name}"])
         optimizer.state[parameter] = state
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Any]:
-    """What the optimizer moves, in order."""
+    """The optimizer's parameters, in order."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as a safetensors file, copied once: the library's own way holds all of them twice,
-    which for an optimizer's moments is four times the model."""
+    """Tensors as a safetensors file, copied once. The library's own function copies them twice,
+    which for an optimizer's moments takes four times the model's memory."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts: list[Any] = []
     end = 0
@@ -87,18 +87,18 @@ def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _widest_first(named: tuple[str, Tensor]) -> tuple[int, str]:
-    """An order in which every tensor begins at a multiple of its numbers' size."""
+    """A sort key that aligns every tensor to its element size."""
     name, tensor = named
     return -tensor.element_size(), name
 
 
 def from_bytes(content: bytes) -> dict[str, Tensor]:
-    """Tensors of a safetensors file."""
+    """The tensors of a safetensors file."""
     return load(content)
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names and bits: equal exactly if the weights are."""
+    """A hash of names and bits, equal if and only if the weights are."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]

@@ -74,7 +74,7 @@ def test_learners_are_sent_replies_in_the_form_that_runs_send(monkeypatch, tmp_p
     pytest.importorskip("torch")
     from pettingllms.bench import engine_bench as engine
     from pettingllms.cluster import learners
-    from pettingllms.learners.transport import Units
+    from pettingllms.learners.serialization import Units
 
     sent = []
 

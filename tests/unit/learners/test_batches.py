@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from plays import linear, overwrite, rewards
 
 from pettingllms.errors import LearnerError
-from pettingllms.learners.batches import Item, item_of, micro_batches, split, together, turns_of
+from pettingllms.learners.batches import (
+    Item,
+    group_by_prompt,
+    item_of,
+    micro_batches,
+    split,
+    turns_of,
+)
 from pettingllms.types import Episode
 
 lengths = st.lists(st.integers(1, 50), max_size=40)
@@ -71,7 +78,7 @@ def test_items_carry_what_a_critic_said_and_should_have_said() -> None:
     assert found.targets is turn.credit.returns
     assert found.advantages is turn.credit.advantages
     turn.credit.values = None
-    with pytest.raises(LearnerError, match="role 'a' has targets for a critic that was never ask"):
+    with pytest.raises(LearnerError, match="role 'a' has value targets but no values"):
         items_of([episode], "policy_a")
 
 
@@ -192,7 +199,7 @@ def test_replies_to_one_prompt_are_neighbours(
         replace(item(0, size), prompt_ids=prompts[at % num_prompts])
         for at, size in enumerate(sizes)
     ]
-    passes = together(whole, max_tokens)
+    passes = group_by_prompt(whole, max_tokens)
     assert names(x for batch in passes for x in batch) == names(whole)
     assert all(padded(batch) <= max_tokens or len(batch) == 1 for batch in passes)
     for before, after in pairwise(passes):
@@ -205,6 +212,6 @@ def test_replies_to_one_prompt_are_neighbours(
 
 
 def test_nothing_to_learn_is_no_pass() -> None:
-    assert together([], 8) == []
+    assert group_by_prompt([], 8) == []
     assert micro_batches([], 8, 3) == [[], [], []]
     assert split([], 4, seed=0) == []

@@ -274,7 +274,7 @@ def test_a_mixed_loss_has_the_gradients_of_one_plain_pass(model: Path, mixer: st
     joint_actions = rounds()
     for step in range(2):
         made.train(joint_actions, step)
-    numbers, grads = made._accumulate(joint_actions, made._pulls(joint_actions)), {}
+    numbers, grads = made._accumulate(joint_actions, made._value_gradients(joint_actions)), {}
     for part in made._parts:
         grads |= {name: p.grad.clone() for name, p in part.parameters.items()}
         part.optimizer.zero_grad()
@@ -360,10 +360,10 @@ def test_a_critic_of_the_team_reads_what_the_team_saw() -> None:
     assert centralized.prompt_ids is turn.centralized_ids
     assert centralized.response_ids is turn.response_ids
     overwrite(turn, centralized_ids=None)
-    with pytest.raises(LearnerError, match="without what the whole team saw"):
+    with pytest.raises(LearnerError, match="without a centralized observation"):
         joint_actions_of([[turn]], True)
     turn.credit.returns = np.zeros(3, dtype=np.float32)
-    with pytest.raises(LearnerError, match="never asked"):
+    with pytest.raises(LearnerError, match="has value targets but no values"):
         joint_actions_of([[turn]], False)
 
 

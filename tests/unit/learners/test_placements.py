@@ -137,7 +137,7 @@ def test_the_sampler_sees_with_what_was_learnt(parts: Any, folder: Path, items: 
 
 def test_a_model_that_only_reads_has_no_eyes_to_adapt(tmp_path: Path) -> None:
     reader = make_tiny(tmp_path / "reader", texts=["one two three"])
-    with pytest.raises(LearnerError, match="vision of .* only reads; leave `parts` out"):
+    with pytest.raises(LearnerError, match="vision of .* text-only; leave `parts` out"):
         learner_of(reader, LoraPolicy(model="reader", parts=["vision"]))
 
 

@@ -105,7 +105,7 @@ def test_an_image_that_stands_in_several_prompts_is_looked_at_once(lm, renderer)
         item(renderer, user("Both", BLUE, RED, BLUE)),
     ]
     padded = Padded(items, CPU, image_processor=renderer.image_processor)
-    assert len(padded._seen.inputs["image_grid_thw"]) == 2
+    assert len(padded._images.inputs["image_grid_thw"]) == 2
     for one, found in zip(items, logprobs(lm, renderer, *items), strict=True):
         assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
 
@@ -173,7 +173,7 @@ def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
     assert load_image_processor(reader) is None
     with pytest.raises(ModelError, match="only reads"):
         VisionRenderer(reader)
-    with pytest.raises(LearnerError, match="only reads"):
+    with pytest.raises(LearnerError, match="text-only"):
         Padded([item(renderer, user("x", RED))], CPU)
 
 

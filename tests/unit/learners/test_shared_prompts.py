@@ -16,11 +16,11 @@ from pictures import plain
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.learners import hidden_states as module
-from pettingllms.learners.batches import Item, micro_batches, together
-from pettingllms.learners.hidden_states import places_read, shared_prompts
+from pettingllms.learners.batches import Item, group_by_prompt, micro_batches
+from pettingllms.learners.hidden_states import num_computed, shared_prompts
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
-from pettingllms.learners.micro_batches import Passes
+from pettingllms.learners.micro_batches import MicroBatches
 from pettingllms.learners.policy_model import Padded
 from pettingllms.models import make_tiny
 
@@ -76,7 +76,7 @@ def test_log_probs_losses_and_updates_are_the_same(
     """In one pass, and in several that the two ways cut differently."""
     assert Padded(siblings(), torch.device("cpu"), may_share=True)._shared is not None
     shared, shared_weights, shared_numbers = moved(model, kind, max_tokens)
-    monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
+    monkeypatch.setattr(module, "MAX_SHARED_TOKENS", 0.0)
     whole, whole_weights, whole_numbers = moved(model, kind, max_tokens)
     for one, other in zip(shared, whole, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
@@ -87,15 +87,15 @@ def test_log_probs_losses_and_updates_are_the_same(
 
 
 def passes_of(items: list[Item], can_share: bool = True) -> list[list[Item]]:
-    return Passes(180, torch.device("cpu"), can_share, None).of(items)
+    return MicroBatches(180, torch.device("cpu"), can_share, None).split(items)
 
 
 def test_replies_to_one_prompt_go_through_a_model_together_if_less_is_read_so() -> None:
     items = shuffled(siblings(24))
     (by_length,) = micro_batches(items, 180, 1)
     passes = passes_of(items)
-    assert passes == together(items, 180)
-    assert sum(map(places_read, passes)) < 0.6 * sum(map(places_read, by_length))
+    assert passes == group_by_prompt(items, 180)
+    assert sum(map(num_computed, passes)) < 0.6 * sum(map(num_computed, by_length))
     assert passes_of(items, can_share=False) == by_length
 
 
@@ -105,7 +105,7 @@ def test_and_by_length_if_their_replies_differ_more_than_they_share() -> None:
     items = [Item(prompt + at // 4, np.zeros(n, np.int32), np.zeros(n, np.float32), 1.0)
              for at, n in enumerate(lengths)]  # fmt: skip
     (by_length,) = micro_batches(items, 180, 1)
-    assert passes_of(items) == by_length != together(items, 180)
+    assert passes_of(items) == by_length != group_by_prompt(items, 180)
 
 
 def test_what_sees_is_cut_by_length() -> None:
@@ -132,7 +132,7 @@ def test_a_model_with_a_sliding_window_reads_every_reply_whole(
     ).save_pretrained(tmp_path)  # fmt: skip
     spec = LearnerSpec(tmp_path, {"p": policy}, LearnerConfig(), loss_config(), 8, 3)
     found = Learner(spec).logprobs("p", siblings())
-    monkeypatch.setattr(module, "WORTH_SHARING", 0.0)
+    monkeypatch.setattr(module, "MAX_SHARED_TOKENS", 0.0)
     for one, other in zip(found, Learner(spec).logprobs("p", siblings()), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 

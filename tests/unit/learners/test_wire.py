@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pettingllms.learners.batches import Item, Pair
-from pettingllms.learners.transport import ARRAYS, Rows, Units
+from pettingllms.learners.serialization import ARRAYS, Rows, Units
 from pettingllms.types import Image
 
 

@@ -97,6 +97,12 @@ class Loss(ABC):
         for unknown in sorted(needs - set(get_args(Need))):
             raise TypeError(f"{cls.__name__} needs '{unknown}'; {nearest(unknown, get_args(Need))}")
 
+    @classmethod
+    def needs_reference(cls, config: LossConfig) -> bool:
+        """Whether the learner must compute reference log-probs; pairs bring theirs."""
+        needed = config.kl_coef > 0 or "reference_logprobs" in cls.needs
+        return needed and "pairs" not in cls.needs
+
     @abstractmethod
     def objective(self, inputs: LossInputs) -> Terms:
         """Each token's objective, and metrics per token by name.

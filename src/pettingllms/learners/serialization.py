@@ -1,7 +1,7 @@
-"""Replies on their way between processes: a few long arrays in place of many short ones.
+"""Fast pickling of batches: a few long arrays instead of many short ones.
 
-A batch of a small model is thousands of replies of a few tokens, each with arrays of its own. One
-by one they take about as long to unpickle as a tiny model takes to learn from them.
+A batch of a small model has thousands of short replies with several arrays each. Unpickled one by
+one, they take about as long as a training step of a tiny model.
 """
 
 from collections.abc import Sequence
@@ -21,28 +21,28 @@ ARRAYS = (
     "targets",
     "reference",
 )
-"""The fields of a reply that hold a number for each token."""
-NOTHING = -1
-"""In the place of a length, where there is no array."""
+"""The fields of a reply with one number per token."""
+MISSING = -1
+"""Instead of a length, for a missing array."""
 
 
 class Column(NamedTuple):
-    """Arrays end to end."""
+    """Concatenated arrays with their lengths."""
 
     joined: Array | None
-    """None if there are none."""
+    """None if all arrays are missing."""
     lengths: Array
 
 
 class Rows(list[Array]):
-    """A list of arrays that travels as one."""
+    """A list of arrays that is pickled as one array."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rows, (_column(self),)
 
 
 class Units(list[Unit]):
-    """What is learnt from, in a form that travels fast."""
+    """A batch to train on that is pickled as a few arrays."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         items = replies_of(self)
@@ -53,17 +53,17 @@ class Units(list[Unit]):
 
 
 def _column(arrays: Sequence[Array | None]) -> Column:
-    lengths = [NOTHING if array is None else len(array) for array in arrays]
+    lengths = [MISSING if array is None else len(array) for array in arrays]
     there = [array for array in arrays if array is not None]
     return Column(np.concatenate(there) if there else None, np.array(lengths, dtype=np.int64))
 
 
 def _cut(column: Column) -> list[Any]:
-    """The arrays again: parts of one memory, that nobody may write to."""
+    """The single arrays, as read-only views of one buffer."""
     found: list[Any] = []
     start = 0
     for length in column.lengths.tolist():
-        if length == NOTHING or column.joined is None:
+        if length == MISSING or column.joined is None:
             found.append(None)
             continue
         found.append(column.joined[start : start + length])
