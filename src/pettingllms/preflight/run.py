@@ -17,7 +17,7 @@ from pettingllms.config.policies import ApiPolicy
 from pettingllms.envs import make_env_for
 from pettingllms.envs.check_start import check_start
 from pettingllms.errors import ClusterError, EnvContractError, ModelError, PettingError
-from pettingllms.models.folder import find_model, has_template, missing_in, num_parameters
+from pettingllms.models.folder import find_model, has_template, missing_in
 from pettingllms.policies import (
     ModelGroup,
     check_resources,
@@ -25,6 +25,7 @@ from pettingllms.policies import (
     plan_models,
 )
 from pettingllms.preflight.machine import Finding, check_sandbox, find_gpus
+from pettingllms.preflight.memory import check_gpu_memory, read_size
 from pettingllms.registry import ENGINES
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import SERVICES
@@ -156,10 +157,11 @@ def _check_room(
 ) -> Iterator[Finding]:
     """Memory and disk, roughly: activations are left out."""
     try:
-        sizes = {model: num_parameters(folder) for model, folder in folders.items()}
+        dimensions = {model: read_size(folder) for model, folder in folders.items()}
     except ModelError as error:
         yield Finding("problem", f"policies: {error}")
         return
+    sizes = {model: size.num_parameters for model, size in dimensions.items()}
     learning = [sizes[g.model] for g in groups if g.full] + [sizes[m] for m in _critics(config)]
     disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
     place = next(path for path in [out.absolute(), *out.absolute().parents] if path.exists())
@@ -167,6 +169,8 @@ def _check_room(
     what = f"disk: checkpoints take about {in_gib(disk)}, {in_gib(free)} are free in {place}"
     advice = "free some, write elsewhere with --out, or lower train.keep_checkpoints"
     yield Finding("problem", what, advice) if disk > free else Finding("ok", what)
+    if groups and config.cluster.device != "cpu" and config.inference.engine == "vllm":
+        yield from check_gpu_memory(config, groups, dimensions, find_gpus())
     if config.cluster.address or (config.cluster.device != "cpu" and find_gpus()):
         return
     needed = memory_needed(config, groups, sizes)
