@@ -21,18 +21,17 @@ def snapshot_of(member: str) -> tuple[str, int] | None:
 
 
 class PhaseConfig(Section):
-    """One stretch of a run, with co_players that is drawn in the same way."""
+    """A phase of the run with one distribution of co-players."""
 
     members: dict[str, float] = Field(min_length=1)
-    """Who, and how often beside the others: policies by name, `script:NAME` for scripted players,
-    `POLICY@STEP` for a policy that learns as it was after a step, frozen."""
+    """Co-players and their sampling weights: policies by name, `script:NAME` for scripted players,
+    `POLICY@STEP` for a frozen snapshot of a policy that learns."""
     until_step: int | None = Field(default=None, ge=1)
-    """Last step of it. The last phase needs no end."""
+    """Last step of the phase. The last phase needs no end."""
     until_reward: float | None = None
-    """It also ends when the learners' mean reward over the window has reached this: when they have
-    become too good for this co_players."""
+    """The phase also ends when the learners' mean reward over the window reaches this value."""
     drift: int = Field(default=0, ge=0)
-    """Steps over which the co_players before turns into this one. 0: at once."""
+    """Steps over which the previous phase's weights change linearly to these. 0: at once."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
@@ -47,16 +46,16 @@ class PhaseConfig(Section):
 
 
 class CoPlayersConfig(Section):
-    """Context policies on a schedule. Who keeps co_players never learns from it."""
+    """Co-players of the policies that learn, on a schedule. Co-players never learn."""
 
     roles: list[str] = Field(default_factory=list)
-    """Roles that co_players plays. Left out: those whose policy does not learn."""
+    """Roles that co-players fill. Left out: those whose policy does not learn."""
     phases: list[PhaseConfig] = Field(default_factory=list)
-    """One after another; none: co_players is whom [roles] names, throughout."""
+    """Phases, in order."""
     window: int = Field(default=4, ge=1)
-    """Steps over which a reward is a mean: before a switch, after it, and when it has recovered."""
+    """Steps over which rewards are averaged: before a switch, after it, and to detect recovery."""
     recover_share: float = Field(default=0.9, gt=0, le=1)
-    """Share of the reward before a switch at which learners have recovered from it."""
+    """Share of the reward before a switch at which learners count as recovered."""
 
     def members(self) -> list[str]:
         """Everybody who is met, each once."""

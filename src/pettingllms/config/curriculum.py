@@ -10,22 +10,23 @@ Level = bool | int | float | str
 
 
 class CurriculumConfig(Section):
-    """Tasks that get harder when roles succeed. Success moves the level, and is never a reward."""
+    """Tasks that become harder as roles succeed. Success sets the level and is never a reward."""
 
     key: str = ""
-    """Option of [env] that is changed, such as min_distance; empty: no curriculum."""
+    """Option of [env] that the curriculum changes, such as min_distance."""
     levels: list[Level] = Field(default_factory=list)
-    """Its values, the easiest first. Training begins with the first; evaluation plays the last."""
+    """Values of the option, easiest first. Training starts with the first; evaluation uses the
+    last."""
     raise_at: float = Field(default=0.8, gt=0, le=1)
-    """Share of episodes that succeed, over the window, at which the next level is entered. Trees
-    count ordinary samples of the policy, never the best of several siblings."""
+    """Success rate over the window at which the next level starts. Trees count ordinary samples of
+    the policy, never the best of several siblings."""
     lower_at: float | None = Field(default=None, gt=0, lt=1)
-    """Share below which the run goes back a level. Left out: never."""
+    """Success rate below which the previous level returns. Left out: never."""
     window: int = Field(default=4, ge=1)
-    """Steps of training whose episodes count. It begins anew at every level."""
+    """Training steps whose episodes count. It restarts at every level."""
     role: str | None = None
-    """Whose success counts. Left out: the mean over roles, which says little where one role wins
-    what another loses."""
+    """Role whose success counts. Left out: the mean over roles, which is uninformative in zero-sum
+    games."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -22,32 +22,33 @@ class InferenceConfig(Section):
     """`vllm`, `torch`, or `file.py:Class`. `torch` is plain PyTorch on CPU: it starts in seconds
     and is faster for models of a few million parameters."""
     dtype: Dtype = "float32"
-    """Type of the weights while sampling. bfloat16 on GPUs; float32 agrees with the learner."""
+    """Type of the weights during sampling. Use bfloat16 on GPUs; float32 gives the smallest
+    mismatch with the learner."""
     num_replicas: int = Field(default=1, ge=1)
-    """Engines for each model. The same task goes to the same one, for its prefix cache."""
+    """Engines per model. Requests for the same task go to the same engine, which keeps its prefix
+    cache effective."""
     tensor_parallel: int = Field(default=1, ge=1)
-    """GPUs that one engine is split over."""
+    """GPUs per engine."""
     max_model_len: int = Field(default=2048, ge=16)
-    """Prompt and reply together. A reply that this cuts short of rollout.max_reply_tokens, or a
-    prompt that grew beyond it, ends its episode: see rollout.on_limit."""
+    """Maximum tokens of prompt and reply together. If it truncates a reply before
+    rollout.max_reply_tokens, or a prompt exceeds it, the episode ends: see rollout.on_limit."""
     max_num_seqs: int = Field(default=64, ge=1)
-    """Replies that one engine writes at once. Requests beyond that wait in the order in which they
-    came."""
+    """Maximum concurrent sequences per engine. Further requests queue in order of arrival."""
     cache_gib: int = Field(default=1, ge=1)
-    """CPU: memory of one engine's key-value cache."""
+    """CPU: size of an engine's KV cache in GiB."""
     gpu_memory_utilization: float = Field(default=0.8, gt=0, le=1)
-    """GPU: share of a device's memory that one engine takes."""
+    """GPU: share of a device's memory that one engine uses."""
     max_mismatch: float | None = Field(default=None, gt=0)
-    """Mean difference of log-probs between sampler and learner past which the run stops. Left out:
-    0.0001 if both compute in float32, else 0.1."""
+    """Mean train-inference mismatch (absolute difference of log-probs between sampler and learner)
+    above which the run stops. Left out: 0.0001 if both compute in float32, else 0.1."""
     start_timeout: float = Field(default=600.0, gt=0)
-    """How long an engine may take to start."""
+    """Seconds that an engine may take to start."""
     guided: bool = False
-    """Let vLLM hold replies to a JSON schema, where a program asks for it through the gateway. It
-    loads the tokenizer for that. Nobody trains on such replies."""
+    """Let vLLM constrain replies to a JSON schema when a program requests it through the gateway.
+    Loads the tokenizer in the engine. Constrained replies are excluded from training."""
     recording: str | None = None
-    """Folder in which every reply is recorded; a request that was answered before gets the reply
-    it got then. For runs that must repeat bit for bit."""
+    """Folder in which every reply is recorded. A request that was recorded before gets the recorded
+    reply. For runs that must repeat bit for bit."""
 
     @field_validator("engine")
     @classmethod
@@ -72,40 +73,40 @@ class LearnerConfig(Section):
     """PyTorch with FSDP2 and PEFT, which trains policies of the kinds full and lora."""
 
     dtype: Dtype = "float32"
-    """Type of the arithmetic. Trained weights and optimizer are float32 either way."""
+    """Type of the arithmetic. Trained weights and optimizer state are always float32."""
     num_ranks: int = Field(default=1, ge=1)
     """Processes, or GPUs, that each model is sharded over."""
     max_batch_tokens: int = Field(default=8192, ge=16)
-    """Tokens, with padding, of one pass forward and back; gradients add up over passes."""
+    """Tokens, including padding, per forward and backward pass. Gradients accumulate over
+    passes."""
     skip_zero: bool = False
-    """Leave out replies whose advantage is 0, such as siblings that were all paid alike. They teach
-    nothing but entropy and KL, and cost as much. Means of the loss are then over the others alone,
-    as in DAPO's dynamic sampling: where three of four are left out, gradients are four times as
-    large."""
+    """Skip replies with zero advantage, such as siblings with equal rewards. They contribute only
+    to the entropy bonus and the KL penalty, at full cost. Loss means are then over the remaining
+    replies, as in DAPO's dynamic sampling: if three of four are skipped, gradients are four times
+    as large."""
     num_minibatches: int = Field(default=1, ge=1)
-    """Optimizer steps over each batch."""
+    """Optimizer steps per pass over a batch."""
     num_epochs: int = Field(default=1, ge=1)
-    """How often each batch is gone through."""
+    """Passes over each batch."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients are scaled down to this norm."""
+    """Maximum gradient norm (gradient clipping)."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's."""
+    """Weight decay of AdamW."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Share of the last steps' direction that AdamW keeps, its first beta. In self-play the best
-    direction turns with every step, and momentum carries a policy past the place where it could
-    rest: try 0 there."""
+    """First beta of AdamW. In self-play the best direction changes at every step, and momentum
+    carries a policy past an equilibrium: try 0 there."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Optimizer steps over which the learning rate rises to its value."""
+    """Optimizer steps of linear learning-rate warmup."""
     decay_steps: int = Field(default=0, ge=0)
-    """Steps of the run over which the learning rate falls to a tenth, and stays there; 0: never.
-    Self-play that has found good play can lose it again at a rate that does not fall."""
+    """Training steps over which the learning rate decays linearly to a tenth, where it stays. 0:
+    constant. Self-play at a constant rate can lose a good policy again."""
     decay_tokens: int = Field(default=0, ge=0)
-    """The same by sampled tokens, counted as in train.max_tokens; 0: by `decay_steps`. Use it in
-    runs that a token budget ends: runs with the same budget take different numbers of steps, and
-    by steps they would end at different points of the schedule."""
+    """The same decay by sampled tokens, counted as in train.max_tokens. 0: use `decay_steps`. Use
+    it with a token budget: runs with equal budgets take different numbers of steps, and with
+    decay_steps they would end at different points of the schedule."""
     decay_entropy: bool = True
-    """Let `loss.entropy_coef` fall along with it, so that a policy tries less in the end. Try false
-    in self-play, where nobody else punishes what a policy no longer tries."""
+    """Decay `loss.entropy_coef` along with the learning rate, so that exploration decreases. Try
+    false in self-play, where no opponent punishes a policy that stops exploring."""
 
     @model_validator(mode="after")
     def _one_unit(self) -> Self:
@@ -134,18 +135,18 @@ class LearnerConfig(Section):
 
 
 class ClusterConfig(Section):
-    """Ray, which holds samplers and learners together."""
+    """The Ray cluster that runs inference engines and learners."""
 
     address: str = ""
-    """Address of a running Ray cluster, on a network that nobody else reaches. Empty: one is
-    started for the run, which listens on this machine alone. Either has token authentication."""
+    """Address of a running Ray cluster on a private network. Empty: start a cluster for this run
+    that listens only on this machine. Both use token authentication."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """Where models run; auto: on GPUs if there are any."""
+    """Device of the models. `auto`: GPUs if there are any."""
     placement: Literal["separate", "colocated"] = "separate"
-    """GPU: learners and engines on devices of their own, or sharing them, engines asleep while
-    learners work."""
+    """GPU: `separate` gives learners and engines their own devices. `colocated` lets them share
+    one; engines sleep while learners work."""
     max_restarts: int = Field(default=3, ge=0)
-    """How often an engine that died is started again before the run stops."""
+    """Restarts of a dead engine before the run stops."""
 
 
 def engine_problems(inference: InferenceConfig, policies: Mapping[str, Any]) -> Iterator[str]:

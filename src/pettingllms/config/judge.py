@@ -15,12 +15,13 @@ Against = Literal["score", "reference", "group", "rival"]
 
 
 class OneJudgeConfig(Section):
-    """What every judge can be told. Judges add fields of their own."""
+    """Options of every judge. Judges add their own."""
 
     kind: str = ""
-    """`rule`, `llm`, `panel`, `verifier`, or `package.module:Class` of a judge of one's own."""
+    """`rule`, `llm`, `panel`, `verifier`, or a custom judge as `package.module:Class` or
+    `file.py:Class`."""
     margin: float = Field(default=0.0, ge=0, le=1)
-    """Where two answers are compared by their scores: scores this close are a tie."""
+    """Scores that differ by at most this margin are a tie in a comparison."""
 
     def policies(self) -> list[str]:
         """Policies that the judge speaks through."""
@@ -32,11 +33,11 @@ class OneJudgeConfig(Section):
 
 
 class RuleConfig(OneJudgeConfig):
-    """Options of the environment's own rule."""
+    """Options of the environment's rule."""
 
     part: str = ""
-    """What alone it looks at, such as "fairness" in a negotiation; the environment's README has
-    the names. Empty: all of it."""
+    """The single aspect that the rule scores, such as "fairness" in a negotiation; the
+    environment's README lists them. Empty: all aspects."""
 
 
 def _one_judge(data: Any) -> Any:
@@ -47,34 +48,34 @@ OneJudge = Annotated[SerializeAsAny[OneJudgeConfig], BeforeValidator(_one_judge)
 
 
 class JudgeConfig(Section):
-    """How answers that an environment lays before a judge are paid: once all plays of a step are
-    there, before credit is given."""
+    """How judges turn submissions into rewards: after all episodes of a step, before credit
+    assignment."""
 
     by: str = Field(default=RULE, min_length=1)
-    """Name of the judge: one of `judges`, or `rule` for the environment's own. Empty: none, or
-    `rule` where an environment pays by submissions alone."""
+    """Name of the judge: one of `judges`, or `rule` for the environment's rule."""
     against: Against = "score"
-    """What an answer is held to. `score`: nothing, the judge gives a number. `reference`: what
-    another policy makes of the same task. `group`: the other answers to it. `rival`: the answers
-    of the other roles in the same step."""
+    """What a submission is compared with. `score`: nothing; the judge gives a number. `reference`:
+    submissions of a reference policy for the same task. `group`: the other submissions for the same
+    task. `rival`: submissions of the other roles in the same environment step."""
     reference: str = ""
-    """Policy that never learns and plays in the place of all that do, for `reference`."""
+    """Policy that never learns and replaces all policies that learn, for `reference`."""
     num_references: int = Field(default=1, ge=1)
-    """Plays of the reference for each task."""
+    """Episodes of the reference policy per task."""
     rounds: int = Field(default=0, ge=0)
-    """Group: rounds of a Swiss tournament. 0: everybody meets everybody."""
+    """Group: rounds of a Swiss tournament. 0: round-robin."""
     prior: float = Field(default=0.1, gt=0)
-    """Group: pull of Bradley-Terry strengths towards each other, as their squares' weight."""
+    """Group: L2 regularization of the Bradley-Terry strengths."""
     weight: float = 1.0
-    """What a verdict, from 0 to 1, counts beside the environment's own rewards."""
+    """Weight of a verdict, from 0 to 1, relative to the environment's rewards."""
     held_out: str = ""
-    """Name of a second judge, which nobody is paid by: it watches the first one. Empty: none."""
+    """Name of a second judge whose verdicts are only measured, never used as rewards. It detects
+    overoptimization of the first. Empty: none."""
     held_out_share: float = Field(default=1.0, gt=0, le=1)
-    """Share of verdicts that it gives too."""
+    """Share of verdicts that the held-out judge also gives."""
     max_held_out_gap: float = Field(default=0.3, gt=0, le=1)
-    """Gap between the two judges above which the alarm is raised."""
+    """Difference between the two judges above which the run raises an alarm."""
     timeout: float = Field(default=600.0, gt=0)
-    """How long all verdicts of a step may take; those that are missing then are failures."""
+    """Seconds that all verdicts of a step may take. Missing verdicts are failures."""
     judges: dict[str, OneJudge] = Field(default_factory=dict)
     """Judges by name."""
 

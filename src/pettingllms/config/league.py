@@ -14,29 +14,31 @@ Rule = Literal["latest", "uniform", "prioritised"]
 
 
 class LeagueConfig(Section):
-    """Opponents for a policy that plays itself: frozen snapshots of it, scripts, exploiters. The
-    policy is in each player equally often. What the shares leave over is plain self-play."""
+    """Opponents for self-play: frozen snapshots, scripted anchors and exploiters. The policy fills
+    each role equally often. Games that the shares do not cover are plain self-play."""
 
     snapshot_every: int = Field(default=0, ge=0)
-    """Steps between snapshots; the first is of the weights that the run begins with. 0: none."""
+    """Steps between snapshots; the first has the initial weights. 0: no snapshots."""
     max_snapshots: int = Field(default=32, ge=1)
-    """Snapshots that are kept. Beyond it the pool is thinned, so that it still spans the run."""
+    """Maximum snapshots in the pool. Beyond it, snapshots are removed so that the pool still spans
+    the run."""
     rule: Rule = "prioritised"
-    """Which snapshot is met. `latest`: the newest. `uniform`: any. `prioritised`: one that beats
-    the policy is met more often than one that does not."""
+    """How snapshots are sampled. `latest`: the newest. `uniform`: uniformly. `prioritised`: more
+    often if they beat the policy (prioritized fictitious self-play)."""
     share: float = Field(default=0.5, ge=0, le=1)
-    """Share of tasks that are played against snapshots."""
+    """Share of tasks against snapshots."""
     num_opponents: int = Field(default=4, ge=1)
-    """Snapshots that are drawn for one step. Each is a batch of its own for the engine."""
+    """Snapshots drawn per step. Each is a separate batch for the engine."""
     anchors: list[str] = Field(default_factory=list)
-    """Scripted players that are met by turns, such as minimax: they do not move with the policy."""
+    """Scripted opponents, such as minimax, that are met in turn. They stay fixed while the policy
+    changes."""
     anchor_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of tasks that are played against anchors, if there are any."""
+    """Share of tasks against anchors, if there are any."""
     exploiters: list[str] = Field(default_factory=list)
-    """Policies that learn against the policy alone, to find what it does wrong. Their snapshots are
-    in the pool too."""
+    """Policies that learn only against the main policy, to find its weaknesses. Their snapshots
+    join the pool."""
     exploiter_share: float = Field(default=0.25, ge=0, le=1)
-    """Share of tasks that are played against exploiters, if there are any. Both sides learn."""
+    """Share of tasks against exploiters, if there are any. Both sides learn."""
 
     def unused_keys(self) -> set[str]:
         """Keys of opponents that the league does not have."""

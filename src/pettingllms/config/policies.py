@@ -8,17 +8,17 @@ from pettingllms.config.section import Section
 
 
 class FullPolicy(Section):
-    """A model of its own, all of whose weights are trained."""
+    """A model whose weights are all trained."""
 
     kind: Literal["full"] = "full"
     model: str
-    """Folder or hub name of the model; `NAME@REVISION` pins a commit of the hub."""
+    """Folder or hub name of the model; `NAME@REVISION` pins a hub commit."""
     lr: float = Field(default=1e-5, gt=0)
     """Learning rate."""
     join_step: int = Field(default=1, ge=1)
-    """First step in which it learns; before it, the policy plays with the weights it began with."""
+    """First step in which the policy learns. Until then it acts with its initial weights."""
     temperature: float = Field(default=1.0, ge=0.01)
-    """Of sampling. It is part of the log-probs that are recorded and trained on."""
+    """Sampling temperature. Recorded and trained log-probs include it."""
 
     def unused_keys(self) -> set[str]:
         """Keys whose defaults change nothing."""
@@ -26,27 +26,28 @@ class FullPolicy(Section):
 
 
 class LoraPolicy(Section):
-    """A LoRA adapter over a base that other policies may share."""
+    """A LoRA adapter on a base model that several policies can share."""
 
     kind: Literal["lora"] = "lora"
     model: str
-    """Folder or hub name of the base; `NAME@REVISION` pins a commit of the hub. Policies that name
-    the same base share it."""
+    """Folder or hub name of the base model; `NAME@REVISION` pins a hub commit. Policies with the
+    same base share it."""
     rank: int = Field(default=16, ge=1, le=512)
-    """Rank of the adapter."""
+    """LoRA rank."""
     alpha: int = Field(default=32, ge=1)
-    """Scale of the adapter: what it adds counts alpha / rank times."""
+    """LoRA alpha: the adapter's output is scaled by alpha / rank."""
     parts: list[Literal["language", "projector", "vision"]] = Field(
         default=["language"], min_length=1
     )
-    """Where the adapter is. A model that sees has eyes (vision) and what turns their pictures into
-    tokens (projector) beside its language model; one that only reads has nothing but language."""
+    """Parts of the model that get adapters. VLMs have a vision encoder (`vision`) and a projector
+    from image features to token embeddings (`projector`) besides the language model (`language`);
+    text-only models have only `language`."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate."""
     join_step: int = Field(default=1, ge=1)
-    """First step in which it learns; before it, the policy plays with the weights it began with."""
+    """First step in which the policy learns. Until then it acts with its initial weights."""
     temperature: float = Field(default=1.0, ge=0.01)
-    """Of sampling. It is part of the log-probs that are recorded and trained on."""
+    """Sampling temperature. Recorded and trained log-probs include it."""
 
     def unused_keys(self) -> set[str]:
         """Keys whose defaults change nothing."""
@@ -59,41 +60,42 @@ class LoraPolicy(Section):
 
 
 class FrozenPolicy(Section):
-    """A model that answers and never learns."""
+    """A model that acts and never learns."""
 
     kind: Literal["frozen"] = "frozen"
     model: str
-    """Folder or hub name of the model; `NAME@REVISION` pins a commit of the hub."""
+    """Folder or hub name of the model; `NAME@REVISION` pins a hub commit."""
     temperature: float = Field(default=1.0, ge=0)
-    """Of sampling; 0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
 
 
 class ApiPolicy(Section):
-    """A model behind an OpenAI-compatible server; it never learns."""
+    """A model on an OpenAI-compatible server. It never learns."""
 
     kind: Literal["api"] = "api"
     url: str
     """Base URL of the server."""
     model: str
-    """Name of the model there."""
+    """Name of the model on the server."""
     key: str = ""
-    """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty: no key is
-    sent. The key itself is never written anywhere."""
+    """Environment variable that holds the API key, such as OPENAI_API_KEY. Empty: no key is sent.
+    The key is never written to disk."""
     supports_images: bool = False
-    """Whether the model there takes images, which nobody can ask it before a run starts."""
+    """Whether the served model accepts images. This cannot be detected before a run starts."""
     max_concurrent: int = Field(default=64, ge=1)
-    """Requests in flight at once; the others wait, off the clock of rollout.sampler_timeout. Set it
-    to what the server serves at once: time in the server's own queue counts."""
+    """Maximum requests in flight. Further requests queue without counting toward
+    rollout.sampler_timeout. Set it to the server's concurrency: time in the server's queue
+    counts."""
     temperature: float = Field(default=1.0, ge=0)
-    """Of sampling; 0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
 
 
 class ScriptedPolicy(Section):
-    """One of the environment's own scripted players; it never learns."""
+    """A scripted player of the environment. It never learns."""
 
     kind: Literal["scripted"] = "scripted"
     player: str = "random"
-    """Name of the player, as `pettingllms envs` lists them."""
+    """Name of the player, as listed by `pettingllms envs`."""
 
 
 PolicyConfig = Annotated[

@@ -27,14 +27,14 @@ from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
 class RewardConfig(Section):
-    """How the three levels of reward become one number: a weighted sum of what was paid."""
+    """How the three levels of reward become one number: a weighted sum."""
 
     team: float = 1.0
-    """Weight of what all roles were paid together."""
+    """Weight of the team reward, which all roles share."""
     agent: float = 1.0
-    """Weight of what the role itself was paid."""
+    """Weight of the agent reward, which one role receives."""
     process: float = 1.0
-    """Weight of what this very reply was paid."""
+    """Weight of the process reward, which one reply receives."""
 
     @model_validator(mode="after")
     def _some_weight(self) -> Self:
@@ -52,64 +52,68 @@ ROLLOUT_KEYS = (
 
 
 class RolloutConfig(Section):
-    """How episodes are played, and where they are cut."""
+    """How episodes are sampled, and the limits that cut them."""
 
     type: Literal["auto", "linear", "tree", "replay"] = "auto"
-    """`linear`: whole episodes side by side. `tree`: siblings at every decision. `replay`: linear,
-    and then played again with one thing changed. `auto`: what the algorithm needs."""
+    """Rollout type. `linear`: independent episodes. `tree`: sibling replies at every decision.
+    `replay`: linear episodes, then replays with one reply changed. `auto`: the type that the
+    algorithm needs."""
     num_tasks: int = Field(default=8, ge=1)
-    """Tasks in a batch."""
+    """Tasks per batch."""
     num_samples: int = Field(default=4, ge=1)
-    """Linear and replay: episodes of one task. Tree: sibling replies at one decision."""
+    """Linear and replay: episodes per task. Tree: sibling replies per decision."""
     select: Literal["best", "sampled"] = "best"
-    """Tree: which sibling's branch continues. `best` also shifts the states that are trained on
-    towards better ones; success is then measured on the first decision's siblings."""
+    """Tree: which sibling continues as the main branch. `best` also shifts training states toward
+    better ones; success is then measured on the siblings of the first decision."""
     continuation: Literal["auto", "none", "episode"] = "auto"
-    """Tree: which siblings are played to the end of the episode, to compare their returns. `auto`:
-    all siblings if the environment declares late_rewards, else those of decisions whose siblings
-    differ in whether they end the episode. `episode`: all siblings. `none`: no siblings; decisions
-    whose siblings differ in that are then excluded from training."""
+    """Tree: which siblings are continued to the end of the episode, so that their returns can be
+    compared. `auto`: all siblings if the environment declares late_rewards, else those of decisions
+    where only some siblings end the episode. `episode`: all siblings. `none`: no siblings;
+    decisions where only some siblings end the episode are then excluded from training."""
     max_extra_tokens: int = Field(default=100_000, ge=1)
-    """Tokens that an episode's continuations or replays may use. If they do not suffice for all
-    decisions, chance picks those that are trained on, whether early or late; with select = "best"
-    the whole episode is excluded."""
+    """Token budget per episode for continuations or replays. If it does not cover all decisions, a
+    random subset is trained on, independent of position; with select = "best" the whole episode is
+    excluded."""
     keep_continuations: bool = False
-    """Tree and replay: keep the turns of continuations for the viewer. Their rewards are always
-    kept."""
+    """Tree and replay: store the turns of continuations for the viewer. Their rewards are always
+    stored."""
     num_replays: int = Field(default=3, ge=1)
-    """Replay: other replies of its role that a turn is compared with."""
+    """Replay: alternative replies of the same role that each turn is compared with."""
     replay: Literal["auto", "resampled", "silent"] = "auto"
-    """Replay: what is changed. `resampled`: one reply; every later turn, of all roles, is sampled
-    again. `silent`: one role says nothing, and all others are sampled again from its first turn on.
-    `auto`: what the algorithm needs."""
+    """Replay: what is changed. `resampled`: one reply; all later turns of all roles are sampled
+    again. `silent`: one role sends no messages; all others are sampled again from its first turn
+    on. `auto`: what the algorithm needs."""
     rotate_roles: bool = False
-    """Policies move on by one player from task to task while training, so that each is in every
-    player equally often: for symmetric games with an opponent. A league does so by itself."""
+    """Rotate policies through the roles from task to task during training, so that each policy
+    fills every role equally often. For symmetric games with an opponent. A league always
+    rotates."""
     max_steps: int = Field(default=200, ge=1)
-    """Steps of the environment before an episode is cut."""
+    """Environment steps after which an episode is cut."""
     max_reply_tokens: int = Field(default=512, ge=1)
-    """Tokens of one reply. The environment reads and scores a reply that reaches them as it is."""
+    """Maximum tokens per reply. The environment parses and scores a truncated reply like any
+    other."""
     max_episode_tokens: int = Field(default=1_000_000, ge=1)
-    """Tokens of an episode's trunk before it is cut."""
+    """Tokens of an episode's main branch after which it is cut."""
     on_limit: Literal["reward", "exclude", "bootstrap"] = "reward"
-    """What an episode counts for that is cut by max_steps, max_episode_tokens or
+    """How an episode counts that is cut by max_steps, max_episode_tokens or
     inference.max_model_len. `reward`: it ends with the environment's limit reward
-    (env.limit_reward). `exclude`: it fails, and is not trained on: a policy then learns nothing
-    against runaway length. `bootstrap`: the critic's value stands for the rest (ppo, mappo)."""
+    (env.limit_reward). `exclude`: it fails and is excluded from training, so a policy learns
+    nothing against excessive length. `bootstrap`: the critic's value replaces the missing return
+    (ppo, mappo)."""
     max_cut_share: float = Field(default=0.2, ge=0, le=1)
-    """Share of cut episodes above which the alarm is raised."""
+    """Share of cut episodes above which the run raises an alarm."""
     max_concurrent: int = Field(default=10_000, ge=1)
-    """Episodes that one worker holds at once."""
+    """Episodes in progress per rollout worker."""
     env_timeout: float = Field(default=10.0, gt=0)
-    """How long one call of the environment may take before its episode fails. Time in the sandbox
-    and in the grader, which have limits of their own, does not count."""
+    """Seconds that one environment call may take before its episode fails. Time in the sandbox and
+    in the grader does not count; they have their own limits."""
     sampler_timeout: float = Field(default=600.0, gt=0)
-    """How long an engine may take over one request before its turn fails. The clock runs from when
-    the request is sent: at most inference.max_num_seqs replies (`max_concurrent` of an api policy)
-    are in flight, and others wait off the clock. If an engine answers nothing at all for so long,
-    the requests that wait for it fail too."""
+    """Seconds that an inference engine may take per request before the turn fails. The clock starts
+    when the request is sent: at most inference.max_num_seqs requests (`max_concurrent` for api
+    policies) are in flight, and queued requests do not count. If an engine answers no request for
+    this long, its queued requests fail too."""
     max_failure_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of failed turns, or of failed episodes, above which the alarm is raised."""
+    """Share of failed turns, or of failed episodes, above which the run raises an alarm."""
 
     @field_validator("replay", mode="before")
     @classmethod
@@ -159,56 +163,60 @@ def _algo_section(data: Any) -> Any:
 
 
 class RunConfig(Section):
-    """A run: an environment, who plays its roles, and how they learn."""
+    """A run: an environment, the policies that fill its roles, and how they are trained."""
 
     env: Annotated[SerializeAsAny[EnvConfig], BeforeValidator(_env_section)]
-    """The environment, with its own options."""
+    """The environment and its options."""
     algo: Annotated[SerializeAsAny[AlgoConfig], BeforeValidator(_algo_section)]
-    """The algorithm, with its own options."""
+    """The algorithm and its options."""
     policies: dict[str, PolicyConfig] = Field(min_length=1)
     """Policies by name."""
     roles: dict[str, str] = Field(default_factory=dict)
-    """Which policy plays which role. May be left out when there is one policy."""
+    """Role-to-policy map. Optional if there is only one policy."""
     reward: RewardConfig = RewardConfig()
-    """How the levels of reward are mixed."""
+    """Weights of the reward levels."""
     judge: JudgeConfig | None = None
-    """Who says how good answers are, where nobody knows the truth."""
+    """Judges that score submissions, for tasks without a ground truth. Left out: no judge, or the
+    environment's rule if its rewards come only from a judge."""
     rollout: RolloutConfig = RolloutConfig()
-    """How episodes are played."""
+    """How episodes are sampled."""
     loss: Annotated[SerializeAsAny[LossConfig], BeforeValidator(read_loss)] = Field(
         default_factory=loss_config
     )
     """The loss, with its own options."""
     critic: CriticConfig | None = None
-    """Who learns values, for algorithms that need them; left out, such an algorithm gets one."""
+    """The critic of algorithms that need values. Left out: such an algorithm gets one with default
+    options."""
     learner: LearnerConfig = LearnerConfig()
-    """How policies learn."""
+    """How learners update policies."""
     inference: InferenceConfig = InferenceConfig()
-    """How policies are sampled from."""
+    """How inference engines sample from policies."""
     cluster: ClusterConfig = ClusterConfig()
-    """Where all of it runs."""
+    """The Ray cluster and its devices."""
     train: TrainConfig = TrainConfig()
-    """How long a run goes on."""
+    """Length of the run, checkpoints and schedule."""
     league: LeagueConfig | None = None
-    """Whom a policy meets that plays itself."""
+    """Opponents for self-play: snapshots, scripted anchors and exploiters. Left out: plain
+    self-play."""
     co_players: CoPlayersConfig | None = None
-    """Who sits with those that learn, and how that changes."""
+    """Co-players of the policies that learn, on a schedule. Left out: the policies that [roles]
+    names."""
     curriculum: CurriculumConfig | None = None
-    """How tasks get harder."""
+    """How tasks become harder during the run. Left out: one difficulty."""
     eval: EvalConfig = EvalConfig()
-    """How good the team is, without learning."""
+    """Evaluation on test tasks."""
     guard: GuardConfig | None = None
-    """When a policy has collapsed, and what is done then."""
+    """Guards against policy collapse. Left out: guards with default bounds."""
     sft: SftConfig | None = None
-    """Supervised training, before or instead of all that."""
+    """Supervised fine-tuning. Only `pettingllms sft` reads it."""
     dpo: DpoConfig | None = None
-    """Learning from pairs of replies, after or instead of it."""
+    """Direct preference optimization. Only `pettingllms dpo` reads it."""
     verifier: VerifierConfig | None = None
-    """A model that says how likely an answer is right."""
+    """A model that predicts whether an answer is correct. Only `pettingllms verifier` reads it."""
     log: LogConfig = LogConfig()
-    """Where metrics go."""
+    """Metric trackers."""
     seed: int = 0
-    """Everything random in the run follows from this number."""
+    """Seed of all randomness in the run."""
 
     def used_options(self) -> dict[str, Any]:
         """What `pettingllms show-config` prints: sections and options that are in use."""

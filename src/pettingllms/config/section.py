@@ -90,23 +90,23 @@ def section_of(registry: Registry, key: str, data: Any) -> Any:
 
 
 class EnvConfig(Section):
-    """What every environment can be told. Environments add fields of their own."""
+    """Options of every environment. Environments add their own."""
 
     id: str = ""
-    """Name and version of the environment, as in `pettingllms envs`, or a library's game as in
-    `pettingllms envs --all`, or `file.py:Class`."""
+    """Name and version of the environment, as listed by `pettingllms envs`; a library's game, as
+    listed by `pettingllms envs --all`; or `file.py:Class`."""
     solo: bool = False
-    """Play with one role alone: single-agent training, one line away from the team."""
+    """Let one role act alone: the single-agent form of the environment."""
     limit_reward: float | None = None
-    """Reward for an episode that a limit cuts, with rollout.on_limit = "reward". Left out: what the
-    environment declares, which `pettingllms check` shows."""
+    """Reward of an episode that a limit cuts, with rollout.on_limit = "reward". Left out: the value
+    that the environment declares, which `pettingllms check` prints."""
     terse: bool = False
-    """Prompts that leave out the rules, and answers without tags: a few dozen tokens, for tiny
-    models that know nothing else."""
+    """Short prompts without rules and answers without tags, a few dozen tokens, for tiny models
+    trained from scratch."""
 
 
 class AlgoConfig(Section):
-    """What every algorithm can be told. Algorithms add fields of their own."""
+    """Options of every algorithm. Algorithms add their own."""
 
     type: str = ""
-    """Name of the algorithm, as in `pettingllms algos`, or `file.py:Class`."""
+    """Name of the algorithm, as listed by `pettingllms algos`, or `file.py:Class`."""

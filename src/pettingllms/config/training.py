@@ -6,26 +6,27 @@ from pettingllms.config.section import Section
 
 
 class TrainConfig(Section):
-    """How long a run goes on, and how often it saves."""
+    """Length of a run, checkpoints, and which policies learn when."""
 
     init_from: str = ""
-    """Folder of a run, of `sft` or `train`, with whose weights policies begin: those of the same
-    name, or if it has one policy alone, all of them."""
+    """Folder of an `sft`, `dpo` or `train` run whose weights initialize the policies: those of the
+    same name, or all policies if it trained only one."""
     num_steps: int = Field(default=100, ge=1)
-    """Batches to learn from."""
+    """Training steps. One step samples one batch and updates policies on it."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Sampled tokens of the policies that learn, continuations included, after which the run ends:
-    with the step that reaches them. Left out: the steps alone end it."""
+    """Budget of sampled tokens of the policies that learn, including continuations. The run ends
+    after the step that reaches it. Left out: only num_steps ends the run."""
     save_every: int = Field(default=10, ge=1)
-    """Steps between checkpoints; the last step is always saved."""
+    """Steps between checkpoints. The last step is always saved."""
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Checkpoints that are kept; older ones are deleted."""
+    """Checkpoints to keep; older ones are deleted."""
     eval_every: int = Field(default=0, ge=0)
-    """Steps between evaluations; 0: none."""
+    """Steps between evaluations. 0: no evaluation."""
     alternate: list[str] = Field(default_factory=list)
-    """Policies that learn by turns while the others rest. Left out: all learn in every step."""
+    """Policies that learn in turn while the others are frozen. Left out: all learn in every
+    step."""
     alternate_every: int = Field(default=10, ge=1)
-    """Steps of one turn of `alternate`."""
+    """Steps per turn of `alternate`."""
 
     def unused_keys(self) -> set[str]:
         """Keys of `alternate`."""
@@ -38,35 +39,37 @@ class TrainConfig(Section):
 
 
 class EvalConfig(Section):
-    """Playing without learning, to find out how good the team is."""
+    """Evaluation on test tasks, without learning."""
 
     num_tasks: int = Field(default=32, ge=1)
-    """Tasks of the test split."""
+    """Number of test tasks."""
     first_task: int = Field(default=0, ge=0)
-    """Where they begin. What settings were chosen by, a last judgement should not see again."""
+    """Index of the first test task. Use disjoint ranges for model selection and for final
+    results."""
     num_samples: int = Field(default=1, ge=1)
-    """Plays of each task: the k of avg@k and pass@k."""
+    """Episodes per task: the k of avg@k and pass@k."""
     temperature: float | None = Field(default=None, ge=0)
-    """In place of every policy's own; 0 is greedy."""
+    """Sampling temperature that replaces those of all policies. 0 is greedy. Left out: each
+    policy's temperature."""
     exploitability: bool = False
-    """Also work out how far each policy is from perfect play, read at every information state. For
-    games small enough to be written out: kuhn_poker-v1, leduc_poker-v1, tic_tac_toe-v1, and
+    """Also compute each policy's exploitability, from its reply probabilities at every information
+    state. For games with small enumerable trees: kuhn_poker-v1, leduc_poker-v1, tic_tac_toe-v1, and
     hanabi-v1 with a handful of cards."""
     level: int | None = Field(default=None, ge=1)
-    """Level of the curriculum that is played, from 1. Left out: the last."""
+    """Curriculum level to evaluate, from 1. Left out: the last."""
 
 
 class LogConfig(Section):
-    """Where metrics go besides the run's own folder. A tracker that fails never stops a run."""
+    """Metric trackers besides the run folder. A failing tracker never stops a run."""
 
     episodes: bool = True
     """Write the episodes of every step."""
     tensorboard: bool = False
-    """Write TensorBoard events into the run's folder."""
+    """Write TensorBoard events to the run folder."""
     wandb: str = ""
-    """Name of a Weights & Biases project; empty: none."""
+    """Weights & Biases project. Empty: off."""
     mlflow: str = ""
-    """Name of an MLflow experiment; empty: none."""
+    """MLflow experiment. Empty: off."""
     trackers: list[str] = Field(default_factory=list)
     """More trackers: `file.py:Class` or `package.module:Class` of a `pettingllms.Tracker`."""
     callbacks: list[str] = Field(default_factory=list)

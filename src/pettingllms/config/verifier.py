@@ -8,41 +8,42 @@ from pettingllms.config.section import Section
 
 
 class VerifierConfig(Section):
-    """What `pettingllms verifier data` and `train` do."""
+    """Options of `pettingllms verifier data` and `pettingllms verifier train`."""
 
     episodes: list[str] = Field(default_factory=list)
-    """Files of episodes whose replies are the answers. Empty: the policies of the configuration
-    are sampled from."""
+    """Episode files whose replies are the answers. Empty: sample from the policies of the
+    config."""
     num_tasks: int = Field(default=256, ge=1)
-    """Sampling: training tasks that are played."""
+    """Sampling: training tasks."""
     num_samples: int = Field(default=8, ge=2)
-    """Sampling: plays of each."""
+    """Sampling: episodes per task."""
     roles: list[str] = Field(default_factory=list)
-    """Roles whose replies are answers; empty: all."""
+    """Roles whose replies are answers. Empty: all."""
     turns: Literal["last", "all"] = "last"
-    """Which replies of a role are labelled by whether it reached its aim."""
+    """Which replies of a role are labeled with its success."""
     balance: bool = True
-    """As many right as wrong answers of each question, so that knowing the question says nothing. A
-    question that was always or never answered right is left out."""
+    """Balance correct and wrong answers per question, so that the question alone predicts nothing.
+    Questions with only correct or only wrong answers are left out."""
     max_each: int = Field(default=8, ge=1)
-    """Balanced: right answers of one question, and wrong ones, at most."""
+    """Balanced: maximum correct answers, and maximum wrong answers, per question."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the questions that are kept for `verifier eval`, with all of their answers."""
+    """Share of questions held out for `verifier eval`, with all their answers."""
     kind: Literal["lora", "full"] = "lora"
-    """`lora`: an adapter and the head are trained. `full`: the whole model, for tiny ones."""
+    """`lora`: train an adapter and the head. `full`: train the whole model, for tiny models."""
     model: str = ""
     """Folder or hub name of the model. Empty: that of the first policy that learns."""
     rank: int = Field(default=16, ge=1, le=512)
-    """Rank of the adapter."""
+    """LoRA rank."""
     alpha: int = Field(default=32, ge=1)
-    """Scale of the adapter."""
+    """LoRA alpha."""
     lr: float = Field(default=1e-4, gt=0)
-    """Learning rate at the start, which falls to a tenth at the end."""
+    """Initial learning rate, which decays linearly to a tenth."""
     num_steps: int = Field(default=200, ge=1)
     """Optimizer steps."""
     num_answers: int = Field(default=64, ge=1)
-    """Answers in one step."""
+    """Answers per step."""
     every_token: bool = False
-    """Learn the label after each token of an answer, not after the last alone."""
+    """Predict the label after every token of an answer instead of only after the last."""
     max_tokens: int = Field(default=2048, ge=16)
-    """Prompt and answer together; what is longer is not learnt from, and not scored."""
+    """Maximum tokens of prompt and answer together. Longer answers are excluded from training and
+    not scored."""
