@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.vision import image_problem
+from pettingllms.config.policies import image_problem
 from pettingllms.envs import Environment
 from pettingllms.errors import ModelError
 from pettingllms.inference.engines.base import UNBOUND, EngineSpec

@@ -1,4 +1,4 @@
-"""What only shows when sections are read together: roles, players, and what an algorithm needs."""
+"""Checks across sections: roles, players, and the needs of an algorithm."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,11 @@ from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.engines import engine_problems
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import anchor_problems, league_problems
-from pettingllms.config.players import player_problems
+from pettingllms.config.policies import image_problem, player_problems
 from pettingllms.config.run import RunConfig, policies_without_roles
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
 from pettingllms.config.user_code import log_problems
-from pettingllms.config.vision import image_problem
 from pettingllms.errors import describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, LOSSES, absolute
 from pettingllms.vision.images import NEEDS, can_decode
@@ -26,17 +25,17 @@ POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def build_env(sections: Mapping[str, Any]) -> tuple[Any, Exception | None]:
-    """The environment, or what its author's constructor raised, or neither."""
+    """The environment, or the exception of its constructor, or neither."""
     if "env" not in sections:
         return None, None
     try:
         return ENVIRONMENTS.load(sections["env"].id).create(sections["env"]), None
-    except Exception as error:  # noqa: BLE001 - shown as a problem, and kept as its cause
+    except Exception as error:  # noqa: BLE001 - reported as a problem, with this cause
         return None, error
 
 
 def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
-    """Problems between the sections that could be read; a missing one is passed over."""
+    """Problems between the sections that could be read; missing ones are skipped."""
     problems: list[str] = []
     both = {"roles", "policies"} <= sections.keys()
     if both:
@@ -63,13 +62,13 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_anchors(env, sections)
     if both:
         problems += _check_roles(env, sections["roles"], sections["policies"])
-        problems += _check_seeing(env, sections["roles"], sections["policies"])
+        problems += _check_image_roles(env, sections["roles"], sections["policies"])
     if "policies" in sections:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
     problems += _check_limits(env, sections)
-    problems += _check_distance(env, sections)
+    problems += _check_exploitability(env, sections)
     problems += _check_inference(sections)
     if sections.get("curriculum") is not None:
         problems += _check_curriculum(env, sections["env"], sections["curriculum"])
@@ -77,7 +76,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
 
 
 def resolve(config: RunConfig, env: Any) -> RunConfig:
-    """Fill in what the file left to choose; the configuration has no problems any more."""
+    """Fill in what the file leaves open; the configuration must have no problems."""
     algorithm = ALGORITHMS.load(config.algo.type)
     only = next(iter(config.policies))
     played = {"type": algorithm.rollout_type()}
@@ -111,11 +110,11 @@ def _check_policies(
     for name in policies:
         if not POLICY_NAME.fullmatch(name):
             yield (
-                f"policies.{name}: a policy is also a folder, so its name is made of letters, "
-                "digits, '_', '-' and '.', and begins with none of the last two"
+                f"policies.{name}: the name is also a folder; use letters, digits, '_', '-' and "
+                "'.', and start with a letter, digit or '_'"
             )
         if len(policies) > 1 and name not in roles.values() and name not in beside:
-            yield f"policies.{name}: plays no role; remove it, or name it under [roles]"
+            yield f"policies.{name}: has no role; remove it, or name it under [roles]"
 
 
 def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
@@ -125,8 +124,8 @@ def _check_roles(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]
     missing = [role for role in env.roles if role not in roles]
     if missing and len(policies) > 1:
         yield (
-            f"roles: no policy is given for {', '.join(missing)}; with more than one policy, "
-            "name one for every role"
+            f"roles: {', '.join(missing)} have no policy; with more than one policy, name one for "
+            "every role"
         )
 
 
@@ -136,7 +135,9 @@ def _check_players(env: Any, policies: Mapping[str, Any]) -> Iterator[str]:
             yield from player_problems(env, f"policies.{name}.player", [policy.player])
 
 
-def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]) -> Iterator[str]:
+def _check_image_roles(
+    env: Any, roles: Mapping[str, str], policies: Mapping[str, Any]
+) -> Iterator[str]:
     if env.image_roles and not can_decode():
         yield f"env: '{env.id}' shows images, and {NEEDS}"
     only = next(iter(policies)) if len(policies) == 1 else ""
@@ -150,7 +151,7 @@ def _check_seeing(env: Any, roles: Mapping[str, str], policies: Mapping[str, Any
 
 
 def without_images(env: Any, section: str) -> str:
-    """What else helps where a role is shown images; the environment's options are in a section."""
+    """Alternatives to a VLM for a role that is shown images; `section` has the options."""
     other = "give that role to a scripted player"
     as_text = f'set {section}.observation = "text", or '
     return as_text + other if hasattr(env.config, "observation") else other
@@ -160,30 +161,30 @@ def _check_anchors(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
     anchors = sections["guard"].anchors if sections.get("guard") is not None else []
     yield from player_problems(env, "guard.anchors", anchors)
     if anchors and "train" in sections and not sections["train"].eval_every:
-        yield "guard.anchors: are played when a run evaluates, and train.eval_every is 0; set it"
+        yield "guard.anchors: need evaluations, and train.eval_every is 0; set it"
     if anchors and len(env.roles) == 1:
         yield (
-            f"guard.anchors: '{env.id}' has no player for them, as it has one role; leave them out"
+            f"guard.anchors: '{env.id}' has one role, so anchors have none to fill; leave them out"
         )
 
 
 def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> Iterator[str]:
     algorithm = ALGORITHMS.load(algo_type)
     if algorithm.mixer is not None and not reward.team:
-        yield f"reward.team: '{algo_type}' reads team rewards alone; give them a weight"
+        yield f"reward.team: '{algo_type}' uses only team rewards; set it above 0"
     if critic is None:
         return
     if "values" not in algorithm.needs:
-        yield f"critic: '{algo_type}' needs no values, so a critic has nothing to do; remove it"
+        yield f"critic: '{algo_type}' needs no values, so there is no critic; remove the section"
     elif critic.kind == "head" and algorithm.one_critic():
         yield (
-            f"critic.kind: '{algo_type}' has one critic for all roles, which is a model of its "
-            'own; set critic.kind = "model", or leave the key out'
+            f"critic.kind: '{algo_type}' has one critic for all roles, which is a separate "
+            'model; set critic.kind = "model", or leave the key out'
         )
     elif critic.kind != "model" and critic.model and not algorithm.one_critic():
         yield 'critic.model: a head is part of its policy\'s model; set critic.kind = "model"'
     if critic.clip is not None and algorithm.mixer is not None:
-        yield f"critic.clip: '{algo_type}' trains sums of values, not values; leave the key out"
+        yield f"critic.clip: '{algo_type}' trains sums of values; leave the key out"
 
 
 def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
@@ -198,8 +199,8 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
         )
     if "central" in algorithm.needs and not env.has_centralized_observation:
         yield (
-            f"algo.type: '{algo_type}' needs what the whole team sees, and '{env.id}' cannot show "
-            'it; set algo.type = "grpo"'
+            f"algo.type: '{algo_type}' needs centralized observations, and '{env.id}' has "
+            'none; set algo.type = "grpo"'
         )
     if rollout.type not in ("auto", needed):
         yield (
@@ -208,13 +209,13 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
         )
     if needed == "tree" and env.can_fork and env.late_rewards and rollout.continuation == "none":
         yield (
-            f"rollout.continuation: '{env.id}' has late rewards, so a sibling's own step does not "
-            'tell what it was worth; set rollout.continuation = "auto"'
+            f"rollout.continuation: '{env.id}' has late rewards, so a sibling's step does not "
+            'determine its return; set rollout.continuation = "auto"'
         )
     replays = ("auto", "silent" if "silence" in algorithm.needs else "resampled")
     if needed == "replay" and rollout.replay not in replays:
         yield (
-            f"rollout.replay: '{algo_type}' cannot read replays that are \"{rollout.replay}\"; "
+            f"rollout.replay: '{algo_type}' cannot use replays that are \"{rollout.replay}\"; "
             f"set one of {', '.join(replays)}, or leave the key out"
         )
     if rollout.num_samples < algorithm.min_samples:
@@ -236,7 +237,7 @@ def _check_limits(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
     if on_limit == "reward" and not getattr(reward, env.limit_level):
         yield (
             f"rollout.on_limit: '{env.id}' rewards a cut at the level of the {env.limit_level}, "
-            f"and reward.{env.limit_level} is 0, so it would not count; give it a weight, or set "
+            f"and reward.{env.limit_level} is 0, so it would not count; raise it, or set "
             'rollout.on_limit = "exclude"'
         )
 
@@ -255,17 +256,17 @@ def _check_curriculum(env: Any, section: EnvConfig, curriculum: CurriculumConfig
     first, given = curriculum.levels[0], getattr(section, key)
     if key in section.model_fields_set and given != first:
         yield (
-            f"env.{key}: is {given!r}, and the curriculum sets it, to {first!r} at first; leave it "
-            "out, or change curriculum.levels (eval.level says which of them is evaluated)"
+            f"env.{key}: is {given!r}, and the curriculum starts it at {first!r}; leave it "
+            "out, or change curriculum.levels (eval.level selects the one to evaluate)"
         )
     for value in curriculum.levels:
-        refusal = _refusal(env, section, key, value)
-        if refusal is not None:
-            yield f"curriculum.levels: '{env.id}' cannot have {key} = {value!r}: {refusal}"
+        problem = _level_problem(env, section, key, value)
+        if problem is not None:
+            yield f"curriculum.levels: '{env.id}' cannot have {key} = {value!r}: {problem}"
 
 
-def _refusal(env: Any, section: EnvConfig, key: str, value: Level) -> str | None:
-    """Why the environment cannot be played at a level, if so."""
+def _level_problem(env: Any, section: EnvConfig, key: str, value: Level) -> str | None:
+    """Why the environment cannot be created at a level; None if it can."""
     try:
         changed = at_level(section, key, value)
     except ValidationError as error:
@@ -274,7 +275,7 @@ def _refusal(env: Any, section: EnvConfig, key: str, value: Level) -> str | None
     if failure is not None:
         return describe(failure)
     if made.roles != env.roles:
-        return f"its roles would be {', '.join(made.roles)}, and a run has the same ones throughout"
+        return f"its roles would be {', '.join(made.roles)}, but roles cannot change during a run"
     return None
 
 
@@ -317,7 +318,7 @@ def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
 
 
 def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
-    """Trees that go on with the best reply, where policies are rated by how their plays ended."""
+    """Trees that continue the best reply, where policies are rated by their returns."""
     needed = ("league", "co_players", "rollout", "algo")
     if not sections.keys() >= set(needed):
         return
@@ -328,12 +329,12 @@ def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
     if rated and is_tree and rollout.select == "best":
         yield (
             f"rollout.select: {'a league' if league else 'co_players.phases.until_reward'} "
-            'would rate the best of several replies, not how a policy plays; set "sampled"'
+            'would rate the best of several replies, not the policy; set "sampled"'
         )
 
 
 def _check_success(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
-    """A curriculum follows the policies' own success, which best branches do not tell."""
+    """A curriculum needs the policies' success, which best branches do not measure."""
     needed = ("curriculum", "rollout", "algo")
     if env is None or not sections.keys() >= set(needed):
         return
@@ -344,8 +345,8 @@ def _check_success(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
     )
     if curriculum is not None and is_tree and rollout.select == "best" and not known:
         yield (
-            'rollout.select: with "best" and siblings that are not played to the end, nothing '
-            "tells the success that a curriculum follows; set rollout.select = "
+            'rollout.select: with "best" and siblings that are not continued to the end, the '
+            "success that a curriculum needs is unknown; set rollout.select = "
             '"sampled" or rollout.continuation = "episode"'
         )
 
@@ -370,11 +371,11 @@ def _check_loss(sections: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _check_distance(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
+def _check_exploitability(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
     asked = "eval" in sections and sections["eval"].exploitability
     if asked and not (hasattr(env, "starts") and hasattr(env, "legal")):
         played = f"'{env.id}' by one role" if env.roles == ("solo",) else f"'{env.id}'"
-        yield f"eval.exploitability: {played} is no game that can be written out; leave the key out"
+        yield f"eval.exploitability: {played} has no enumerable game tree; leave the key out"
 
 
 def _check_inference(sections: Mapping[str, Any]) -> Iterator[str]:
@@ -385,7 +386,7 @@ def _check_inference(sections: Mapping[str, Any]) -> Iterator[str]:
         inference = sections["inference"]
         if not inference.guided or not inference.capabilities.guided:
             yield (
-                "env.guided: needs an engine that holds replies to schemas; set "
+                "env.guided: needs an engine that constrains replies to schemas; set "
                 "inference.guided = true, with vLLM"
             )
 

@@ -1,21 +1,20 @@
-"""CoPlayers: who sits beside or against those that learn, and how that changes during a run."""
+"""The co_players section: teammates or opponents of the policies that learn, on a schedule."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from pettingllms.config.players import player_problems
-from pettingllms.config.policies import TRAINED_KINDS
+from pettingllms.config.policies import TRAINED_KINDS, player_problems
 from pettingllms.config.section import Section
 from pettingllms.errors import nearest
 
 SCRIPT = "script:"
-"""Before the name of a scripted player; no policy's name has a colon."""
+"""Prefix of scripted players; names of policies have no colon."""
 
 
 def snapshot_of(member: str) -> tuple[str, int] | None:
-    """Policy and step of a member such as `shared@20`; None if it is no snapshot."""
+    """Policy and step of a snapshot such as `shared@20`; None for other members."""
     policy, at, step = member.rpartition("@")
     return (policy, int(step)) if at and step.isascii() and step.isdigit() else None
 
@@ -36,12 +35,12 @@ class PhaseConfig(Section):
     @model_validator(mode="after")
     def _weights(self) -> Self:
         if min(self.members.values()) < 0 or not sum(self.members.values()):
-            raise ValueError("weights of members are 0 or more, and one is more than 0")
+            raise ValueError("weights of members must be 0 or more, and one must be positive")
         return self
 
     @property
     def ends(self) -> bool:
-        """Whether it ever does."""
+        """Whether the phase has an end."""
         return self.until_step is not None or self.until_reward is not None
 
 
@@ -58,11 +57,11 @@ class CoPlayersConfig(Section):
     """Share of the reward before a switch at which learners count as recovered."""
 
     def members(self) -> list[str]:
-        """Everybody who is met, each once."""
+        """All co-players, without repetition."""
         return list(dict.fromkeys(name for phase in self.phases for name in phase.members))
 
     def policies(self) -> list[str]:
-        """Members that are policies of the configuration; they may play no role."""
+        """Members that are policies of the configuration; they may have no role."""
         return [n for n in self.members() if not n.startswith(SCRIPT) and not snapshot_of(n)]
 
     def snapshots(self) -> list[tuple[str, int]]:
@@ -71,7 +70,7 @@ class CoPlayersConfig(Section):
         return [snapshot for snapshot in found if snapshot is not None]
 
     def filled_roles(self, roles: Mapping[str, str], policies: Mapping[str, Any]) -> list[str]:
-        """Roles that co_players plays, where the map from roles to policies is this."""
+        """Roles that co-players fill, given the role-to-policy map."""
         learns = [name for name, policy in policies.items() if policy.kind in TRAINED_KINDS]
         return self.roles or [role for role, name in roles.items() if name not in learns]
 
@@ -82,24 +81,24 @@ class CoPlayersConfig(Section):
                 raise ValueError(f"phase {at} never ends; set until_step or until_reward")
         steps = [phase.until_step for phase in self.phases if phase.until_step is not None]
         if steps != sorted(set(steps)):
-            raise ValueError(f"until_step rises from phase to phase, and this is {steps}")
+            raise ValueError(f"until_step must increase from phase to phase, got {steps}")
         if self.phases and self.phases[0].drift:
-            raise ValueError("the first phase has nobody before it; leave its drift out")
+            raise ValueError("the first phase has no phase before it; leave its drift out")
         return self
 
 
 def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
-    """Why this co_players cannot be kept."""
+    """Problems between co-players and other sections."""
     co_players: CoPlayersConfig = sections["co_players"]
     roles, policies = sections["roles"], sections["policies"]
     if not co_players.phases:
         yield "co_players: has no phases; add [[co_players.phases]], or remove the section"
         return
     if sections["league"] is not None or sections["rollout"].rotate_roles:
-        yield "co_players: a league, or rollout.rotate_roles, says who sits where; use one of them"
+        yield "co_players: excludes [league] and rollout.rotate_roles; use one of them"
     for name in co_players.policies():
         if name not in policies:
-            yield f"co_players: nobody is called '{name}'; {nearest(name, policies)}"
+            yield f"co_players: no policy is called '{name}'; {nearest(name, policies)}"
         elif policies[name].kind in TRAINED_KINDS:
             yield f"co_players: '{name}' learns; name it as it was after a step, like '{name}@10'"
     earliest, capabilities = 1, sections["inference"].capabilities
@@ -109,7 +108,7 @@ def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
         ends = [earliest + co_players.window - 1 if phase.until_reward is not None else None]
         earliest = 1 + min(n for n in [*ends, phase.until_step, 10**9] if n is not None)
     if roles and not co_players.filled_roles(roles, policies):
-        yield "co_players.roles: every role is played by a policy that learns; name some"
+        yield "co_players.roles: every role has a policy that learns; name some"
 
 
 def _snapshot_problems(
@@ -129,13 +128,13 @@ def _snapshot_problems(
         )
     if step >= earliest:
         yield (
-            f"co_players: '{member}' may be met in step {earliest}, before it is there; name an "
-            "earlier step, or let the phase before last longer"
+            f"co_players: '{member}' may be needed in step {earliest}, before it exists; name an "
+            "earlier step, or make the previous phase longer"
         )
 
 
 def role_problems(co_players: CoPlayersConfig, env: Any) -> Iterator[str]:
-    """Seats and scripted players that the environment does not have."""
+    """Roles and scripted players that the environment does not have."""
     for role in co_players.roles:
         if role not in env.roles:
             yield f"co_players.roles: '{env.id}' has no such role; {nearest(role, env.roles)}"

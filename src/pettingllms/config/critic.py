@@ -1,4 +1,4 @@
-"""Critics: who says what to expect, for algorithms that compare a reply with an expectation."""
+"""The critic section: value functions of algorithms that need a baseline."""
 
 from typing import Literal
 

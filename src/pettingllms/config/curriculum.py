@@ -1,4 +1,4 @@
-"""A curriculum: values of one option of the environment, the easiest first."""
+"""The curriculum section: values of one environment option, easiest first."""
 
 from typing import Self
 
@@ -29,17 +29,17 @@ class CurriculumConfig(Section):
     games."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_levels(self) -> Self:
         if bool(self.key) != bool(self.levels):
             raise ValueError("key and levels go together; set both")
         if self.lower_at is not None and self.lower_at >= self.raise_at:
             raise ValueError(
                 f"lower_at is {self.lower_at:g}, not below raise_at = {self.raise_at:g}: the level "
-                "would go up and down with every window"
+                "would oscillate with every window"
             )
         return self
 
 
 def at_level(env: EnvConfig, key: str, value: Level) -> EnvConfig:
-    """The environment's section with one option set, checked as if it stood in the file."""
+    """The environment's section with one option set and validated."""
     return type(env).model_validate({**env.model_dump(), key: value})

@@ -1,4 +1,4 @@
-"""The engines under a run: how policies are sampled from, how they learn, where all of it runs."""
+"""Sections of the engines: inference, learner, loss and cluster."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
@@ -10,7 +10,7 @@ from pettingllms.registry import ENGINES
 
 Dtype = Literal["float32", "bfloat16"]
 LAST_RATE = 0.1
-"""Share of the learning rate that is left once it has fallen."""
+"""Share of the learning rate that remains after decay."""
 MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
 """About ten times and twice what correct weights of SmolLM2 give; see "Weight sync" in the docs."""
 
@@ -119,13 +119,13 @@ class LearnerConfig(Section):
         return set() if self.decay_steps or self.decay_tokens else {"decay_entropy"}
 
     def rate(self, num_updates: int, step: int, num_tokens: int) -> float:
-        """Share of the learning rate in a step of the run, after so many optimizer steps, with so
-        many tokens sampled before the step."""
+        """Factor of the learning rate after `num_updates` optimizer steps, in a training step that
+        starts with `num_tokens` sampled."""
         rise = min(1.0, (num_updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         return rise * self.cooled(step, num_tokens)
 
     def cooled(self, step: int, num_tokens: int) -> float:
-        """What is left in a step of the run of all that falls."""
+        """Decay factor in a training step."""
         fall = 0.0
         if self.decay_tokens:
             fall = min(1.0, num_tokens / self.decay_tokens)

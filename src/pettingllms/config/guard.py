@@ -1,4 +1,4 @@
-"""When a run is taken to have collapsed, and what is done then."""
+"""The guard section: bounds past which a policy counts as collapsed, and what happens then."""
 
 from typing import Literal
 

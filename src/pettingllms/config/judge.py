@@ -1,4 +1,4 @@
-"""Judges: who says how good an answer is, and how that becomes a reward."""
+"""Judge sections: which judge scores submissions, and how verdicts become rewards."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +10,7 @@ from pettingllms.errors import nearest
 from pettingllms.registry import JUDGES
 
 RULE = "rule"
-"""The judge that every environment with submissions has."""
+"""Name of the environment's rule-based judge."""
 Against = Literal["score", "reference", "group", "rival"]
 
 
@@ -24,11 +24,11 @@ class OneJudgeConfig(Section):
     """Scores that differ by at most this margin are a tie in a comparison."""
 
     def policies(self) -> list[str]:
-        """Policies that the judge speaks through."""
+        """Policies that the judge samples from."""
         return []
 
     def members(self) -> list[str]:
-        """Judges that it asks."""
+        """Judges that it aggregates."""
         return []
 
 
@@ -87,7 +87,7 @@ class JudgeConfig(Section):
         return of_reference | of_group | of_held_out
 
     def named(self) -> list[str]:
-        """The judges that are asked, those of panels included."""
+        """The judges in use, including members of panels."""
         found: list[str] = []
         waiting = [self.by, *([self.held_out] if self.held_out else [])]
         while waiting:
@@ -98,27 +98,25 @@ class JudgeConfig(Section):
         return found
 
     def policies(self) -> list[str]:
-        """Policies that judges speak through, and the reference: they may play no role."""
-        spoken = [p for name in self.named() if name in self.judges for p in self.spoken(name)]
-        return [*spoken, *([self.reference] if self.reference else [])]
-
-    def spoken(self, name: str) -> list[str]:
-        """Policies that one judge speaks through."""
-        return self.judges[name].policies()
+        """Policies that judges sample from, and the reference; they may have no role."""
+        sampled = [
+            p for name in self.named() if name in self.judges for p in self.judges[name].policies()
+        ]
+        return [*sampled, *([self.reference] if self.reference else [])]
 
     @model_validator(mode="after")
-    def _asked_for(self) -> Self:
+    def _check_names(self) -> Self:
         if "by" not in self.model_fields_set and self.judges:
             raise ValueError("judges are defined, but `by` names none of them; set it")
         if (self.against == "reference") != bool(self.reference):
-            raise ValueError('reference names a policy if, and only if, against = "reference"')
+            raise ValueError('set reference if, and only if, against = "reference"')
         if self.by == self.held_out:
-            raise ValueError(f"'{self.by}' cannot watch itself; name another judge as held_out")
+            raise ValueError(f"held_out is '{self.by}', like by; name another judge")
         return self
 
 
 def part_problems(judge: JudgeConfig, env: Any) -> Iterator[str]:
-    """Parts of a rule that the environment's rule does not have."""
+    """Aspects that the environment's rule does not score."""
     for name, section in judge.judges.items():
         part = section.part if isinstance(section, RuleConfig) else ""
         if part and part not in env.rule_parts:
@@ -129,7 +127,7 @@ def part_problems(judge: JudgeConfig, env: Any) -> Iterator[str]:
 def judge_problems(
     judge: JudgeConfig, policies: Mapping[str, Any], rollout: Any, is_tree: bool
 ) -> Iterator[str]:
-    """Why these judges cannot judge this run."""
+    """Why these judges cannot score this run."""
     known = [*judge.judges, RULE]
     for name in judge.named():
         if name not in known:
@@ -141,7 +139,7 @@ def judge_problems(
             "1; raise it"
         )
     if is_tree and rollout.select == "best":
-        yield ('rollout.select: "best" would be chosen before a judge has spoken; set "sampled"')
+        yield 'rollout.select: "best" would be selected before the judge scores; set "sampled"'
 
 
 def _judge_model_problems(judge: JudgeConfig, policies: Mapping[str, Any]) -> Iterator[str]:
@@ -150,8 +148,8 @@ def _judge_model_problems(judge: JudgeConfig, policies: Mapping[str, Any]) -> It
             yield f"judge: no policy is called '{name}'; {nearest(name, policies)}"
         elif policies[name].kind in ("full", "lora"):
             yield (
-                f"judge: '{name}' learns, so its word would change under those that learn from it; "
-                "name a policy of the kind frozen or api"
+                f"judge: '{name}' learns, so its verdicts would change during training; name a "
+                "policy of the kind frozen or api"
             )
         elif policies[name].kind == "scripted" and name != judge.reference:
-            yield f"judge: '{name}' is a script, which cannot judge; set kind = \"rule\""
+            yield f"judge: '{name}' is a scripted player, which cannot judge; set kind = \"rule\""

@@ -1,12 +1,11 @@
-"""A league: whom a policy meets when it would else meet only itself."""
+"""The league section: opponents of a policy in self-play."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pettingllms.config.players import player_problems
-from pettingllms.config.policies import TRAINED_KINDS
+from pettingllms.config.policies import TRAINED_KINDS, player_problems
 from pettingllms.config.section import Section
 from pettingllms.errors import nearest
 
@@ -51,7 +50,7 @@ class LeagueConfig(Section):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each kind of game. They add up to 1."""
+        """Share of games per kind of opponent; they sum to 1."""
         shares = {
             "snapshots": self.share if self.snapshot_every else 0.0,
             "anchors": self.anchor_share if self.anchors else 0.0,
@@ -60,11 +59,11 @@ class LeagueConfig(Section):
         return {**shares, "self": max(0.0, 1 - sum(shares.values()))}
 
     @model_validator(mode="after")
-    def _at_most_all(self) -> Self:
+    def _check_shares(self) -> Self:
         total = sum(share for kind, share in self.shares.items() if kind != "self")
         if total > 1 + 1e-9:
             raise ValueError(
-                f"share, anchor_share and exploiter_share add up to {total:g}, more than all games"
+                f"share, anchor_share and exploiter_share sum to {total:g}, more than 1"
             )
         return self
 
@@ -72,7 +71,7 @@ class LeagueConfig(Section):
 def league_problems(
     league: LeagueConfig, roles: Mapping[str, str], policies: Mapping[str, Any], capabilities: Any
 ) -> Iterator[str]:
-    """Why this league cannot be held between these policies."""
+    """Why these policies cannot form a league."""
     if not (league.snapshot_every or league.anchors or league.exploiters):
         yield (
             "league: has no opponents; set snapshot_every, anchors or exploiters, or remove the "
@@ -83,8 +82,8 @@ def league_problems(
     learns = [name for name in main if name in policies and policies[name].kind in TRAINED_KINDS]
     if len(main) > 1 or not learns:
         yield (
-            f"league: a league is of one policy that learns and plays every role, and this run's "
-            f"roles are on {', '.join(sorted(main))}; name one full or lora policy for all roles"
+            f"league: needs one policy that learns and has every role, but [roles] names "
+            f"{', '.join(sorted(main))}; name one full or lora policy for all roles"
         )
     for name in league.exploiters:
         if name not in policies or policies[name].kind not in TRAINED_KINDS:
@@ -93,7 +92,7 @@ def league_problems(
                 name, known
             )
         elif name in main:
-            yield f"league.exploiters: '{name}' plays the roles; an exploiter is a policy beside it"
+            yield f"league.exploiters: '{name}' has a role; name a policy without roles"
     whole = [name for name in [*learns, *league.exploiters] if _is_full(policies, name)]
     if league.snapshot_every and whole and not capabilities.model_copies:
         yield (
@@ -103,10 +102,10 @@ def league_problems(
 
 
 def anchor_problems(league: LeagueConfig, env: Any) -> Iterator[str]:
-    """Anchors that the environment has no player for, and games that have no opponents."""
+    """Anchors that the environment does not have, and environments without opponents."""
     yield from player_problems(env, "league.anchors", league.anchors)
     if len(env.roles) < 2:
-        yield f"league: '{env.id}' has one role, so there is nobody to meet; remove the section"
+        yield f"league: '{env.id}' has one role, so there are no opponents; remove the section"
 
 
 def _is_full(policies: Mapping[str, Any], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reading a configuration: TOML, then dotted overrides, then every problem at once."""
+"""Reading a configuration: TOML, then dotted overrides, then a list of all problems."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -30,19 +30,18 @@ NAMED = {"env": "id", "algo": "type", "loss": "type"}
 def load_config(path: Path, overrides: Sequence[str] = (), of_run: bool = False) -> RunConfig:
     """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run.
 
-    `of_run`: the file lies in a run folder, so names of earlier versions are read as well.
+    `of_run`: the file is in a run folder, so names of earlier versions are accepted.
 
-    Paths of files with classes of one's own are taken from the folder of the TOML file, those of
-    overrides from where the command is run.
+    Paths to user classes are relative to the TOML file, and in overrides to the working directory.
     """
     data = migrate(read_toml(path)) if of_run else read_toml(path)
     problems = apply_overrides(data, overrides)
-    _write_out_files(data, Path())
+    _make_paths_absolute(data, Path())
     return parse_config(data, str(path), problems)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The plain data of a TOML file, the files that it names at paths that hold anywhere."""
+    """The plain data of a TOML file, with absolute paths to user classes."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -51,12 +50,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"not TOML: {error}; correct it there"]) from None
-    _write_out_files(data, path.parent)
+    _make_paths_absolute(data, path.parent)
     return data
 
 
-def _write_out_files(data: Mapping[str, Any], folder: Path) -> None:
-    """Write out the paths of files with classes of one's own, wherever one may be named."""
+def _make_paths_absolute(data: Mapping[str, Any], folder: Path) -> None:
+    """Make paths to user classes absolute."""
     for section, key, _ in named_places(data):
         section[key] = absolute(section[key], folder)
 
@@ -64,24 +63,24 @@ def _write_out_files(data: Mapping[str, Any], folder: Path) -> None:
 def parse_config(
     data: Mapping[str, Any], source: str = "configuration", problems: Sequence[str] = ()
 ) -> RunConfig:
-    """Check plain data as a run; raise one ConfigError with every problem found."""
+    """Validate plain data as a run; raise one ConfigError that lists all problems."""
     sections, unreadable = _read_sections(data)
     env, error = build_env(sections)
-    unmade = [] if error is None else [_unmade(sections["env"], error)]
-    found = [*problems, *unreadable, *unmade, *cross_check(sections, env)]
+    env_problems = [] if error is None else [_env_problem(sections["env"], error)]
+    found = [*problems, *unreadable, *env_problems, *cross_check(sections, env)]
     if found:
         raise ConfigError(source, found) from error
     return resolve(RunConfig(**sections), env)
 
 
-def _unmade(section: EnvConfig, error: Exception) -> str:
-    """Why there is no environment; a data file is put down to the key that names it."""
+def _env_problem(section: EnvConfig, error: Exception) -> str:
+    """Why the environment cannot be built; problems with a data file name its key."""
     if isinstance(error, DataError):
         named = [(k, v) for k, v in section if isinstance(v, str) and v and k != "id"]
         for key, value in named:
             if value.rpartition(":")[2] in str(error) or value.partition(":")[0] in str(error):
                 return f"env.{key}: {error}"
-    return f"env: cannot be made: {describe(error)}"
+    return f"env: cannot be created: {describe(error)}"
 
 
 def to_toml(config: RunConfig, used_only: bool = False) -> str:
@@ -94,7 +93,7 @@ def to_toml(config: RunConfig, used_only: bool = False) -> str:
 
 
 def problems_in(error: ValidationError, *where: str) -> list[str]:
-    """One line for each thing that pydantic refused: where, why, and what was there."""
+    """One line per validation error: key, reason and value."""
     found = [(".".join(_keys(where, e)), e) for e in error.errors()]
     return [f"{key}: {_renamed(key) or _reason(e)}" for key, e in found]
 
@@ -107,7 +106,7 @@ def _renamed(key: str) -> str:
 def _keys(where: tuple[str, ...], e: ErrorDetails) -> list[str]:
     keys = [*where, *map(str, e["loc"])]
     if keys[0] == "policies" and len(keys) > 3:
-        del keys[2]  # pydantic puts the kind of the policy here, which is no key of the file
+        del keys[2]  # pydantic inserts the policy's kind, which is not a key of the file
     return keys
 
 
@@ -119,7 +118,7 @@ def _reason(e: ErrorDetails) -> str:
             tag, known = e["ctx"]["tag"], e["ctx"]["expected_tags"].replace("'", "").split(", ")
             return f"kind is '{tag}'; {nearest(tag, known)}"
         case "union_tag_not_found":
-            return "a policy has a kind: full, lora, frozen, api or scripted"
+            return "kind is missing; set full, lora, frozen, api or scripted"
         case "config" | "value_error":
             return e["msg"].removeprefix("Value error, ")
         case _:
@@ -127,7 +126,7 @@ def _reason(e: ErrorDetails) -> str:
 
 
 def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Read each section by itself, so that a problem in one does not hide those of another."""
+    """Read each section separately, so that problems in one do not hide those of another."""
     fields = RunConfig.model_fields
     sections: dict[str, Any] = {}
     unknown = [key for key in data if key not in fields]
@@ -148,10 +147,10 @@ def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def _read_section(
     sections: dict[str, Any], name: str, data: Any, reader: TypeAdapter[Any]
 ) -> list[str]:
-    """Put a section where it belongs, and give its problems.
+    """Add a section and return its problems.
 
-    One with bad keys is read once more without them, so that the rest of it can be checked, alone
-    and against other sections. Policies are not: a role may name the bad one.
+    A section with invalid keys is read again without them, so that its other keys can be checked.
+    Policies are not: a role may name the invalid one.
     """
     try:
         sections[name] = reader.validate_python(data, strict=True)

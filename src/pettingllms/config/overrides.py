@@ -1,4 +1,4 @@
-"""Dotted overrides: `rollout.num_samples=8` on the command line, put into a TOML file's data."""
+"""Dotted overrides such as `rollout.num_samples=8`, merged into the data of a TOML file."""
 
 import tomllib
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> list[str]:
-    """Put every override into the data; give the problems of those that cannot be put there."""
+    """Merge overrides into the data; return the problems of those that cannot be merged."""
     return [problem for raw in overrides if (problem := _apply(data, raw))]
 
 
@@ -27,7 +27,7 @@ def _apply(data: dict[str, Any], raw: str) -> str | None:
 
 
 def _names(path: dict[str, Any]) -> list[str]:
-    """The parts of a dotted key, read by TOML's own rules for quotes."""
+    """The parts of a dotted key, with TOML's quoting rules."""
     names = []
     while path:
         ((name, path),) = path.items()
@@ -49,7 +49,7 @@ def _merge(table: dict[str, Any], change: dict[str, Any], raw: str) -> str | Non
 
 
 def _value(text: str) -> Any:
-    """A TOML value; what is none is taken as a string, so that names need no quotes."""
+    """A TOML value; anything else is a string, so that names need no quotes."""
     try:
         read = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

@@ -1,10 +1,14 @@
-"""Policies by kind: who answers for a role, and whether it learns."""
+"""Policy sections by kind, and reasons why a policy cannot fill a role."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from pettingllms.config.section import Section
+from pettingllms.errors import UnknownNameError
+from pettingllms.vision.support import ADVICE, supports_images
 
 
 class FullPolicy(Section):
@@ -55,7 +59,7 @@ class LoraPolicy(Section):
 
     @property
     def supports_images_by(self) -> list[str]:
-        """The parts of the adapter that change how images are seen."""
+        """The adapted parts that change image embeddings."""
         return [part for part in self.parts if part != "language"]
 
 
@@ -102,6 +106,37 @@ PolicyConfig = Annotated[
     FullPolicy | LoraPolicy | FrozenPolicy | ApiPolicy | ScriptedPolicy,
     Field(discriminator="kind"),
 ]
-"""A policy of any kind, told apart by `kind`."""
+"""A policy of any kind; `kind` selects the class."""
 
 TRAINED_KINDS = ("full", "lora")
+
+
+def player_problems(env: Any, key: str, names: Iterable[str]) -> Iterator[str]:
+    """Scripted players under a key that the environment does not have.
+
+    The environment itself decides, because `minimax~0.3` is valid wherever `minimax` is.
+    """
+    for name in names:
+        try:
+            env.player(name)
+        except UnknownNameError as error:
+            yield f"{key}: {error}"
+
+
+def image_problem(policy: PolicyConfig, model: Path | None = None) -> str:
+    """Why a policy cannot fill a role that is shown images; empty if it can.
+
+    `model` is the folder of its model, if known. A model that is named and not yet found passes.
+    """
+    match policy.kind:
+        case "scripted":
+            return ""  # reads the state
+        case "api":
+            reason = f"the served model ('{policy.model}') is sent only text"
+            advice = "set supports_images = true if it accepts images"
+            return "" if policy.supports_images else f"{reason}; {advice}"
+        case _:
+            folder = model or Path(policy.model).expanduser()
+            known = (folder / "config.json").is_file()
+            text_only = known and not supports_images(folder)
+            return f"'{policy.model}' is text-only; {ADVICE}" if text_only else ""

@@ -1,7 +1,7 @@
 """Names of version 0.1 and their successors.
 
-A user's configuration with an old name is rejected, and the message has the new name. Run folders
-and results of version 0.1 stay readable: `migrate` renames what they hold.
+A user's file with an old name is rejected with the new name in the message. Run folders and results
+of version 0.1 stay readable: `migrate` renames their keys.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ KEYS = {
     "eval.distance": "eval.exploitability",
     "policies.*.sees": "policies.*.supports_images",
 }
-"""Configuration keys, dotted; `*` stands for any name."""
+"""Configuration keys, dotted; `*` matches any name."""
 VALUES = {
     ("guard.action", "say"): "warn",
     ("cluster.placement", "apart"): "separate",
@@ -73,7 +73,7 @@ SECTIONS = {"company": "co_players"}
 
 
 def new_name(key: str) -> str | None:
-    """The name that a dotted key has now; None if it was not renamed."""
+    """The current name of a dotted key; None if it was not renamed."""
     for old, new in KEYS.items():
         if fnmatchcase(key, old):
             return key.rpartition(".")[0] + "." + new.rpartition(".")[2] if "*" in old else new

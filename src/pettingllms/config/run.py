@@ -1,4 +1,4 @@
-"""The whole configuration of a run: one small TOML file, checked before a machine is rented."""
+"""The whole configuration of a run, read from one TOML file."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -39,7 +39,7 @@ class RewardConfig(Section):
     @model_validator(mode="after")
     def _some_weight(self) -> Self:
         if not (self.team or self.agent or self.process):
-            raise ValueError("every weight is 0, so nothing would be learnt; set one")
+            raise ValueError("all weights are 0, so there is no reward to learn from; set one")
         return self
 
 
@@ -120,8 +120,8 @@ class RolloutConfig(Section):
     def _no_frozen_replies(cls, value: Any) -> Any:
         if value == "kept":
             raise ValueError(
-                "'kept' froze later replies, although they answer the reply that was changed; "
-                "leave the key out, and later turns are sampled again"
+                "'kept' was removed: it froze later replies although they depend on the changed "
+                "one; leave the key out, and later turns are sampled again"
             )
         return value
 
@@ -131,11 +131,11 @@ class RolloutConfig(Section):
 
     @property
     def num_episodes(self) -> int:
-        """Episodes of one task: a tree has its samples within one."""
+        """Episodes per task: a tree holds all samples of a task in one episode."""
         return 1 if self.type == "tree" else self.num_samples
 
     def linear(self, num_samples: int) -> Self:
-        """The same for whole episodes side by side, so many of each task."""
+        """The same limits for independent episodes, `num_samples` per task."""
         return self.model_copy(update={"type": "linear", "num_samples": num_samples})
 
 
@@ -234,7 +234,7 @@ class RunConfig(Section):
         return self.model_copy(update=dict.fromkeys(COMMAND_SECTIONS))
 
     def mismatch_bound(self) -> float:
-        """Mean difference of log-probs between sampler and learner past which the run stops."""
+        """Mean train-inference mismatch above which the run stops."""
         if self.inference.max_mismatch is not None:
             return self.inference.max_mismatch
         return max(MISMATCH_BOUNDS[self.inference.dtype], MISMATCH_BOUNDS[self.learner.dtype])
@@ -244,16 +244,16 @@ class RunConfig(Section):
         return frozenset(n for n, policy in self.policies.items() if policy.kind in TRAINED_KINDS)
 
     def played_policies(self) -> frozenset[str]:
-        """Names of the policies that speak at all: in a role, or beside those that do."""
+        """Names of the policies that act: in a role, as an opponent or co-player, or as a judge."""
         beside = policies_without_roles(self.league, self.judge, self.co_players)
         return frozenset([*self.roles.values(), *beside])
 
     def learning(self, step: int) -> frozenset[str]:
-        """Names of the policies that learn in this very step."""
+        """Names of the policies that learn in a step."""
         return learning(self.policies, self.train, step)
 
     def env_at(self, level: int) -> EnvConfig:
-        """The environment's section at a level of the curriculum, from 1; without one, as it is."""
+        """The environment's section at a curriculum level, from 1."""
         curriculum = self.curriculum
         if curriculum is None:
             return self.env

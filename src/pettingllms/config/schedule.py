@@ -1,9 +1,8 @@
-"""Who learns in which step: a pure function of the configuration.
+"""Which policies learn in which step: a pure function of the configuration.
 
-Two schemes are answers to this one question. A policy that joins late faces a partner that already
-knows something. Policies that alternate answer each other: while one learns, the rest of its world
-stands still, which simultaneous learning never grants (iterated best response; Lanctot et al.,
-2017). Who does not learn in a step plays in it with the weights it has.
+A policy that joins late starts with partners that are already trained. Alternating policies learn
+while the others are frozen, so each faces a stationary environment (iterated best response; Lanctot
+et al., 2017). Policies that do not learn in a step act with their current weights.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ def learning(policies: Policies, train: TrainConfig, step: int) -> frozenset[str
 
 
 def schedule_problems(policies: Policies, train: TrainConfig) -> Iterator[str]:
-    """Names that cannot alternate, policies that never would, and steps in which nobody learns."""
+    """Names that cannot alternate, policies that never learn, and steps without a learner."""
     joins = _join_steps(policies)
     wrong = [name for name in train.alternate if name not in joins]
     for name in wrong:
@@ -32,15 +31,15 @@ def schedule_problems(policies: Policies, train: TrainConfig) -> Iterator[str]:
     left_out = [name for name in joins if train.alternate and name not in train.alternate]
     if left_out:
         yield (
-            f"train.alternate: {', '.join(left_out)} would never learn; name every policy that is "
-            "full or lora, or make it frozen"
+            f"train.alternate: {', '.join(left_out)} would never learn; name every full or lora "
+            "policy, or make it frozen"
         )
     if joins:
         yield from _idle_steps(policies, train, joins)
 
 
 def _idle_steps(policies: Policies, train: TrainConfig, joins: Mapping[str, int]) -> Iterator[str]:
-    """The first step in which nobody learns; once all have joined, turns only repeat."""
+    """The first step without a learner; once all have joined, the schedule repeats."""
     last = max(joins.values()) + train.alternate_every * len(train.alternate)
     steps = range(1, min(train.num_steps, last) + 1)
     idle = next((step for step in steps if not learning(policies, train, step)), None)
@@ -49,14 +48,14 @@ def _idle_steps(policies: Policies, train: TrainConfig, joins: Mapping[str, int]
     if train.alternate:
         name = _turn_of(train, idle)
         yield (
-            f"policies.{name}.join_step: is {joins[name]}, but by train.alternate '{name}' alone "
-            f"would learn in step {idle}; lower it, or let another policy come first"
+            f"policies.{name}.join_step: is {joins[name]}, but train.alternate lets only '{name}' "
+            f"learn in step {idle}; lower it, or put another policy first"
         )
     else:
         first = min(joins, key=lambda name: joins[name])
         yield (
-            f"policies.{first}.join_step: is {joins[first]}, and nobody joins before, so nobody "
-            f"would learn in step {idle}; let one policy join in step 1"
+            f"policies.{first}.join_step: is {joins[first]}, so no policy would learn in step "
+            f"{idle}; let one policy join in step 1"
         )
 
 
@@ -69,5 +68,5 @@ def _join_steps(policies: Policies) -> dict[str, int]:
 
 
 def _turn_of(train: TrainConfig, step: int) -> str:
-    """Whose turn it is in a step."""
+    """The policy that learns in a step."""
     return train.alternate[(step - 1) // train.alternate_every % len(train.alternate)]

@@ -1,4 +1,4 @@
-"""The base of every section of a configuration: strict, frozen, documented under its fields."""
+"""The base class of configuration sections: strict, frozen, documented by strings under fields."""
 
 from typing import Any, Self
 
@@ -48,7 +48,7 @@ class Section(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _name_the_nearest_key(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+    def _suggest_nearest_keys(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         unknown = set(data) - set(cls.model_fields) if isinstance(data, dict) else set()
         if not unknown:
             return read(data)
@@ -68,18 +68,18 @@ class Section(BaseModel):
 
 
 def problem(message: str, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
-    """Something that pydantic is to report at a key of ours."""
+    """An error for pydantic to report at a key."""
     error = PydanticCustomError("config", "{message}", {"message": message})
     return InitErrorDetails(type=error, loc=loc, input=value)
 
 
 def section_of(registry: Registry, key: str, data: Any) -> Any:
-    """Read a section with the configuration class of what it names."""
+    """Read a section with the `Config` class of the component that it names."""
     if isinstance(data, Section):
         return data
     if not isinstance(data, dict) or not isinstance(data.get(key), str):
         raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
-            f'not a table with {key} = "NAME", where NAME says which {registry.kind}'
+            f'not a table with {key} = "NAME", where NAME names the {registry.kind}'
         )
     try:
         found = registry.load(data[key])

@@ -1,4 +1,4 @@
-"""Learning from episodes that are there already: whose replies, and for how long."""
+"""Sections of the commands that learn from stored episodes: `sft` and `dpo`."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The loop and what it leaves behind: steps, checkpoints, evaluation, trackers."""
+"""Sections of the training loop: steps, checkpoints, evaluation, trackers."""
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ class TrainConfig(Section):
         return set() if self.alternate else {"alternate_every"}
 
     def is_over(self, num_steps: int, num_tokens: int) -> bool:
-        """Whether a run that has done this much is at its end."""
+        """Whether a run with this many steps and tokens is over."""
         out_of_tokens = self.max_tokens is not None and num_tokens >= self.max_tokens
         return num_steps >= self.num_steps or out_of_tokens
 

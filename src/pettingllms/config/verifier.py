@@ -1,4 +1,4 @@
-"""Verifiers: which answers one is trained on, and how."""
+"""The section of the `verifier` commands."""
 
 from typing import Literal
 

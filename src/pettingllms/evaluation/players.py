@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from pettingllms.cluster.inference_team import inference_team
 from pettingllms.config import PolicyConfig, RunConfig
-from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
-from pettingllms.config.vision import image_problem
+from pettingllms.config.policies import ApiPolicy, ScriptedPolicy, image_problem
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, SamplerError, UnknownNameError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer

@@ -90,7 +90,7 @@ async def _judge(
     """Judge without an engine: the environment's rule stands in for judges that need one."""
     section, rule = config.judge, RuleJudge.Config(kind=RULE)
     assert section is not None  # noqa: S101 - the caller checked
-    judges = {n: rule if section.spoken(n) else judge for n, judge in section.judges.items()}
+    judges = {n: rule if judge.policies() else judge for n, judge in section.judges.items()}
     section = section.model_copy(update={"judges": judges})
     references: list[Episode] = []
     if section.against == "reference":

@@ -147,6 +147,6 @@ def test_a_model_that_only_reads_is_refused_when_it_is_found(models: Any) -> Non
     config = config_of(models, "one sees and one reads")
     policies = {**config.policies, "looker": config.policies["mover"]}
     wrong = config.model_copy(update={"policies": policies})
-    said = "policies.looker: .* shows images to 'looker', and '.*' only reads; take a"
+    said = "policies.looker: .* shows images to 'looker', and '.*' is text-only; take a"
     with in_this_process(), pytest.raises(ModelError, match=said):
         asyncio.run(Team.start(wrong, print))

@@ -93,7 +93,7 @@ class Broken(Relay):
                 "env": {"id": "hanabi-v1"},
                 "curriculum": {"key": "num_players", "levels": [2, 3]},
             },
-            "num_players = 3: its roles would be player_1, player_2, player_3, and a run has",
+            "num_players = 3: its roles would be player_1, player_2, player_3, but roles",
         ),
         (
             {
@@ -130,7 +130,7 @@ def test_what_cannot_be_played_is_refused_with_the_reason(sections: dict, expect
 
 
 def test_what_the_curriculum_sets_is_not_set_beside_it() -> None:
-    with pytest.raises(ConfigError, match=r"env.min_distance: is 9.*to 2 at first.*eval.level"):
+    with pytest.raises(ConfigError, match=r"env.min_distance: is 9.*starts it at 2.*eval.level"):
         run(EXPLOITABILITY_METRICS, {"min_distance": 9})
     assert run(EXPLOITABILITY_METRICS, {"min_distance": 2}).env.min_distance == 2, (
         "as a resolved file has it"

@@ -49,7 +49,7 @@ def test_a_model_that_cannot_see_is_refused_at_start_up(
     policy = kind(model=model(tmp_path / "m", **config))
     (problem,) = problems(Seen(), {"a": "script", "b": "p"}, p=policy, script=SCRIPT)
     assert "policies.p: 'relay-v1' shows images to 'b', and" in problem
-    assert f"'{policy.model}' only reads" in problem
+    assert f"'{policy.model}' is text-only" in problem
     assert "take a model that sees (qwen2_5_vl, " in problem
     assert "scripted player" in problem
     (problem,) = problems(Seen(), {}, p=policy)
@@ -58,7 +58,7 @@ def test_a_model_that_cannot_see_is_refused_at_start_up(
 
 def test_a_server_is_sent_text_alone_unless_it_is_said_to_see() -> None:
     (problem,) = problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m"))
-    assert "a server's model ('m') is sent text alone; set sees = true" in problem
+    assert "the served model ('m') is sent only text; set supports_images = true" in problem
     assert not problems(Seen(), {}, p=ApiPolicy(url="http://h", model="m", supports_images=True))
 
 

@@ -114,8 +114,8 @@ def test_a_missing_section_says_what_it_is_for() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"policies": {"p": FULL}})
     assert caught.value.problems == [
-        'env: missing. The environment, with its own options. Such as [env] id = "tic_tac_toe-v1"',
-        'algo: missing. The algorithm, with its own options. Such as [algo] type = "grpo"',
+        'env: missing. The environment and its options. Such as [env] id = "tic_tac_toe-v1"',
+        'algo: missing. The algorithm and its options. Such as [algo] type = "grpo"',
     ]
 
 
@@ -124,10 +124,10 @@ def test_a_missing_section_says_what_it_is_for() -> None:
     [
         ({"roles": {"playr_x": "p"}}, "has no such role; did you mean 'player_x'?"),
         ({"roles": {"player_x": "q"}}, "no policy is called 'q'"),
-        ({"policies": {"p": FULL, "q": FULL}}, "no policy is given for player_x, player_o"),
+        ({"policies": {"p": FULL, "q": FULL}}, "player_x, player_o have no policy"),
         (
             {"policies": {"p": FULL, "q": FULL}, "roles": {"player_x": "p", "player_o": "p"}},
-            "policies.q: plays no role",
+            "policies.q: has no role",
         ),
         (
             {"policies": {"p": {"kind": "scripted", "player": "minmax"}}},
@@ -140,11 +140,11 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ),
         (
             {"algo": {"type": "counterfactual"}, "rollout": {"replay": "silent"}},
-            "'counterfactual' cannot read replays that are \"silent\"; set one of auto, resampled",
+            "'counterfactual' cannot use replays that are \"silent\"; set one of auto, resampled",
         ),
         (
             {"algo": {"type": "remove_role"}, "rollout": {"replay": "resampled"}},
-            "'remove_role' cannot read replays that are \"resampled\"; set one of auto, silent",
+            "'remove_role' cannot use replays that are \"resampled\"; set one of auto, silent",
         ),
         (
             {"algo": {"type": "counterfactual"}, "rollout": {"replay": "kept"}},
@@ -162,7 +162,7 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ({"policies": []}, "policies: "),
         ({"policies": {}}, "policies: "),
         ({"policies": {"p": {"kind": "fill"}}}, "kind is 'fill'; did you mean 'full'"),
-        ({"policies": {"../p": {"kind": "full", "model": "m"}}}, "policies.../p: a policy is also"),
+        ({"policies": {"../p": {"kind": "full", "model": "m"}}}, "policies.../p: the name is also"),
         (
             {"loss": {"type": "gpso"}},
             "loss.type: no loss is called 'gpso'; did you mean 'gspo'?",
@@ -171,15 +171,15 @@ def test_a_missing_section_says_what_it_is_for() -> None:
             {"loss": {"kl_coef": 0.1}, "train": {"init_from": "runs/sft-1"}},
             "loss.kl_coef: the reference models would be .* not the weights that train.init_from",
         ),
-        ({"policies": {"p": {"model": "m"}}}, "a policy has a kind"),
+        ({"policies": {"p": {"model": "m"}}}, "kind is missing"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),
         ({"rollout": {"num_samples": "abc"}}, "valid integer, got 'abc'"),
         ({"roles": "x"}, "roles: "),
         ({"seed": True}, "seed: "),
         ({"rollout": {"num_samples": "8"}}, "rollout.num_samples: "),
         ({"reward": {"team": float("nan")}}, "reward.team: "),
-        ({"reward": {"team": 0, "agent": 0, "process": 0}}, "every weight is 0"),
-        ({"env": {"id": "pettingllms.envs:Environment"}}, "env: cannot be made: TypeError"),
+        ({"reward": {"team": 0, "agent": 0, "process": 0}}, "all weights are 0"),
+        ({"env": {"id": "pettingllms.envs:Environment"}}, "env: cannot be created: TypeError"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_fix(sections: dict, expected: str) -> None:
@@ -229,7 +229,7 @@ def test_a_curriculum_refuses_the_success_of_best_branches(monkeypatch) -> None:
     assert run(**sections).rollout.select == "best"
     monkeypatch.setattr(ENVIRONMENTS.load("plan_path-v1"), "late_rewards", False)
     (found,) = problems(**sections)
-    assert "the success that a curriculum follows" in found
+    assert "the success that a curriculum needs" in found
     assert 'set rollout.select = "sampled" or rollout.continuation = "episode"' in found
     run(**sections, rollout={"select": "sampled"})
     run(**sections, rollout={"continuation": "episode"})
@@ -321,7 +321,7 @@ def test_an_algorithm_that_needs_values_gets_a_critic() -> None:
         ),
         ({"algo": {"type": "ppo"}, "critic": {"model": "m"}}, "critic.model: a head is part of"),
         ({"algo": {"type": "vdn"}, "critic": {"clip": 0.2}}, "critic.clip: 'vdn' trains sums"),
-        ({"algo": {"type": "qmix"}, "reward": {"team": 0.0}}, "reward.team: 'qmix' reads team"),
+        ({"algo": {"type": "qmix"}, "reward": {"team": 0.0}}, "reward.team: 'qmix' uses only team"),
         ({"algo": {"type": "ppo"}, "critic": {"kid": "head"}}, "critic.kid: unknown key"),
     ],
 )

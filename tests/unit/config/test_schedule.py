@@ -115,14 +115,14 @@ def run(train: dict, planner: dict = LORA, checker: dict = LORA) -> RunConfig:
         ),
         (
             {"train": {"alternate": ["plan"]}},
-            "train.alternate: check would never learn; name every policy that is full or lora",
+            "train.alternate: check would never learn; name every full or lora policy",
         ),
         (
             {
                 "train": {"alternate": ["plan", "check"], "alternate_every": 3},
                 "checker": {**LORA, "join_step": 5},
             },
-            "join_step: is 5, but by train.alternate 'check' alone would learn in step 4; lower it",
+            "join_step: is 5, but train.alternate lets only 'check' learn in step 4; lower it",
         ),
         (
             {
@@ -130,7 +130,7 @@ def run(train: dict, planner: dict = LORA, checker: dict = LORA) -> RunConfig:
                 "planner": {**LORA, "join_step": 3},
                 "checker": {**LORA, "join_step": 2},
             },
-            "policies.check.join_step: is 2, and nobody joins before, so nobody would learn in ",
+            "policies.check.join_step: is 2, so no policy would learn in ",
         ),
     ],
 )

@@ -133,5 +133,5 @@ def test_only_the_looker_must_see(tmp_path: Path) -> None:
         "policies": {"p": model, "s": script},
     }
     parse_config({**base, "roles": {"looker": "s", "mover": "p"}})
-    with pytest.raises(ConfigError, match="shows images to 'looker'.*only reads"):
+    with pytest.raises(ConfigError, match="shows images to 'looker'.*is text-only"):
         parse_config({**base, "roles": {"looker": "p", "mover": "s"}})

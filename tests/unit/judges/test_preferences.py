@@ -270,7 +270,7 @@ def test_trees_are_judged_at_the_ends_of_their_branches(tmp_path: Path) -> None:
     rollout = {**BASE["rollout"], "continuation": "episode", "select": "sampled"}
     config = config_with(algo={"type": "at_grpo"}, rollout=rollout)
     assert collect(config, tmp_path).num_trained_turns > 0
-    with pytest.raises(ConfigError, match="before a judge has spoken"):
+    with pytest.raises(ConfigError, match="before the judge scores"):
         config_with(algo={"type": "at_grpo"}, rollout={**rollout, "select": "best"})
 
 
@@ -278,13 +278,13 @@ def test_trees_are_judged_at_the_ends_of_their_branches(tmp_path: Path) -> None:
     ("judge", "problem"),
     [
         ({"by": "nobody"}, "no judge is called 'nobody'"),
-        ({"by": "rule", "against": "reference"}, "reference names a policy"),
-        ({"by": "rule", "held_out": "rule"}, "cannot watch itself"),
+        ({"by": "rule", "against": "reference"}, "set reference if"),
+        ({"by": "rule", "held_out": "rule"}, "held_out is 'rule', like by"),
         ({"by": "x", "judges": {"x": {"kind": "llm", "policy": "p"}}}, "'p' learns"),
         ({"by": "x", "judges": {"x": {"kind": "llm", "policy": "q"}}}, "no policy is called 'q'"),
         ({"by": "x", "judges": {"x": {"kind": "rule", "part": "plot"}}}, "has no such part"),
         ({"by": "x", "judges": {"x": {"kind": "lmm"}}}, "x.kind: no judge is called 'lmm'"),
-        ({"by": "x", "judges": {"x": {}}}, "x: not a table with kind = .* which judge"),
+        ({"by": "x", "judges": {"x": {}}}, "x: not a table with kind = .* names the judge"),
         ({"by": "x", "judges": {"x": 3}}, "x: not a table with kind"),
         ({"by": ""}, "at least 1 character"),
         ({"judges": {"x": {"kind": "rule"}}}, "`by` names none of them"),

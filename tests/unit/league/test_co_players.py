@@ -158,13 +158,17 @@ def test_it_goes_on_where_a_checkpoint_left_it() -> None:
     ("phases", "options", "problem"),
     [
         ([{"members": {"weak": 1.0}}], {}, "phase 1 never ends"),
-        ([{"members": {"nobody": 1.0}, "until_step": 1}], {}, "nobody is called 'nobody'"),
-        ([{"members": {"p": 1.0}, "until_step": 1}], {}, "'p' learns; name it as it was"),
+        ([{"members": {"nobody": 1.0}, "until_step": 1}], {}, "no policy is called 'nobody'"),
+        ([{"members": {"p": 1.0}, "until_step": 1}], {}, "'p' learns; name a snapshot of it"),
         ([{"members": {"script:best": 1.0}, "until_step": 1}], {}, "no player called 'best'"),
-        ([{"members": {"p@3": 1.0}, "until_step": 9}], {}, "may be met in step 1, before it is"),
+        (
+            [{"members": {"p@3": 1.0}, "until_step": 9}],
+            {},
+            "may be needed in step 1, before it exists",
+        ),
         ([{"members": {"weak": 0.0}, "until_step": 1}], {}, "weights of members"),
-        ([{"members": {"weak": 1.0}, "until_step": 1, "drift": 2}], {}, "nobody before it"),
-        ([{"members": {"weak": 1.0}, "until_step": 1}], {"roles": ["x"]}, "has no such role"),
+        ([{"members": {"weak": 1.0}, "until_step": 1, "drift": 2}], {}, "no phase before it"),
+        ([{"members": {"weak": 1.0}, "until_step": 1}], {"players": ["x"]}, "has no such role"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(phases: Any, options: Any, problem: str) -> None:

@@ -183,20 +183,20 @@ def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sections", "problem"),
     [
-        ({"policies": {"p": FULL}, "inference": {}}, "the engine serves only one"),
+        ({"policies": {"p": FULL}, "inference": {}}, "a vLLM engine serves only one"),
         ({"policies": {"p": {"kind": "scripted"}}}, "one policy that learns"),
         (
             {"policies": {"p": LORA, "q": LORA}, "roles": {"a": "p", "b": "q"}},
-            "roles are on p, q",
+            "[roles] names p, q",
         ),
         ({"league": {"anchors": ["minimax"]}}, "league.anchors: 'duel-v1' has no player"),
         ({"league": {"anchors": ["random~2"]}}, "write a number from 0 to 1"),
         ({"league": {"exploiters": ["hunter"]}}, "no policy that learns is called 'hunter'"),
         ({"algo": {"type": "at_grpo"}}, "a league would rate the best of several replies"),
-        ({"league": {"exploiters": ["p"]}}, "an exploiter is a policy beside it"),
+        ({"league": {"exploiters": ["p"]}}, "'p' has a role; name a policy without roles"),
         (
             {"league": {"snapshot_every": 1, "share": 0.8, "anchors": ["random"], "anchor_share": 0.3}},  # noqa: E501
-            "add up to 1.1",
+            "sum to 1.1",
         ),
     ],
 )  # fmt: skip

@@ -231,7 +231,7 @@ def test_a_run_that_only_reads_is_refused_where_images_are_shown(
     run = saved_run(tmp_path / "run", config, {"p": b"1"})
     env = make_env("tic_tac_toe-v1", observation="image")
     tournament = Tournament(env, parse_entries(env, [str(run), "random"]), 1)
-    with pytest.raises(ConfigError, match="shows images, and .* only reads"):
+    with pytest.raises(ConfigError, match="shows images, and .* text-only"):
         run_tournament(tournament, notify=print)
     (model / "config.json").write_text('{"model_type": "qwen3_vl"}')
     monkeypatch.setattr("pettingllms.cluster.inference_team.ray_running", lambda _: nullcontext())
