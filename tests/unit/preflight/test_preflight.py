@@ -138,7 +138,7 @@ def test_fewer_test_tasks_than_asked_for_are_told(model: Path) -> None:
     notes = problems(config_of(model, env=env, eval={"num_tasks": 50}), "note")
     told = [found for found in notes if "eval.num_tasks" in found]
     assert len(told) == 1
-    assert "fewer are played" in told[0]
+    assert "fewer are evaluated" in told[0]
 
 
 def test_a_server_that_listens_is_no_problem(model: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_model_known_by_its_name_is_looked_at_for_eyes(
 
     (problem,) = found("tests/reads", "torch")
     assert "policies.p.model: 'visual_relay-v1' shows images to 'looker', and" in problem
-    assert "only reads | take a model that sees" in problem
+    assert "is text-only | take a model that sees" in problem
     assert found("tests/sees", "torch") == []
     (problem,) = found("tests/sees", "vllm")
     assert "policies.p.model: a VLM on vLLM needs torchvision" in problem
@@ -247,4 +247,4 @@ def test_a_tracker_that_is_not_there_is_a_problem(
     monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "wandb" else True)
     assert problems(config_of(model, log={"tensorboard": True})) == []
     (problem,) = problems(config_of(model, log={"wandb": "games"}))
-    assert problem.startswith("log.wandb: is asked for and not installed")
+    assert problem.startswith("log.wandb: is set, but wandb is not installed")
