@@ -19,7 +19,7 @@ from plays import LOST, overwrite, siblings
 from playwright.sync_api import Browser, Page, expect
 from viewed import rolled, with_tokens, write_run
 
-from pettingllms.cli import pages
+from pettingllms.cli import view as pages
 from pettingllms.types import write_episodes
 from pettingllms.viewer.export import export_page
 from pettingllms.viewer.index import Index

@@ -115,7 +115,8 @@ class FakeMachine:
         with (folder.path / "metrics.jsonl").open("w") as file:
             for step in range(1, last + 1):
                 roles = {"a": {"reward": step / 10}}
-                callback.step(step, {"roles": roles, "rollout": {"total_tokens": 100.0 * step}})
+                metrics = {"roles": roles, "rollout": {"total_tokens": 100.0 * step}}
+                callback.on_step_end(step, metrics)
                 row = {"step": step, "rollout/total_tokens": 100.0 * step, "time/step": 2.0}
                 file.write(json.dumps({**row, "roles/a/reward": step / 10}) + "\n")
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from pettingllms.cli import pages
+from pettingllms.cli import view as pages
 from pettingllms.viewer import server as view_server
 from pettingllms.viewer.server import ViewServer
 

@@ -41,7 +41,7 @@ def train(
     from pettingllms.training.train import train as run_training
 
     folder = _folder(out, config)
-    return _start(run_training, make_config(config, **sections), folder, callbacks)
+    return _start(run_training, make_config(config, **sections).for_training(), folder, callbacks)
 
 
 def sft(

@@ -36,7 +36,7 @@ class Run:
         self.path = Path(path)
         self._folder = RunFolder(self.path)
         if not (self.path / CONFIG_FILE).is_file():
-            raise ConfigError(str(path), [f"holds no run: there is no {CONFIG_FILE} in it"])
+            raise ConfigError(str(path), ["holds no run; `pettingllms train CONFIG` starts one"])
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

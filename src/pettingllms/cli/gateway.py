@@ -82,7 +82,7 @@ def gateway(
         bool, typer.Option("--spans-text", help="With what was said in them, secrets taken out.")
     ] = False,
 ) -> None:
-    """Serve models to a program, and record and show what each of its agents says."""
+    """Serve models to a program, and record every call of its agents."""
     given = [_pair(text, "=", "--role") for text in role or []]
     roles, counts = dict(given), Counter(name for name, _ in given)
     if not roles:

@@ -1,79 +1,144 @@
-"""The commands of `verifier`."""
+"""`verifier`: answers with labels, a model that learns from them, what it is worth, and a port."""
 
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
-from pettingllms.cli.arguments import Config, Out, Overrides
+from pettingllms.cli.console import console
+from pettingllms.config.verifier import VerifierConfig
+from pettingllms.errors import ConfigError, DataError
+from pettingllms.learners.files import CRITIC_FILE
+from pettingllms.runs.trust import load_user_config
+from pettingllms.types import Scored
+from pettingllms.verifier.evaluate import Report, measure
+from pettingllms.verifier.labeled_answers import Answer, read_answers, write_answers
 
-verifier_app = typer.Typer(
-    help="Train a model that says how likely an answer is right.", no_args_is_help=True
-)
-Folder = Annotated[Path, typer.Argument(metavar="VERIFIER", help="Folder of `verifier train`.")]
-Answers = Annotated[
-    Path, typer.Argument(metavar="ANSWERS", help="File, or folder of `verifier data`.")
-]
-
-
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-
-
-@verifier_app.command("data")
-def data(
-    config: Config,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="EPISODES|KEY=VALUE",
-            help="Files of episodes; without any, policies are sampled from.",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("answers"),
-) -> None:
-    """Collect answers, label them by whether they were right, balance them in each question."""
-    from pettingllms.cli.verifying import collect
-
-    collect(config, words or [], out)
+TRAIN_FILE, TEST_FILE = "train.jsonl", "test.jsonl"
+REPORT_FILE, PICTURE_FILE, KEY_FILE = "report.json", "calibration.png", "key"
+LOSSES_FILE = "losses.json"
+SHORTEST_KEY = 16
 
 
-@verifier_app.command("train")
-def train(
-    config: Config,
-    answers: Answers,
-    overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("verifier"),
-) -> None:
-    """Train a verifier on labelled answers."""
-    from pettingllms.cli.verifying import train_on
+def collect(config: Path, words: Sequence[str], out: Path) -> None:
+    """Write answers to learn from, and answers for a test. A word with a `=` is an override, any
+    other a file of episodes."""
+    from pettingllms.verifier.collect import collect_answers
 
-    train_on(config, answers, overrides or [], out)
-
-
-@verifier_app.command("eval")
-def evaluate(
-    verifier: Folder,
-    answers: Answers,
-    out: Out = None,
-    device: Device = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Say whether a verifier tells right from wrong, and how true its probabilities are."""
-    from pettingllms.cli.verifying import report_on
-
-    report_on(verifier, answers, out or verifier, device, as_json)
+    run = load_user_config(config, [word for word in words if "=" in word])
+    files = [word for word in words if "=" not in word]
+    if files:
+        named = (run.verifier or VerifierConfig()).model_copy(update={"episodes": files})
+        run = run.model_copy(update={"verifier": named})
+    out.mkdir(parents=True, exist_ok=True)
+    learnt, kept = collect_answers(run, lambda text: console.print(escape(text)))
+    for name, answers in ((TRAIN_FILE, learnt), (TEST_FILE, kept)):
+        write_answers(out / name, answers)
+        right = sum(answer.correct for answer in answers)
+        questions = len({answer.question for answer in answers})
+        counts = f"{len(answers)} answers to {questions} questions, {right} right"
+        console.print(f"[bold]{escape(str(out / name))}[/]: {counts}")
 
 
-@verifier_app.command("serve")
-def serve(
-    verifier: Folder,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8100,
-    key: Annotated[
-        str, typer.Option(help="Environment variable with the key; else a file gets a new one.")
-    ] = "",
-    device: Device = "cpu",
-) -> None:
-    """Serve a verifier on this machine, to those who know the key."""
-    from pettingllms.cli.verifying import serve_verifier
+def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -> None:
+    """Train a verifier and write it as a folder."""
+    from pettingllms.verifier.classifier import SETTINGS_FILE, write_verifier
+    from pettingllms.verifier.train import train_verifier, verifier_spec
 
-    serve_verifier(verifier, port, key, device)
+    run = load_user_config(config, overrides)
+    if (out / SETTINGS_FILE).exists():
+        raise ConfigError(str(out), ["holds a verifier already; --out takes another folder"])
+    known = read_answers(_file(answers, TRAIN_FILE))
+    losses: list[float] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("steps", total=(run.verifier or VerifierConfig()).num_steps)
+
+        def done(step: int, measured: dict[str, float]) -> None:
+            losses.append(measured["value_loss"])
+            progress.update(bar, completed=step, description=f"loss {losses[-1]:.3f}")
+
+        files = train_verifier(run, known, done, lambda text: console.print(escape(text)))
+    write_verifier(out, verifier_spec(run), files[CRITIC_FILE])
+    (out / LOSSES_FILE).write_text(json.dumps(losses), encoding="utf-8")
+    console.print(f"{len(known)} answers; loss {losses[0]:.3f} to {losses[-1]:.3f}")
+    console.print(f"[bold]{escape(str(out))}[/]: measure it with `pettingllms verifier eval`")
+
+
+def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bool) -> None:
+    """Measure a verifier: a table, a file and a picture."""
+    from pettingllms.verifier.classifier import load_verifier
+
+    known = read_answers(_file(answers, TEST_FILE))
+    rewards = load_verifier(verifier, device=device).score([(a.messages, a.text) for a in known])
+    scored = [(a, r.value) for a, r in zip(known, rewards, strict=True) if isinstance(r, Scored)]
+    if not scored:
+        raise DataError(f"{answers} has no answer that the verifier can score")
+    report = _measured(scored, len(known) - len(scored))
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(report), indent=1)
+    (out / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+    drawn = find_spec("matplotlib") is not None
+    if drawn:
+        from pettingllms.experiments.calibration_figure import draw_calibration
+
+        draw_calibration(report, verifier.resolve().name, out / PICTURE_FILE)
+    if as_json:
+        console.out(text, highlight=False)
+        return
+    table = Table("measure", "value", title=f"{report.num_answers} answers")
+    for name in ("auc", "auc_within", "accuracy", "brier", "ece", "num_failed"):
+        value = getattr(report, name)
+        table.add_row(name, "-" if value is None else f"{value:.4g}")
+    console.print(table)
+    where = escape(str(out / PICTURE_FILE))
+    console.print(where if drawn else "no picture: pip install 'pettingllms\\[figures]'")
+
+
+def _measured(scored: Sequence[tuple[Answer, float]], num_failed: int) -> Report:
+    return measure(
+        [score for _, score in scored],
+        [answer.correct for answer, _ in scored],
+        [answer.question for answer, _ in scored],
+        num_failed,
+    )
+
+
+def serve_verifier(verifier: Path, port: int, variable: str, device: str) -> None:
+    """Serve a verifier until the process is stopped."""
+    from pettingllms.verifier.classifier import load_verifier
+    from pettingllms.verifier.serve import LOOPBACK, serve
+
+    loaded = load_verifier(verifier, device=device)
+    key, where = _key(verifier, variable)
+
+    def ready(at: int) -> None:
+        console.print(f"http://{LOOPBACK}:{at}, key in {escape(where)}; Ctrl-C ends it")
+
+    serve(loaded.score, key, port, ready)
+
+
+def _key(folder: Path, variable: str) -> tuple[str, str]:
+    """The key and where it is to be found. It is never printed."""
+    if variable:
+        if len(os.environ.get(variable, "")) < SHORTEST_KEY:
+            problem = f"${variable} is not set, or shorter than {SHORTEST_KEY} letters"
+            raise ConfigError("--key", [problem])
+        return os.environ[variable], f"${variable}"
+    path = folder / KEY_FILE
+    path.unlink(missing_ok=True)
+    made = secrets.token_urlsafe(32)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(made)
+    return made, str(path)
+
+
+def _file(path: Path, name: str) -> Path:
+    return path / name if path.is_dir() else path

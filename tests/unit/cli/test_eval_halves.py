@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from pettingllms.cli.evaluation import SUITES
+from pettingllms.cli.evaluate_commands import SUITES
 from pettingllms.cli.main import app
 
 SUITE_OPTIONS = [

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from pettingllms.cli.training import export_policy
+from pettingllms.cli.train import export_policy
 from pettingllms.config import parse_config, to_toml
 from pettingllms.errors import ConfigError, ModelError
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, CRITIC_FILE, OPTIMIZER_FILE

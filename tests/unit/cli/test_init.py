@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pettingllms.cli import projects
+from pettingllms.cli import init as projects
 from pettingllms.cli.main import app, main
 from pettingllms.types import read_episodes
 

@@ -55,7 +55,7 @@ WRONG_CONFIGURATIONS = [
     (["check", TEAM, "roles.planer=planner"], "roles.planer", "did you mean 'planner'?"),
     (["check", TEAM, "policies.planner.kind=lorra"], "policies.planner", "did you mean 'lora'?"),
     (["check", TEAM, "rollout.type=linear"], "rollout.type", "leave the key out"),
-    (["train", "sound.toml"], "policies", "make one full or lora"),
+    (["train", "sound.toml"], "policies", "set kind to full or lora"),
 ]
 WRONG_DATA = [
     (["check", MATH, "env.data=gsm8k:nowhere.jsonl"], "env.data", "give a file that is there"),
@@ -77,7 +77,7 @@ WRONG_COMMANDS = [
     (["tournament", "tic_tac_toe-v1", "--player", "minmax"], "minmax", "did you mean 'minimax'?"),
     (["resume", "nowhere"], "nowhere", "start one with `pettingllms train CONFIG`"),
     (["eval", "nowhere"], "nowhere", "give one of them"),
-    (["view", "nowhere"], "nowhere", "give that of a run"),
+    (["view", "nowhere"], "nowhere", "expected a run folder"),
     (["score", "nowhere.jsonl"], "nowhere.jsonl", "`pettingllms rollout` writes one"),
     (["models", "get", "no such"], "'no such'", "give one such as"),
     (["models", "get", "a/b", "--source", "cd"], "--source", "give auto, hub or pypi"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pettingllms.cli import quick
+from pettingllms.cli import quickstart as quick
 from pettingllms.cli.main import app
 from pettingllms.config import load_config
 from pettingllms.errors import ConfigError

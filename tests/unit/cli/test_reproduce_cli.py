@@ -13,7 +13,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
     write_experiment(tmp_path / "experiments" / "relays")
     monkeypatch.chdir(tmp_path)
     fake = FakeMachine(lambda trained, seed: 6 if trained else 1)
-    monkeypatch.setattr("pettingllms.cli.experiments.ThisMachine", lambda: fake)
+    monkeypatch.setattr("pettingllms.cli.reproduce.ThisMachine", lambda: fake)
     return fake
 
 
@@ -36,7 +36,7 @@ def test_quick_has_a_folder_of_its_own_and_an_exit_code(machine: FakeMachine, mo
     run("relays", "--quick")
     assert (Path("runs/experiments/relays-quick") / "table.md").is_file()
     broken = FakeMachine(lambda trained, seed: 0)
-    monkeypatch.setattr("pettingllms.cli.experiments.ThisMachine", lambda: broken)
+    monkeypatch.setattr("pettingllms.cli.reproduce.ThisMachine", lambda: broken)
     text = run("relays", "--quick", "--out", "broken", code=1)
     assert "0.000 is below the floor of 0.5" in text
 
@@ -55,7 +55,7 @@ def test_seeds_that_ship_join_those_that_are_run(machine: FakeMachine) -> None:
 
 
 def test_arms_do_not_share_a_gpu(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pettingllms.cli.experiments.find_gpus", lambda: ["a GPU"])
+    monkeypatch.setattr("pettingllms.cli.reproduce.find_gpus", lambda: ["a GPU"])
     run("relays", "--seed", "1", "--jobs", "1")
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES and --seed"):
         run("relays", "--seed", "2", "--jobs", "2")
@@ -80,7 +80,7 @@ def test_a_full_run_is_compared_with_what_ships(machine: FakeMachine, monkeypatc
     text = run("relays", "--seed", "2", "--out", "again")
     assert "Within tolerance of the shipped results" in text
     broken = FakeMachine(lambda trained, seed: 0)
-    monkeypatch.setattr("pettingllms.cli.experiments.ThisMachine", lambda: broken)
+    monkeypatch.setattr("pettingllms.cli.reproduce.ThisMachine", lambda: broken)
     path = Path("experiments/relays/experiment.toml")
     path.write_text(path.read_text() + "\n[repetition]\nnum_errors = 1  # ten tasks are few\n")
     text = run("relays", "--seed", "2", "--out", "broken", code=1)

@@ -257,7 +257,7 @@ def test_everything_is_looked_at_here() -> None:
 
 @pytest.mark.parametrize(("level", "code"), [("ok", 0), ("note", 0), ("problem", 1)])
 def test_the_command(monkeypatch, level, code: int) -> None:
-    monkeypatch.setattr("pettingllms.cli.doctor.examine", lambda: [Finding(level, "it", "do[so]")])
+    monkeypatch.setattr("pettingllms.cli.check.examine", lambda: [Finding(level, "it", "do[so]")])
     shown = CliRunner().invoke(app, ["doctor"])
     assert shown.exit_code == code
     assert "do[so]" in shown.output

@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 from fakes import Watched
 from toys import Relay
 
-from pettingllms.cli.training import resume_run
+from pettingllms.cli.train import resume_run
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError

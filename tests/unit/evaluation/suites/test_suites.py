@@ -160,7 +160,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "run_bench", stopped)
     said, found = run(tmp_path, TWO, "--player", "random", code=130)
-    assert "goes on" in said
+    assert "to continue" in said
     assert [bench["name"] for bench in found["benches"]] == ["maze"]
     said, found = run(tmp_path, TWO, "--player", "random")
     assert played == ["maze", "grid", "grid"]
@@ -315,22 +315,22 @@ def test_a_server_that_fails_gives_no_number_and_is_asked_again_next_time(
         assert form["failed"] == {"sampler": 8}
         assert "no score" in said
         assert "0%" not in said
-        monkeypatch.setattr("pettingllms.cli.suites.find_spec", lambda _: True)
+        monkeypatch.setattr("pettingllms.cli.eval_suite.find_spec", lambda _: True)
         said, _ = run(tmp_path, CELLS, server.url, code=1)
         assert len(server.asked) == 2 * num_asked
         assert "no picture" not in said, "matplotlib is there, a number is not"
-        monkeypatch.setattr("pettingllms.cli.suites.find_spec", lambda _: None)
+        monkeypatch.setattr("pettingllms.cli.eval_suite.find_spec", lambda _: None)
         assert "pip install 'pettingllms[figures]'" in run(tmp_path, CELLS, server.url, code=1)[0]
 
 
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ((), "give one of both"),
-        (("RUN", "--player", "random"), "give one of both"),
+        ((), "give either RUN"),
+        (("RUN", "--player", "random"), "give either RUN"),
         (("--player", "random", "--key", "K"), "--key is for servers"),
         (("--player", "random", "--policy", "p"), "for runs"),
-        (("http://127.0.0.1:1/v1", "seed=3"), "would set nothing"),
+        (("http://127.0.0.1:1/v1", "seed=3"), "has no effect without a config"),
     ],
 )
 def test_words_that_do_not_fit_together_are_refused(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from pettingllms.api.calls import free_folder
 from pettingllms.cli.console import console
 from pettingllms.cli.live import make_display
-from pettingllms.cli.training import free_folder
 from pettingllms.config import RunConfig, load_config
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.experiment import Model

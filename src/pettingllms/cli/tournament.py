@@ -1,4 +1,4 @@
-"""`tournament`: everybody against everybody, as a table, a matrix and a picture."""
+"""`tournament`: ratings as a table, a score matrix and a heat map."""
 
 import json
 import time
@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from pettingllms.api.calls import free_folder
 from pettingllms.cli.console import console
-from pettingllms.cli.listing import env_with
-from pettingllms.cli.training import free_folder
+from pettingllms.cli.envs import env_with
 from pettingllms.evaluation.tournament import (
     Tournament,
     TournamentEntry,
@@ -25,12 +25,12 @@ from pettingllms.league.standings import Standings
 RESULTS_FILE, PICTURE_FILE = "results.json", "heat_map.png"
 SHADES = ((0.8, "#0a5a96", "white"), (0.6, "#6fa9d6", "black"), (0.4, "#f2f0ea", "black"),
           (0.2, "#ee9a5b", "black"), (-1.0, "#b8480a", "white"))  # fmt: skip
-"""Scores from which a cell has a colour, and its ink."""
+"""Minimum score, background and text color of a cell."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the command line asks for besides players."""
+class Settings:
+    """Options of the command besides players."""
 
     num_rounds: int
     seed: int
@@ -40,20 +40,20 @@ class Wishes:
     as_json: bool
 
 
-def hold_tournament(
-    env_name: str, options: Sequence[str], players: Sequence[str], wishes: Wishes
+def play_tournament(
+    env_name: str, options: Sequence[str], players: Sequence[str], settings: Settings
 ) -> None:
-    """Play, print and write. A word that sets nothing is a player, as if --player stood before."""
+    """Play, print and write the results. An option without `=` counts as a --player."""
     players = [*players, *(word for word in options if "=" not in word)]
     env = env_with(env_name, [word for word in options if "=" in word])
-    entries = parse_entries(env, players, wishes.keys)
+    entries = parse_entries(env, players, settings.keys)
     _warn_of_other_options(env_name, env.config.model_dump(exclude={"id"}), entries)
-    tournament = Tournament(env, entries, wishes.num_rounds, wishes.seed, wishes.temperature)
+    tournament = Tournament(env, entries, settings.num_rounds, settings.seed, settings.temperature)
     start = time.perf_counter()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, disable=wishes.as_json) as progress:
+    with Progress(*columns, console=console, transient=True, disable=settings.as_json) as progress:
         bar = progress.add_task("games", total=tournament.num_games)
         found = run_tournament(
             tournament,
@@ -61,20 +61,20 @@ def hold_tournament(
             progress=lambda done: progress.update(bar, completed=done),
         )
     seconds = time.perf_counter() - start
-    folder = wishes.out or free_folder(Path("runs"), "tournament")
+    folder = settings.out or free_folder(Path("runs"), "tournament")
     folder.mkdir(parents=True, exist_ok=True)
     data = {
         "env": env.id,
         "options": env.config.model_dump(mode="json", exclude={"id"}),
         "entered": list(players),
-        "num_rounds": wishes.num_rounds,
-        "seed": wishes.seed,
+        "num_rounds": settings.num_rounds,
+        "seed": settings.seed,
         "seconds": round(seconds, 2),
         **found.to_json(),
     }
     (folder / RESULTS_FILE).write_text(json.dumps(data, indent=1), encoding="utf-8")
-    drawn = _draw(found, f"{env.id}: who beats whom", folder / PICTURE_FILE)
-    if wishes.as_json:
+    drawn = _draw(found, f"{env.id}: score of row against column", folder / PICTURE_FILE)
+    if settings.as_json:
         console.out(json.dumps(data), highlight=False)
         return
     _print(found, env.id, seconds)
@@ -86,8 +86,8 @@ def _print(found: Standings, env_id: str, seconds: float) -> None:
     console.print(_standings_table(found, env_id))
     console.print(_matrix(found))
     rate = found.num_games / max(seconds, 1e-9)
-    speed = f"{found.num_games:,} games in {seconds:.1f} s ({rate:.0f} a second)"
-    console.print(f"{speed}. {found.verdict} ± is two deviations.", soft_wrap=True)
+    speed = f"{found.num_games:,} games in {seconds:.1f} s ({rate:.0f} per second)"
+    console.print(f"{speed}. {found.verdict} ± is two standard deviations.", soft_wrap=True)
 
 
 def _standings_table(found: Standings, env_id: str) -> Table:
@@ -108,9 +108,9 @@ def _standings_table(found: Standings, env_id: str) -> Table:
 
 
 def _matrix(found: Standings) -> Table:
-    """Scores of the row's player against the column's, by colour."""
+    """Scores of the row's player against the column's, by color."""
     table = Table(box=None, padding=0, pad_edge=False, collapse_padding=True)
-    table.add_column("points against", justify="right", no_wrap=True)
+    table.add_column("score against", justify="right", no_wrap=True)
     for at in range(1, len(found.players) + 1):
         table.add_column(f"{at:>3} ", justify="right", no_wrap=True)
     for at, one in enumerate(found.players, start=1):
@@ -131,7 +131,7 @@ def _draw(found: Standings, title: str, path: Path) -> bool:
     try:
         from pettingllms.experiments.heat_map import draw_heat_map
     except ModuleNotFoundError:
-        console.print("[dim]no picture: pip install 'pettingllms\\[figures]'[/]")
+        console.print("[dim]no figure: pip install 'pettingllms\\[figures]'[/]")
         return False
     draw_heat_map(found, title, path)
     return True
@@ -140,7 +140,7 @@ def _draw(found: Standings, title: str, path: Path) -> bool:
 def _warn_of_other_options(
     env_name: str, options: dict[str, object], entries: Sequence[TournamentEntry]
 ) -> None:
-    """Say so if a run learnt to read other prompts than it will be given."""
+    """Warn if a run was trained with other environment options."""
     for one in entries:
         if one.run is None:
             continue
@@ -150,6 +150,6 @@ def _warn_of_other_options(
             continue
         for key in sorted(k for k in own if own[k] != options.get(k)):
             console.print(
-                f"[yellow]{escape(one.name)} was trained with {key}={own[key]}, and plays here "
+                f"[yellow]{escape(one.name)} was trained with {key}={own[key]}, but plays "
                 f"with {key}={options.get(key)}[/]"
             )

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from pettingllms.cli.console import console
-from pettingllms.cli.listing import env_with
-from pettingllms.cli.playing import full_role
+from pettingllms.cli.envs import env_with
+from pettingllms.cli.play import full_role
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluation.match.logs import Logs, open_logs
 from pettingllms.evaluation.match.rounds import Limits, Match, MatchGame, play_match

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from pettingllms.cli.console import console
-from pettingllms.cli.listing import env_with
+from pettingllms.cli.envs import env_with
 from pettingllms.envs import Environment, StepResult
 from pettingllms.envs.toolkit.answers import CLOSE, OPEN
 from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest

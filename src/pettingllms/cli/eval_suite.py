@@ -1,4 +1,4 @@
-"""`eval --suite`: benches one after another, a table here, and everything in a folder."""
+"""`eval --suite`: benchmarks one after another, as a table and a folder of results."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from pettingllms.cli.console import console, warn
-from pettingllms.cli.training import weights_of
+from pettingllms.cli.eval import weights_of
 from pettingllms.errors import ConfigError
 from pettingllms.evaluation.suites.evaluate import run_suite
 from pettingllms.evaluation.suites.evaluated import (
@@ -36,7 +36,7 @@ ROOT = Path("runs/suites")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the command line asks for."""
+    """Options of the command."""
 
     suite: str
     run: str
@@ -52,7 +52,7 @@ class Order:
     as_json: bool
 
     def command(self, settings: Settings) -> str:
-        """The same as a line, without what is as it is anyway."""
+        """The command line without defaults."""
         parts = [
             ("--suite", self.suite),
             ("--player", self.player),
@@ -70,7 +70,7 @@ class Order:
 
 
 def evaluate_suite(order: Order, settings: Settings) -> None:
-    """Play a suite or what is missing of it; exit code 1 if a bench came to no number."""
+    """Run the missing benchmarks of a suite; exit code 1 if one has no result."""
     suite = load_suite(order.suite).with_numbers(order.num_tasks, order.num_samples)
     evaluated = _evaluated(order, settings)
     folder = order.out or ROOT / slug(Path(order.suite).stem) / slug(
@@ -78,10 +78,10 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
     )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
-        _going_on_later(folder),
+        _resumable(folder),
         Progress(*columns, console=console, transient=True, disable=order.as_json) as progress,
     ):
-        bar = progress.add_task("getting ready", total=None)
+        bar = progress.add_task("preparing", total=None)
         report = run_suite(
             suite,
             evaluated,
@@ -102,25 +102,27 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
         files = ", ".join([RESULTS, TABLE, *([FIGURE] if drawn else [])])
         console.print(f"{files} are in [bold]{escape(str(folder))}[/]", soft_wrap=True)
         if find_spec("matplotlib") is None:
-            console.print("[dim]no picture: pip install 'pettingllms\\[figures]'[/]")
+            console.print("[dim]no figure: pip install 'pettingllms\\[figures]'[/]")
     if report.unmeasured or not report.results:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _going_on_later(folder: Path) -> Iterator[None]:
-    """What Ctrl-C leaves: benches that are done, and the same command to go on with the rest."""
+def _resumable(folder: Path) -> Iterator[None]:
+    """On Ctrl-C, report the finished benchmarks; the same command runs the rest."""
     try:
         yield
     except KeyboardInterrupt:
         num_done = len(list((folder / BENCHES).glob("*.json")))
         where = escape(str(folder))
-        console.print(f"\nStopped. {num_done} benches are in {where}; the same command goes on.")
+        console.print(
+            f"\nStopped. {num_done} benchmarks are in {where}; run the same command to continue."
+        )
         raise typer.Exit(130) from None
 
 
 def _evaluated(order: Order, settings: Settings) -> EvaluatedPlayer:
-    """Whom the words name; what belongs to another kind of subject is refused."""
+    """The player to evaluate; options of another kind of player are rejected."""
     if problems := list(_misfits(order)):
         raise ConfigError("eval --suite", problems)
     if order.player:
@@ -137,14 +139,14 @@ def _evaluated(order: Order, settings: Settings) -> EvaluatedPlayer:
 
 def _misfits(order: Order) -> Iterator[str]:
     if bool(order.run) == bool(order.player):
-        yield "give one of both: RUN (a run, a model, an address), or --player NAME"
+        yield "give either RUN (a run, a model, an address) or --player NAME"
     if order.keys and not _is_address(order.run):
         yield "--key is for servers; leave it out"
     if (order.checkpoint or order.policy) and (order.player or _is_address(order.run)):
         yield "--checkpoint and --policy are for runs; leave them out"
     if order.overrides and (order.player or _is_address(order.run)):
         listed = " ".join(order.overrides)
-        yield f"'{listed}' would set nothing: there is no configuration; leave it out"
+        yield f"'{listed}' has no effect without a config; leave it out"
 
 
 def _is_address(text: str) -> bool:

@@ -1,0 +1,63 @@
+"""Commands of the panel Extend: `check-env` and `bench`; `gateway` has a file of its own."""
+
+from typing import Annotated
+
+import typer
+
+from pettingllms.cli.options import EnvName, EnvOptions, Json
+
+bench_app = typer.Typer(help="Measure the overhead of the system.", no_args_is_help=True)
+Repeats = Annotated[int, typer.Option(min=1, help="Repetitions; the median is reported.")]
+
+
+def check_env(
+    env: EnvName,
+    options: EnvOptions = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 20,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit, in seconds.")] = 120,
+) -> None:
+    """Test an environment against the contract and list its faults."""
+    from pettingllms.cli.envs import check_contract
+
+    check_contract(env, options or [], episodes, seconds)
+
+
+@bench_app.command("rollout")
+def bench_rollout(
+    episodes: Annotated[int, typer.Option(min=200, help="Episodes in parallel.")] = 10_000,
+    repeats: Repeats = 5,
+    as_json: Json = False,
+) -> None:
+    """Measure time per turn with few and many parallel episodes, and memory per episode."""
+    from pettingllms.cli.bench import print_rollout_bench
+
+    print_rollout_bench(episodes, repeats, as_json)
+
+
+@bench_app.command("engine")
+def bench_engine(
+    model: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder or name of the model.")
+    ] = "HuggingFaceTB/SmolLM2-135M-Instruct",
+    requests: Annotated[int, typer.Option(min=1, help="Replies in parallel.")] = 64,
+    repeats: Repeats = 3,
+    as_json: Json = False,
+) -> None:
+    """Compare rollouts with plain vLLM, and the learner with plain PyTorch."""
+    from pettingllms.cli.bench import print_engine_bench
+
+    print_engine_bench(model, requests, repeats, as_json)
+
+
+@bench_app.command("sandbox")
+def bench_sandbox(
+    programs: Annotated[int, typer.Option(min=1, help="Programs per repetition.")] = 200,
+    tier: Annotated[
+        str, typer.Option(help="bubblewrap or namespaces. Default: the strongest available.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Measure programs per second in the sandbox, with cold and warm start."""
+    from pettingllms.cli.bench import print_sandbox_bench
+
+    print_sandbox_bench(programs, tier, as_json)

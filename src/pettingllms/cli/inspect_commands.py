@@ -1,0 +1,74 @@
+"""Commands of the panel Inspect: `view`, `plot` and `report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pettingllms.cli.options import RunPath
+
+
+def view(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN [RUN2]", help="Run folder or episode file.", show_default=False
+        ),
+    ],
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one HTML file instead of serving the page."),
+    ] = None,
+    episodes: Annotated[
+        int, typer.Option(min=1, help="With --export: episodes per run, evenly spread.")
+    ] = 200,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+) -> None:
+    """Show learning curves, episodes and advantages of one or two runs in a browser."""
+    from pettingllms.cli.view import export_runs, serve_runs
+
+    if export is not None:
+        export_runs(runs, export, episodes)
+    else:
+        serve_runs(runs, port, browser)
+
+
+def plot(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Run folders. Runs that differ only by seed form one curve.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PNG or SVG file. Default: the terminal."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="Metric such as mismatch or roles/planner/reward; repeatable."),
+    ] = None,
+    x: Annotated[str, typer.Option(help="Horizontal axis: step or tokens.")] = "step",
+    smooth: Annotated[int, typer.Option(min=1, help="Average over this many steps.")] = 1,
+) -> None:
+    """Plot learning curves of runs: reward, success, mismatch, entropy, speed."""
+    from pettingllms.cli.plot import plot_runs
+    from pettingllms.experiments.curves import Wish
+
+    plot_runs(runs, out, Wish(metric or [], x, smooth))
+
+
+def report(
+    run: RunPath,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Markdown or HTML file. Default: the terminal."),
+    ] = None,
+) -> None:
+    """Summarize a run on one page: setup, results and diagnostics."""
+    from pettingllms.cli.plot import report_run
+
+    report_run(run, out)

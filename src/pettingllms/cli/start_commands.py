@@ -1,0 +1,138 @@
+"""Commands of the panel Start: `quickstart`, `init`, `check`, `list` and `play`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pettingllms.cli.options import (
+    EnvName,
+    EnvOptions,
+    Json,
+    Keys,
+    MaxTokens,
+    Overrides,
+    Seconds,
+    Seed,
+    Temperature,
+)
+
+
+def quickstart(
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="New or empty folder to write to.")
+    ] = None,
+    open_view: Annotated[
+        bool, typer.Option("--open", help="Open the viewer in a browser afterward.")
+    ] = False,
+) -> None:
+    """Train a tiny team on this machine's CPU in about five minutes."""
+    from pettingllms.cli.quickstart import run_quickstart
+    from pettingllms.cli.view import serve_runs
+
+    run = run_quickstart(out, overrides or [])
+    if open_view:
+        serve_runs([run], 0, browser=True)
+
+
+def init(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="New or empty folder.", show_default=False),
+    ],
+) -> None:
+    """Create a project: an environment, a config that trains it, a test and a README."""
+    from pettingllms.cli.init import make_project
+
+    make_project(folder)
+
+
+def check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG",
+            help="TOML file. Default: check the machine alone.",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder that the run would write to.")
+    ] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Check this machine, or validate a config against it and list all problems."""
+    from pettingllms.cli.check import check_config, check_machine
+
+    if config is None:
+        check_machine(as_json)
+    else:
+        check_config(config, overrides or [], out, as_json)
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check this machine: the same as `check` without a config."""
+    check(as_json=as_json)
+
+
+def list_names(
+    what: Annotated[
+        Literal["envs", "algos"],
+        typer.Argument(metavar="envs|algos", help="What to list.", show_default=False),
+    ] = "envs",
+    every: Annotated[
+        bool, typer.Option("--all", help="Include games of OpenSpiel, PettingZoo and TextArena.")
+    ] = False,
+) -> None:
+    """List environments or algorithms."""
+    from pettingllms.cli.envs import list_algos, list_envs, list_library_games
+
+    if what == "algos":
+        list_algos()
+        return
+    list_envs()
+    if every:
+        list_library_games()
+
+
+def envs(
+    every: Annotated[bool, typer.Option("--all", help="Include games of libraries.")] = False,
+) -> None:
+    """List environments: the same as `list envs`."""
+    list_names("envs", every)
+
+
+def algos() -> None:
+    """List algorithms: the same as `list algos`."""
+    list_names("algos")
+
+
+def play(
+    env: EnvName,
+    options: EnvOptions = None,
+    player: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=PLAYER",
+            help="Who plays a role: ROLE=human, a scripted player, a run folder or "
+            "http://HOST:PORT/v1. Default: 'random'.",
+        ),
+    ] = None,
+    watch: Annotated[
+        str | None, typer.Option(metavar="PLAYER", help="Let this player play all roles.")
+    ] = None,
+    task: Annotated[int, typer.Option(min=0, help="Index of the task.")] = 0,
+    seed: Seed = 0,
+    delay: Annotated[float, typer.Option(min=0, help="Seconds between moves.")] = 0.3,
+    key: Keys = None,
+    temperature: Temperature = 1.0,
+    max_tokens: MaxTokens = 512,
+    seconds: Seconds = 120.0,
+) -> None:
+    """Play an environment in the terminal, or watch others play it."""
+    from pettingllms.cli.play import Game, play_game
+
+    game = Game.of(env, options or [], player or [], watch, task, seed, delay)
+    play_game(game.with_servers(key or [], temperature, max_tokens, seconds))
