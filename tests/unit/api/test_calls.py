@@ -158,30 +158,24 @@ def test_rollouts_need_no_engine_and_credit_their_episodes(tmp_path: Path) -> No
         pl.rollout(model="any", env="tic_tac_toe-v1", out=tmp_path / "run")
 
 
-def test_a_class_of_a_script_is_resumed_by_the_name_of_its_file(tmp_path: Path) -> None:
-    script = tmp_path / "mine.py"
+@pytest.mark.parametrize("guard", ["if __name__ == '__main__':\n    ", ""])
+def test_a_class_of_a_script_is_resumed_by_the_name_of_its_file(guard: str, tmp_path: Path) -> None:
+    script, out = tmp_path / "mine.py", str(tmp_path / "run")
     script.write_text(
         "import pettingllms as pl\n"
         "from toys import Relay\n\n"
         "class Mine(Relay):\n    id = 'mine-v1'\n\n"
-        "{guard}print(pl.rollout(model='m', env=Mine, out={out!r}, callbacks=[]).config.env.id)\n"
+        f"{guard}print(pl.rollout(model='m', env=Mine, out={out!r}, callbacks=[]).config.env.id)\n"
     )
-    text = script.read_text()
-    guards = {"guarded": "if __name__ == '__main__':\n    ", "bare": ""}
-    path = os.pathsep.join(sys.path)
-    for name, guard in guards.items():
-        script.write_text(text.format(guard=guard, out=str(tmp_path / name)))
-        run = [sys.executable, str(script)]
-        done = subprocess.run(
-            run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
-        )
-        assert done.stdout.strip() == f"{script}:Mine"
-        if name == "guarded":
-            assert pl.Run(tmp_path / name).config.env.id == f"{script}:Mine"
-            del sys.modules[next(one for one in sys.modules if one.startswith("pettingllms_file_"))]
-        else:
-            with pytest.raises(ConfigError, match=r"(?s)while it is loaded.*__main__"):
-                pl.Run(tmp_path / name).config  # noqa: B018
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == f"{script}:Mine"
+    if guard:
+        assert pl.Run(out).config.env.id == f"{script}:Mine"
+    else:
+        with pytest.raises(ConfigError, match=r"(?s)while it is loaded.*__main__"):
+            pl.Run(out).config  # noqa: B018
 
 
 def test_a_tournament_rates_scripted_players() -> None:
