@@ -179,7 +179,7 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path, levels, reason):
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ValidationError, match="cannot be read"):
+    with pytest.raises(ValidationError, match="cannot read the file"):
         make_env("sokoban-v1", levels=str(tmp_path / "none.txt"))
     (tmp_path / "rows.txt").write_text(LEVEL)
     with pytest.raises(ValidationError, match="does not begin with"):

@@ -1,5 +1,5 @@
-"""Games of other libraries, by name: `openspiel:NAME`, `pettingzoo:NAME`, `textarena:NAME`.
+"""Adapters for game libraries: `openspiel:NAME`, `pettingzoo:NAME`, `textarena:NAME`.
 
-One adapter for each library, an extra of the package for each, and no import of any of them before
-one of its games is asked for.
+Each library has one adapter and one optional extra. A library is imported only when one of its
+games is created.
 """

@@ -1,8 +1,8 @@
-"""Which games of the libraries can be played, found by playing them.
+"""The catalogue of library games: which of them work, found by running an episode of each.
 
-Random players play every game once, to its end, in text. What came of it is kept in
-`catalogue.json`, so that a game can be refused with the reason, and listed, without its library.
-Made again, after a library or an adapter has changed, by
+Random players play every game once to its end. `catalogue.json` stores the results, so that games
+can be listed, or rejected with a reason, without importing their library. Regenerate it after a
+library or an adapter has changed:
 
     python -m pettingllms.envs.adapters.catalogue [LIBRARY]...
 """
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pettingllms.envs.adapters.library import BROKE_OFF, LibraryGame, asked_of_library
+from pettingllms.envs.adapters.library import CRASHED, LibraryGame, library_errors
 from pettingllms.envs.base import StepResult
 from pettingllms.errors import LibraryError, PettingError
 from pettingllms.registry import ENVIRONMENTS
@@ -25,49 +25,49 @@ from pettingllms.seeds import derive_seed
 
 FILE = Path(__file__).with_name("catalogue.json")
 MAX_STEPS = {"openspiel": 2000, "pettingzoo": 2000, "textarena": 210}
-"""Where a play is given up. Random players of TextArena look for every move, which takes longer."""
+"""Step limit per episode. Random players of TextArena search for every move, which is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What came of a game."""
+    """The result of one game."""
 
     name: str
     num_roles: int = 0
     num_steps: int = 0
-    """Steps that the play had, to its end if there is no reason."""
+    """Steps of the episode, which was complete if `reason` is None."""
     reason: str | None = None
-    """Why the game did not come to an end by legal moves, if so."""
+    """Why the game did not end by legal moves, if it did not."""
     refused: bool = False
-    """The adapter will not play it, or the library could not."""
+    """Whether the adapter rejects the game or the library cannot run it."""
     forks: bool = True
-    """A state that was played on from once can be played on from again."""
+    """Whether a state can be stepped more than once."""
     variants: tuple[str, ...] = ()
-    """Names of the same game with other options, which share all of this."""
+    """Names of the same game with other options, which share this entry."""
 
 
 @cache
 def catalogue() -> dict[str, Entry]:
-    """Every entry by its name, in the order of the libraries."""
+    """All entries by name, in the order of the libraries."""
     entries = [Entry(**{**line, "variants": tuple(line.get("variants", ()))}) for line in _lines()]
     return {entry.name: entry for entry in entries}
 
 
 def entry_of(name: str) -> Entry | None:
-    """What came of the game of that name, or of the game that it is a variant of."""
+    """The entry of a game, or of the game that it is a variant of."""
     found = catalogue().get(name)
     return found or next((e for e in catalogue().values() if name in e.variants), None)
 
 
 def play_family(library: str, names: Sequence[str]) -> Entry:
-    """Play the first of the names to its end and say what came of it."""
+    """Run an episode of the first name and return its entry."""
     name, *variants = (f"{library}:{game}" for game in names)
     others = tuple(variants)
     adapter: type[LibraryGame[Any, Any]] = ENVIRONMENTS.load(name)
     try:
         env = adapter(adapter.Config(id=name))
-        with asked_of_library(BROKE_OFF):
-            return _played(env, MAX_STEPS[library], others)
+        with library_errors(CRASHED):
+            return _run_episode(env, MAX_STEPS[library], others)
     except PettingError as error:
         return Entry(name, reason=_plain(str(error), name), refused=True, variants=others)
 
@@ -78,7 +78,7 @@ def play_library(library: str) -> Iterator[Entry]:
         yield play_family(library, names)
 
 
-def _played(env: Any, max_steps: int, variants: tuple[str, ...]) -> Entry:
+def _run_episode(env: Any, max_steps: int, variants: tuple[str, ...]) -> Entry:
     rng = random.Random(derive_seed("catalogue", env.id))
     before = state = env.reset(env.tasks("train")[0], 0)
     result: StepResult[Any] | None = None
@@ -92,22 +92,24 @@ def _played(env: Any, max_steps: int, variants: tuple[str, ...]) -> Entry:
         if result.metrics["illegal"]:
             reason = f"random players found no legal move at step {num_steps}"
             ending = getattr(state, "forfeit", None) or ("", "")
-            if ending[1].startswith(BROKE_OFF):
+            if ending[1].startswith(CRASHED):
                 raise LibraryError(ending[1])
         elif num_steps == max_steps and env.acting(state):
             reason = f"not over after {max_steps} steps of random play"
-    assert result is not None  # noqa: S101 - nobody acts in no game
-    forks = _plays_again(env, before, replies, result)
+    assert result is not None  # noqa: S101 - every game has a first move
+    forks = _is_repeatable(env, before, replies, result)
     return Entry(env.id, len(env.roles), num_steps, reason, forks=forks, variants=variants)
 
 
 def _plain(reason: str, name: str) -> str:
-    """A reason without the name that it is listed under, and without this machine's folders."""
+    """A reason without the game's name and without local paths."""
     return re.sub(r"/\S*/site-packages/", "", reason).removeprefix(f"'{name}' ")
 
 
-def _plays_again(env: Any, state: Any, replies: dict[str, str], expected: StepResult[Any]) -> bool:
-    """Whether the last step, made once more from its state, gives the same."""
+def _is_repeatable(
+    env: Any, state: Any, replies: dict[str, str], expected: StepResult[Any]
+) -> bool:
+    """Whether repeating the last step from its state gives the same result."""
     try:
         again: StepResult[Any] = env.step(state, replies)
     except PettingError:
@@ -121,7 +123,7 @@ def _lines() -> list[dict[str, Any]]:
 
 
 def _make(libraries: Sequence[str]) -> None:
-    """Play the libraries again and write the file; the others stay as they are in it."""
+    """Run the games of these libraries again and update the file."""
     kept = {} if not FILE.exists() else {line["name"]: line for line in _lines()}
     lines = []
     for library in ENVIRONMENTS.libraries:

@@ -1,10 +1,13 @@
-"""What the adapters of all libraries have in common: tasks, options, refusals with a reason."""
+"""The base class of all library adapters: options, tasks, errors and seeding."""
 
+import random
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from pettingllms.config import EnvConfig
@@ -14,35 +17,36 @@ from pettingllms.envs.toolkit.answers import as_reply
 from pettingllms.errors import LibraryError, PettingError, UnknownNameError, describe, nearest
 from pettingllms.types import Task
 
-BROKE_OFF = "the game broke off"
-"""How a reason begins where a library raised in the middle of a game."""
+CRASHED = "the game crashed"
+"""Prefix of a reason if the library raised in the middle of a game."""
+_SEEDING = threading.RLock()
 StateT = TypeVar("StateT")
 Parameter = bool | int | float | str
 
 
 class LibraryConfig(EnvConfig):
-    """Options of every game of a library."""
+    """Options of all library games."""
 
     num_tasks: int = Field(default=1024, ge=1)
-    """Games in a split. They differ only in their seeds."""
+    """Games per split. They differ only in their seeds."""
     parameters: dict[str, Parameter] = Field(default_factory=dict)
-    """What the library itself is told about the game, such as the size of its board."""
+    """Parameters passed to the library, such as the board size."""
     illegal_reward: float = -0.5
-    """Process reward of a reply that is not a legal move."""
+    """Process reward for an illegal reply."""
 
 
 class BoardConfig(LibraryConfig):
-    """Options of games whose legal moves can be listed."""
+    """Options of games with a list of legal moves."""
 
     max_listed: int = Field(default=200, ge=1)
-    """Legal moves that a prompt lists. The others may be played as well."""
+    """Maximum number of legal moves in a prompt. Moves beyond it are still legal."""
 
 
 ConfigT = TypeVar("ConfigT", bound=LibraryConfig)
 
 
 class LibraryGame(Environment[StateT, ConfigT]):
-    """A game by the name that its library gives it. The library's version stands for the game's."""
+    """A game under its library's name. The library's version serves as the game's version."""
 
     extra: ClassVar[str]
     """The extra of this package that installs the library."""
@@ -56,28 +60,28 @@ class LibraryGame(Environment[StateT, ConfigT]):
 
     @classmethod
     def create(cls, config: ConfigT) -> Environment[Any, Any]:
-        """The game, unless it is known from the catalogue to break off when it is played."""
+        """Create the game; reject games that crash according to the catalogue."""
         from pettingllms.envs.adapters.catalogue import entry_of
 
         env, entry = super().create(config), entry_of(config.id)
         if entry is None:
             return env
-        if (entry.reason or "").startswith(BROKE_OFF) and not config.parameters:
+        if (entry.reason or "").startswith(CRASHED) and not config.parameters:
             raise LibraryError(
-                f"'{config.id}' cannot be played: {entry.reason} `pettingllms envs --all` lists "
-                "the games that can"
+                f"'{config.id}' cannot be played: {entry.reason}; `pettingllms envs --all` lists "
+                "games that work"
             )
         env.can_fork = entry.forks
         return env
 
     @classmethod
     def games(cls) -> list[str]:
-        """Every name that the library knows."""
+        """All game names of the library."""
         raise NotImplementedError
 
     @classmethod
     def families(cls) -> list[list[str]]:
-        """The same names, those of one game with other options together, the plainest first."""
+        """All names, grouped by game, with the default variant first."""
         return [[name] for name in cls.games()]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -90,13 +94,13 @@ class LibraryGame(Environment[StateT, ConfigT]):
         return as_reply(typed, self.config.terse)
 
     def check_name(self, known: Sequence[str]) -> None:
-        """UnknownNameError, with the nearest right name, if the library has no such game."""
+        """Raise UnknownNameError, with the nearest name, if the library has no such game."""
         if self.name not in known:
-            raise UnknownNameError(f"there is no '{self.id}'; {nearest(self.name, known)}")
+            raise UnknownNameError(f"unknown game '{self.id}'; {nearest(self.name, known)}")
 
 
 def import_library(module: str, extra: str) -> Any:
-    """A library's module; LibraryError with what to install if it is not there."""
+    """Import a library's module; raise LibraryError with the pip command if it is missing."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -106,8 +110,8 @@ def import_library(module: str, extra: str) -> Any:
 
 
 @contextmanager
-def asked_of_library(what: str) -> Iterator[None]:
-    """Whatever a library raises inside, even at its import, is a LibraryError that says of what."""
+def library_errors(what: str) -> Iterator[None]:
+    """Turn exceptions of a library into a LibraryError that starts with `what`."""
     try:
         yield
     except PettingError:
@@ -117,10 +121,28 @@ def asked_of_library(what: str) -> Iterator[None]:
 
 
 def won(returns: Mapping[str, float], role: str, best: float | None) -> bool:
-    """Whether a role reached its aim: more than some other and less than none.
+    """Whether a role has the highest return, unless all returns are equal.
 
-    Where all are paid alike, or there is one role, it is the most that the game can pay.
+    With equal returns, or a single role, winning means reaching `best`, the maximum return.
     """
     if len(set(returns.values())) > 1:
         return returns[role] == max(returns.values())
     return best is not None and returns[role] >= best
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of `random` and numpy inside, and restore them afterwards.
+
+    Some libraries use global randomness. This makes a call a function of the episode's seed and
+    leaves the generators of other code unchanged.
+    """
+    with _SEEDING:
+        kept, kept_numpy = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(kept)
+            np.random.set_state(kept_numpy)

@@ -1,8 +1,7 @@
-"""Legal moves as text: names that a model reads in its prompt and gives back as its answer.
+"""Legal moves as text: names that appear in a prompt and are valid answers.
 
-A name says the same in every position, which the place in a list does not. Libraries write names
-for people, so they are cleaned of colours and line breaks, and those that occur twice are told
-apart.
+A name has the same meaning in every state, unlike an index in a list. Libraries format names for
+people, so this module removes colors and line breaks and makes duplicates unique.
 """
 
 import re
@@ -15,24 +14,24 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(text: str) -> str:
-    """The text without terminal colours and without blanks at the ends of lines."""
+    """The text without terminal colors and trailing spaces."""
     return "\n".join(line.rstrip() for line in ANSI.sub("", text).splitlines()).strip("\n")
 
 
 def name_moves(names: Sequence[str]) -> list[str]:
-    """One name for each move, each on one line and no two alike."""
+    """One unique single-line name per move."""
     cleaned = [" ".join(ANSI.sub("", name).split()) or "move" for name in names]
     times = Counter(cleaned)
     seen: Counter[str] = Counter()
-    told = []
+    unique = []
     for name in cleaned:
         seen[name] += 1
-        told.append(name if times[name] == 1 else f"{name} #{seen[name]}")
-    return told
+        unique.append(name if times[name] == 1 else f"{name} #{seen[name]}")
+    return unique
 
 
 def read_move(answer: str, names: Sequence[str]) -> int:
-    """Which of the moves an answer names; BadReply if it names none."""
+    """The index of the move that an answer names; raise BadReply if it names none."""
     name = " ".join(answer.split())
     if name not in names:
         raise BadReply(f"{name[:40]!r} is not a legal move")

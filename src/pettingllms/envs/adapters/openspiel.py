@@ -1,10 +1,9 @@
-"""OpenSpiel's games (Lanctot et al., 2019): `openspiel:NAME`.
+"""Adapter for OpenSpiel (Lanctot et al., 2019): `openspiel:NAME`.
 
-A state holds the library's own state, which is never changed: a step plays on in a clone, so a
-fork costs what a step costs. Chance nodes are settled from the episode's seed, by the number of the
-draw: siblings that differ in a move alone meet the same luck. Games whose chance is inside the
-library are given the seed and played again from their start for each step, because their clones
-share one source of chance.
+A state holds a state of the library and never changes it: a step works on a clone, so a fork costs
+no more than a step. Chance nodes are sampled from the episode's seed and the number of the draw, so
+siblings get the same draws. Games with internal randomness are seeded and replayed from the start
+in each step, because their clones share one random generator.
 """
 
 import random
@@ -16,8 +15,8 @@ from pettingllms.envs.adapters.library import (
     BoardConfig,
     LibraryGame,
     Parameter,
-    asked_of_library,
     import_library,
+    library_errors,
     won,
 )
 from pettingllms.envs.adapters.moves import list_moves, name_moves, plain, read_move
@@ -28,16 +27,16 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Message, Rewards, Scored, Task, system, user
 
 SEED = "rng_seed"
-"""The parameter of games that draw their own chance."""
+"""The parameter of games with internal randomness."""
 
 
 class OpenSpielConfig(BoardConfig):
-    """Options of a game of OpenSpiel."""
+    """Options of an OpenSpiel game."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """All moves so far, those of chance among them; `live` is the library's state after them."""
+    """All moves so far, including chance; `live` is the library's state after them."""
 
     game: str
     seed: int
@@ -45,14 +44,14 @@ class Position:
     live: Any = field(compare=False, repr=False)
     num_draws: int = 0
     forfeits: tuple[tuple[str, str], ...] = ()
-    """Whose replies were refused, and why, if the game ended so."""
+    """Roles whose illegal replies ended the game, and why."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.game, self.seed, self.history, self.num_draws, self.forfeits)
 
 
 class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
-    """Any game of OpenSpiel but those of mean fields; simultaneous moves are made at once."""
+    """Any OpenSpiel game except mean field games; simultaneous moves are supported."""
 
     Config = OpenSpielConfig
     extra = "openspiel"
@@ -65,22 +64,21 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         kind = kinds[self.name]
         if kind.dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
             raise LibraryError(
-                f"'{self.id}' is a mean field game: its one player meets a distribution of "
-                "players, which no role can be"
+                f"'{self.id}' is a mean field game: it has a distribution of players, not roles"
             )
         if not kind.default_loadable and not config.parameters:
             needed = ", ".join(kind.parameter_specification)
-            raise LibraryError(f"'{self.id}' needs env.parameters of its own, among: {needed}")
-        with asked_of_library(f"OpenSpiel cannot load '{self.id}'"):
+            raise LibraryError(f"'{self.id}' needs env.parameters, among: {needed}")
+        with library_errors(f"OpenSpiel cannot load '{self.id}'"):
             self.game = pyspiel.load_game(self.name, _parameters(kind, config.parameters))
         self.kind = self.game.get_type()
         self.players: Mapping[str, ScriptedPlayer] = {"random": play_random}
         self._roles = tuple(f"player_{position}" for position in range(self.game.num_players()))
-        self._own_chance = SEED in self.kind.parameter_specification
+        self._has_internal_chance = SEED in self.kind.parameter_specification
         self._shared = self.kind.utility == pyspiel.GameType.Utility.IDENTICAL
         self.limit_level = "team" if self._shared else "agent"
         self._each_step = self.kind.reward_model == pyspiel.GameType.RewardModel.REWARDS
-        kept = self.game.max_utility() if self._each_step else 0.0  # a last step may take it all
+        kept = self.game.max_utility() if self._each_step else 0.0  # the last step may lose it all
         self.limit_reward = self.game.min_utility() - kept
         self._open = kind.information != pyspiel.GameType.Information.IMPERFECT_INFORMATION
         self._once = kind.information == pyspiel.GameType.Information.ONE_SHOT
@@ -96,13 +94,13 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
     def reset(self, task: Task, seed: int) -> Position:
         seed = derive_seed("openspiel", task.seed, seed)
         game = self.game
-        if self._own_chance:
+        if self._has_internal_chance:
             seeded = {**self.config.parameters, SEED: seed % 2**31}
             game = _pyspiel().load_game(self.name, _parameters(self.kind, seeded))
-        return _settled(Position(str(game), seed, (), game.new_initial_state()))
+        return _after_chance(Position(str(game), seed, (), game.new_initial_state()))
 
     def at(self, live: Any) -> Position:
-        """The position of a state of the library's own, for those who walk the game's tree."""
+        """The position of a library state, for traversing the game tree."""
         return Position(str(live.get_game()), 0, tuple(live.history()), live)
 
     def acting(self, state: Position) -> tuple[str, ...]:
@@ -114,7 +112,7 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         return tuple(r for at, r in enumerate(self._roles) if live.legal_actions(at))
 
     def moves(self, state: Position, role: str) -> dict[str, int]:
-        """The role's legal moves, as the library numbers them, by the names that a prompt has."""
+        """The role's legal moves: name in the prompt to action of the library."""
         position = self._roles.index(role)
         legal = state.live.legal_actions(position)
         names = name_moves([state.live.action_to_string(position, move) for move in legal])
@@ -132,20 +130,21 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
 
     def step(self, state: Position, replies: Mapping[str, str]) -> StepResult[Position]:
         chosen: dict[str, int] = {}
-        refused: dict[str, str] = {}
+        illegal: dict[str, str] = {}
         for role in self.acting(state):
             moves = self.moves(state, role)
             try:
                 answer = answer_in(replies[role], self.config.terse)
                 chosen[role] = moves[list(moves)[read_move(answer, list(moves))]]
-            except BadReply as refusal:
-                refused[role] = str(refusal)
-        if refused:
-            return self._forfeited(state, refused)
+            except BadReply as error:
+                illegal[role] = str(error)
+        if illegal:
+            return self._forfeited(state, illegal)
         after = self._after(state, chosen)
         over = after.live.is_terminal()
-        paid = self._paid(state, after.live.returns()) if over or self._each_step else Rewards()
-        return StepResult(after, paid, {"illegal": 0.0})
+        returns = after.live.returns() if over or self._each_step else None
+        rewards = Rewards() if returns is None else self._rewards(state, returns)
+        return StepResult(after, rewards, {"illegal": 0.0})
 
     def success(self, state: Position, role: str) -> bool:
         if state.forfeits:
@@ -154,7 +153,7 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         return won(returns, role, self.game.max_utility())
 
     def silence(self, state: Position, role: str) -> str:
-        """The first legal move: few games let a player pass, and an empty reply loses the game."""
+        """The first legal move: few games allow passing, and an empty reply loses the game."""
         return self.reply_of(next(iter(self.moves(state, role))))
 
     def hint(self, state: Position, role: str) -> str:
@@ -169,7 +168,7 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         )
 
     def _seen(self, live: Any, position: int) -> str:
-        """What the seat may see: the board, and what it has seen before if that is not on it."""
+        """A player's observation: the board, and its information state if that adds anything."""
         if self._once:
             return plain(str(live))
         kind = self.kind
@@ -182,16 +181,20 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
         return known if self.config.terse or board in known else f"{board}\n\nYou know: {known}"
 
     def _after(self, state: Position, chosen: Mapping[str, int]) -> Position:
-        live = _replayed(state.game, state.history) if self._own_chance else state.live.clone()
+        live = (
+            _replayed(state.game, state.history)
+            if self._has_internal_chance
+            else state.live.clone()
+        )
         if live.is_simultaneous_node():
             live.apply_actions([chosen.get(role, 0) for role in self._roles])
         else:
             live.apply_action(next(iter(chosen.values())))
         played = tuple(live.history())
-        return _settled(Position(state.game, state.seed, played, live, state.num_draws))
+        return _after_chance(Position(state.game, state.seed, played, live, state.num_draws))
 
-    def _paid(self, state: Position, returns: Sequence[float]) -> Rewards:
-        """What the step added to what was paid before it."""
+    def _rewards(self, state: Position, returns: Sequence[float]) -> Rewards:
+        """The change of the returns in this step."""
         before = state.live.returns() if self._each_step else [0.0] * len(returns)
         gained = [after - had for after, had in zip(returns, before, strict=True)]
         if self._shared:
@@ -200,21 +203,21 @@ class OpenSpielGame(LibraryGame[Position, OpenSpielConfig]):
             agent={role: Scored(gain) for role, gain in zip(self._roles, gained, strict=True)}
         )
 
-    def _forfeited(self, state: Position, refused: Mapping[str, str]) -> StepResult[Position]:
-        """The end: least for those refused, the rest for the others where the sum is fixed."""
-        least, others = self.game.min_utility(), len(self._roles) - len(refused)
+    def _forfeited(self, state: Position, illegal: Mapping[str, str]) -> StepResult[Position]:
+        """End the game: minimum return after an illegal reply; others share a fixed sum."""
+        least, others = self.game.min_utility(), len(self._roles) - len(illegal)
         returns = list(state.live.returns()) if self._each_step else [0.0] * len(self._roles)
         if self._shared:
             returns = [least] * len(returns)
         elif others and (fixed := self.game.utility_sum()) is not None:
-            returns = [(fixed - least * len(refused)) / others] * len(returns)
-        for role in refused:
+            returns = [(fixed - least * len(illegal)) / others] * len(returns)
+        for role in illegal:
             returns[self._roles.index(role)] = least
-        lost = replace(state, forfeits=tuple(refused.items()))
-        paid = self._paid(state, returns)
-        process = {role: Scored(self.config.illegal_reward) for role in refused}
-        rewards = Rewards(process, paid.agent, paid.team)
-        return StepResult(lost, rewards, {"illegal": float(len(refused))})
+        lost = replace(state, forfeits=tuple(illegal.items()))
+        outcome = self._rewards(state, returns)
+        process = {role: Scored(self.config.illegal_reward) for role in illegal}
+        rewards = Rewards(process, outcome.agent, outcome.team)
+        return StepResult(lost, rewards, {"illegal": float(len(illegal))})
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -227,7 +230,7 @@ def _pyspiel() -> Any:
 
 
 def _parameters(kind: Any, given: Mapping[str, Parameter]) -> dict[str, Any]:
-    """As OpenSpiel takes them: a parameter that is itself a game is given as `kuhn_poker()`."""
+    """Parameters for OpenSpiel: one that is itself a game is written as `kuhn_poker()`."""
     read = _pyspiel().game_parameters_from_string
     return {
         key: read(value) if isinstance(kind.parameter_specification.get(key), dict) else value
@@ -235,8 +238,8 @@ def _parameters(kind: Any, given: Mapping[str, Parameter]) -> dict[str, Any]:
     }
 
 
-def _settled(state: Position) -> Position:
-    """The position with every chance node played, in a state that nobody else holds."""
+def _after_chance(state: Position) -> Position:
+    """Sample all chance nodes, in place: the caller must own `state.live`."""
     live, num_draws = state.live, state.num_draws
     while not live.is_terminal() and live.is_chance_node():
         rng = random.Random(derive_seed("chance", state.seed, num_draws))

@@ -1,8 +1,8 @@
-"""PettingZoo's classic games (Terry et al., 2021): `pettingzoo:NAME`, such as `pettingzoo:go-v5`.
+"""Adapter for PettingZoo's classic games (Terry et al., 2021): `pettingzoo:NAME`.
 
-Its other families are pictures and continuous controls, which no text move can play. A copy of one
-of its objects is a new game (their pickling keeps the constructor's arguments alone), so forks are
-played again from the seed.
+Other families use images and continuous control, which do not fit text moves. Copies of
+PettingZoo objects are new games, because pickling keeps only the constructor arguments. So forks
+are replayed from the seed.
 """
 
 import random
@@ -10,24 +10,24 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pettingllms.envs.adapters.library import BoardConfig, asked_of_library, import_library
-from pettingllms.envs.adapters.lines import Line, LineGame, View
+from pettingllms.envs.adapters.library import BoardConfig, import_library, library_errors
 from pettingllms.envs.adapters.moves import list_moves, name_moves, plain, read_move
 from pettingllms.envs.adapters.pettingzoo_texts import TEXTS
+from pettingllms.envs.adapters.replayed import ReplayGame, ReplayState, View
 from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER
 from pettingllms.types import Message, system, user
 
 STAKES = {"leduc_holdem": 13.0, "texas_holdem": 50.0, "texas_holdem_no_limit": 100.0}
-"""Chips that a player can lose in a hand."""
+"""Chips that a player can lose per hand."""
 
 
 class PettingZooConfig(BoardConfig):
-    """Options of a classic game of PettingZoo."""
+    """Options of a PettingZoo classic game."""
 
 
-class PettingZooGame(LineGame[PettingZooConfig]):
-    """A classic game of PettingZoo; agents act in the library's order, one after another."""
+class PettingZooGame(ReplayGame[PettingZooConfig]):
+    """A PettingZoo classic game. Agents act sequentially, in the library's order."""
 
     Config = PettingZooConfig
     extra = "pettingzoo"
@@ -39,17 +39,18 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         self._texts = TEXTS[self.name.rpartition("-v")[0]]
         place = _registry()[f"classic/{self.name}"].entry_point.partition(":")[0]
         self._module = import_library(place, self.extra)
-        with asked_of_library(f"PettingZoo cannot make '{self.id}'"):
+        with library_errors(f"PettingZoo cannot make '{self.id}'"):
             made = self._made()
         self._roles = tuple(made.possible_agents)
-        self.least = self._texts.least * getattr(made, "max_cycles", 1)
-        self.best = self._texts.best(made)
-        self.together, self.gives_up = self._texts.together, self._texts.gives_up
-        # What was won before the last step can be lost in it.
-        won = -self.least if hasattr(made, "max_cycles") else 0.0
-        won = (self.best or 0.0) if self.together else won
+        self.min_return = self._texts.min_return * getattr(made, "max_cycles", 1)
+        self.max_return = self._texts.max_return(made)
+        self.is_cooperative = self._texts.is_cooperative
+        self.fallback_answer = self._texts.fallback_answer
+        # The last step can lose everything gained before.
+        won = -self.min_return if hasattr(made, "max_cycles") else 0.0
+        won = (self.max_return or 0.0) if self.is_cooperative else won
         stake = STAKES.get(self.name.rpartition("-v")[0], 0.0)
-        self.limit_reward = min(-stake, self.least - won)
+        self.limit_reward = min(-stake, self.min_return - won)
 
     @classmethod
     def games(cls) -> list[str]:
@@ -69,7 +70,7 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         action = live.legal()[number]
         live.env.step(action)
         for role in self._roles:
-            live.paid[role] += float(live.env.rewards.get(role, 0.0))
+            live.returns[role] += float(live.env.rewards.get(role, 0.0))
 
     def view(self, live: Any) -> View:
         live.ready()
@@ -79,13 +80,13 @@ class PettingZooGame(LineGame[PettingZooConfig]):
             mover=None if over else str(env.agent_selection),
             texts=tuple((plain(self._texts.see(env, role)),) for role in self._roles),
             moves=tuple(name_moves(moves)),
-            returns=tuple(live.paid[role] for role in self._roles),
+            returns=tuple(live.returns[role] for role in self._roles),
         )
 
-    def read(self, state: Line, answer: str) -> str:
+    def read(self, state: ReplayState, answer: str) -> str:
         return state.view.moves[read_move(answer, state.view.moves)]
 
-    def observe(self, state: Line, role: str) -> Sequence[Message]:
+    def observe(self, state: ReplayState, role: str) -> Sequence[Message]:
         terse = self.config.terse
         parts = list(state.view.texts[self._roles.index(role)])
         if role in self.acting(state):
@@ -98,28 +99,28 @@ class PettingZooGame(LineGame[PettingZooConfig]):
         )
         return [system(rules), user("\n\n".join(parts))]
 
-    def silence(self, state: Line, role: str) -> str:
-        """The first legal move: nobody may pass, and an empty reply loses the game."""
+    def silence(self, state: ReplayState, role: str) -> str:
+        """The first legal move: passing is not allowed, and an empty reply loses the game."""
         return self.reply_of(state.view.moves[0])
 
-    def hint(self, state: Line, role: str) -> str:
+    def hint(self, state: ReplayState, role: str) -> str:
         return ", ".join(state.view.moves)
 
     def _made(self) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the library about its own spaces
+            warnings.simplefilter("ignore")  # the library warns about its own spaces
             return self._module.raw_env(**self.config.parameters)
 
 
 class Game:
-    """The library's object with what it has paid so far, which it forgets."""
+    """The library's object and the returns so far, which the library does not keep."""
 
-    def __init__(self, env: Any, paid: dict[str, float]) -> None:
+    def __init__(self, env: Any, returns: dict[str, float]) -> None:
         self.env = env
-        self.paid = paid
+        self.returns = returns
 
     def ready(self) -> None:
-        """Put the size of the board back: the library's Go keeps one for the whole process."""
+        """Restore the board size, which the library's Go stores in process globals."""
         if hasattr(self.env, "_overwrite_go_global_variables"):
             self.env._overwrite_go_global_variables(self.env._N)  # noqa: SLF001
 
@@ -129,7 +130,7 @@ class Game:
         return all(self.env.terminations[a] or self.env.truncations[a] for a in agents)
 
     def legal(self) -> list[int]:
-        """Actions that the agent to move may take; games without a mask allow all of them."""
+        """Legal actions of the agent to move; all actions if the game has no mask."""
         agent = self.env.agent_selection
         seen = self.env.observe(agent)
         if not isinstance(seen, dict):

@@ -1,8 +1,8 @@
-"""What a player of a PettingZoo classic game may see, and its moves, as text.
+"""Text observations and move names for PettingZoo's classic games.
 
-The library shows planes of numbers, or pictures. Each game here has two functions of the library's
-object: what an agent sees, and what an action is called. Nothing that the library hides from an
-agent is in its text.
+The library's observations are arrays or images. Here each game has two functions of the library's
+object: an agent's observation as text, and the name of an action. Texts contain nothing that the
+library hides from the agent.
 """
 
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """How one game is written."""
+    """The texts of one game."""
 
     title: str
     see: Callable[[Any, str], str]
-    """Object and agent in, text out."""
+    """Maps object and agent to the observation."""
     name: Callable[[Any, int], str]
-    """Object and action of the agent to move in, the action's name out."""
-    least: float = -1.0
-    """The least that an agent can be paid, in each round if there are several."""
-    best: Callable[[Any], float | None] = lambda _live: None
-    """Object in, the most that it can pay out: what winning is where all are paid alike."""
-    together: bool = False
-    """Whether all agents are paid alike."""
-    gives_up: str | None = None
-    """The legal move of one who gives up, where what that costs depends on the stakes."""
+    """Maps object and action of the agent to move to the action's name."""
+    min_return: float = -1.0
+    """The minimum return of an agent, per round if there are several."""
+    max_return: Callable[[Any], float | None] = lambda _live: None
+    """Maps the object to the maximum return, which defines success in cooperative games."""
+    is_cooperative: bool = False
+    """Whether all agents get the same reward."""
+    fallback_answer: str | None = None
+    """The legal move that replaces an illegal reply, if its cost depends on the stakes."""
 
 
 def _see_tictactoe(live: Any, agent: str) -> str:
@@ -56,7 +56,7 @@ def _name_chess(live: Any, action: int) -> str:
 
 
 def _see_go(live: Any, agent: str) -> str:
-    size, columns = live._N, "ABCDEFGHJKLMNOPQRST"  # noqa: SLF001 - the library has no other word
+    size, columns = live._N, "ABCDEFGHJKLMNOPQRST"  # noqa: SLF001 - no public name
     marks = {0: ".", 1: "X", -1: "O"}
     rows = [
         f"{size - at:2} " + " ".join(marks[int(cell)] for cell in row)
@@ -72,7 +72,7 @@ def _name_go(live: Any, action: int) -> str:
 
 
 def _see_rps(live: Any, agent: str) -> str:
-    """The last rounds. What the other has chosen in this round is not among them."""
+    """Past rounds, without the opponent's choice in the current round."""
     pairs = list(zip(live.history[0::2], live.history[1::2], strict=True))
     position, names = _position(live, agent), live._moves  # noqa: SLF001
     rounds = [
@@ -118,7 +118,7 @@ def _name_hanabi(live: Any, action: int) -> str:
 
 
 def _best_hanabi(live: Any) -> float:
-    """A point for every card of every firework."""
+    """One point per card of every firework."""
     config = live.hanabi_env.config
     return float(config["colors"] * config["ranks"])
 
@@ -136,13 +136,18 @@ TEXTS = {
     "connect_four": Texts("connect four", _see_connect_four, _number),
     "go": Texts("Go", _see_go, _name_go),
     "hanabi": Texts(
-        "Hanabi", _see_hanabi, _name_hanabi, least=0.0, best=_best_hanabi, together=True
+        "Hanabi",
+        _see_hanabi,
+        _name_hanabi,
+        min_return=0.0,
+        max_return=_best_hanabi,
+        is_cooperative=True,
     ),
-    "leduc_holdem": Texts("Leduc hold'em", _see_cards, _name_cards, gives_up="fold"),
+    "leduc_holdem": Texts("Leduc hold'em", _see_cards, _name_cards, fallback_answer="fold"),
     "rps": Texts("rock, paper, scissors", _see_rps, _name_rps),
-    "texas_holdem": Texts("limit Texas hold'em", _see_cards, _name_cards, gives_up="fold"),
+    "texas_holdem": Texts("limit Texas hold'em", _see_cards, _name_cards, fallback_answer="fold"),
     "texas_holdem_no_limit": Texts(
-        "no-limit Texas hold'em", _see_cards, _name_cards, gives_up="fold"
+        "no-limit Texas hold'em", _see_cards, _name_cards, fallback_answer="fold"
     ),
     "tictactoe": Texts("tic-tac-toe", _see_tictactoe, _number),
 }

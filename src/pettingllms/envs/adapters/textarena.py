@@ -1,11 +1,11 @@
-"""TextArena's games (Guertler et al., 2025): `textarena:NAME`, such as `textarena:TicTacToe-v0`.
+"""Adapter for TextArena (Guertler et al., 2025): `textarena:NAME`.
 
-Moves are free text, which the game itself reads, so there are none to list: its own prompt says how
-they are written. What it does not accept it says, and prices, itself. Older drawings of the board
-are left out of what a role is shown; everything that was said stays.
+Moves are free text that the game parses, so there is no list of legal moves; the game's prompt
+describes the format. The game itself reports and penalizes illegal moves. Observations keep all
+messages but only the latest board.
 
-Some of the games fetch word lists, or ask a model over the network to judge, or hand replies to
-Python's parser. A run must not do any of it, so they are refused before their code is imported.
+Some games download word lists, query a model over the network, or pass replies to Python's parser.
+The adapter rejects them before it imports their code.
 """
 
 import re
@@ -18,9 +18,14 @@ from typing import Any
 
 from pydantic import Field
 
-from pettingllms.envs.adapters.library import LibraryConfig, asked_of_library, import_library
-from pettingllms.envs.adapters.lines import Line, LineGame, View
+from pettingllms.envs.adapters.library import (
+    LibraryConfig,
+    import_library,
+    library_errors,
+    seeded,
+)
 from pettingllms.envs.adapters.moves import plain
+from pettingllms.envs.adapters.replayed import ReplayGame, ReplayState, View
 from pettingllms.envs.adapters.textarena_moves import play_random
 from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER
@@ -29,47 +34,47 @@ from pettingllms.types import Message, system, user
 
 REFUSED = {
     r"nltk\.download|EnglishDictionary": "needs the network: it downloads word lists",
-    r"OpenRouter": "needs the network: it asks a model there",
-    r"\b(literal_eval|eval|exec)\(": "hands what a player wrote to Python's own parser",
+    r"OpenRouter": "needs the network: it queries a model",
+    r"\b(literal_eval|eval|exec)\(": "passes model-generated text to Python's parser",
 }
-"""What is looked for in the text of a game, and what is said of a game that has it."""
-ROLES: tuple[int, ...] = (2, 1, *range(3, 16))
-"""Numbers of players, in the order in which a game is asked whether it can be played by so many."""
+"""Patterns in a game's source code, and the reason to reject a game that matches."""
+PLAYER_COUNTS: tuple[int, ...] = (2, 1, *range(3, 16))
+"""Numbers of players, in the order in which the adapter tries them."""
 VARIANTS = ("-raw", "-train")
-"""Endings of names that differ only in how the library shows a game; this adapter shows its own."""
-NOTHING = "..."
-"""An answer that means nothing: it is harmless in talk, and elsewhere the game prices it."""
+"""Suffixes of names that differ only in the library's rendering, which is not used here."""
+NO_OP = "..."
+"""A no-op answer: harmless as a message, and penalized by the game elsewhere."""
 
 
 class TextArenaConfig(LibraryConfig):
-    """Options of a game of TextArena."""
+    """Options of a TextArena game."""
 
     num_players: int | None = Field(default=None, ge=1, le=15)
-    """Seats. Left out: two, or else the fewest that the game can be played by."""
+    """Number of players. Default: two, or the fewest that the game supports."""
 
 
-class TextArenaGame(LineGame[TextArenaConfig]):
-    """A game of TextArena, in which one player speaks at a time."""
+class TextArenaGame(ReplayGame[TextArenaConfig]):
+    """A TextArena game. Players act sequentially."""
 
     Config = TextArenaConfig
     extra = "textarena"
-    best = 1.0
+    max_return = 1.0
 
     def __init__(self, config: TextArenaConfig) -> None:
         super().__init__(config)
         self.check_name(self.games())
         self.players: Mapping[str, ScriptedPlayer] = {"random": play_random}
         spec = _registry()[self.name]
-        self._refuse_unsafe(spec.entry_point.partition(":")[0])
+        self._check_source(spec.entry_point.partition(":")[0])
         wrappers = [wrapper.__name__ for wrapper in spec.default_wrappers or ()]
         self._bracketed = "ActionFormattingWrapper" in wrappers
         if config.num_players is not None:
-            with asked_of_library(f"TextArena cannot start '{self.id}'"):
-                self._started_with(config.num_players, 0)
-        self._num_players = config.num_players or self._fewest()
+            with library_errors(f"TextArena cannot start '{self.id}'"):
+                self._start_with(config.num_players, 0)
+        self._num_players = config.num_players or self._find_num_players()
         self._roles = tuple(f"player_{position}" for position in range(self._num_players))
         if type(self.start(0).env.state).__name__ == "TeamMultiPlayerState":
-            self.together, self.gives_up = True, NOTHING
+            self.is_cooperative, self.fallback_answer = True, NO_OP
 
     @classmethod
     def games(cls) -> list[str]:
@@ -77,7 +82,7 @@ class TextArenaGame(LineGame[TextArenaConfig]):
 
     @classmethod
     def families(cls) -> list[list[str]]:
-        """The same names, those of one game with other options together, the plainest first."""
+        """All names, grouped by game, with the default variant first."""
         found: dict[str, list[str]] = {}
         for name in cls.games():
             found.setdefault(_registry()[name].entry_point, []).append(name)
@@ -90,7 +95,7 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         return self._roles
 
     def start(self, seed: int) -> Any:
-        return self._started_with(self._num_players, seed)
+        return self._start_with(self._num_players, seed)
 
     def play(self, live: Any, move: str, number: int) -> None:
         with _quiet():
@@ -100,89 +105,87 @@ class TextArenaGame(LineGame[TextArenaConfig]):
         return View(
             mover=None if live.env.state.done else f"player_{live.env.state.current_player_id}",
             texts=tuple(live.texts(position) for position in range(self._num_players)),
-            returns=tuple(live.paid(position) for position in range(self._num_players)),
+            returns=tuple(live.return_of(position) for position in range(self._num_players)),
             refused=live.refused,
         )
 
-    def read(self, state: Line, answer: str) -> str:
+    def read(self, state: ReplayState, answer: str) -> str:
         bare = self._bracketed and "[" not in answer and "]" not in answer
         return f"[{answer}]" if bare else answer
 
-    def observe(self, state: Line, role: str) -> Sequence[Message]:
+    def observe(self, state: ReplayState, role: str) -> Sequence[Message]:
         prompt, *said = state.view.texts[self._roles.index(role)]
         seen = "\n\n".join(said) or "The game begins."
         if self.config.terse:
-            return [user(f"{prompt}\n\n{seen}")]  # its rules and a role's secrets are one text
+            return [user(f"{prompt}\n\n{seen}")]  # one text has the rules and the role's secrets
         rules = f"{prompt}\n\n{HOW_TO_ANSWER} Between the tags stands what the game is to read."
         return [system(rules), user(seen)]
 
-    def silence(self, state: Line, role: str) -> str:
-        return self.reply_of(NOTHING)
+    def silence(self, state: ReplayState, role: str) -> str:
+        return self.reply_of(NO_OP)
 
-    def hint(self, state: Line, role: str) -> str:
+    def hint(self, state: ReplayState, role: str) -> str:
         return "a move as the game asks for it; ? shows its prompt"
 
-    def _refuse_unsafe(self, module: str) -> None:
-        with asked_of_library(f"TextArena cannot find '{self.id}'"):
+    def _check_source(self, module: str) -> None:
+        with library_errors(f"TextArena cannot find '{self.id}'"):
             spec = find_spec(module)
         if spec is None or spec.origin is None:
-            raise LibraryError(f"TextArena names '{self.id}' and does not ship it")
+            raise LibraryError(f"TextArena lists '{self.id}' but does not ship it")
         source = Path(spec.origin).read_text(encoding="utf-8")
         for pattern, what in REFUSED.items():
             if re.search(pattern, source):
-                raise LibraryError(f"'{self.id}' {what}, which no run may do")
+                raise LibraryError(f"'{self.id}' {what}, which runs must not do")
 
-    def _fewest(self) -> int:
-        """Two players, or the fewest that the game starts with; the last refusal if none."""
-        for number in ROLES[:-1]:
+    def _find_num_players(self) -> int:
+        """Two players, or the fewest that the game supports; raise the last error if none."""
+        for number in PLAYER_COUNTS[:-1]:
             try:
-                with asked_of_library(f"TextArena cannot start '{self.id}'"):
-                    self._started_with(number, 0)
+                with library_errors(f"TextArena cannot start '{self.id}'"):
+                    self._start_with(number, 0)
             except LibraryError as error:
                 if not isinstance(error.__cause__, AssertionError | ValueError | KeyError):
                     raise
             else:
                 return number
-        with asked_of_library(f"TextArena cannot start '{self.id}'"):
-            self._started_with(ROLES[-1], 0)
-        return ROLES[-1]
+        with library_errors(f"TextArena cannot start '{self.id}'"):
+            self._start_with(PLAYER_COUNTS[-1], 0)
+        return PLAYER_COUNTS[-1]
 
-    def _started_with(self, num_players: int, seed: int) -> "Table":
-        from pettingllms.envs.adapters.chance import seeded
-
+    def _start_with(self, num_players: int, seed: int) -> "Session":
         with _quiet(), seeded(seed):
             env = import_library("textarena", self.extra).make(self.name, **self.config.parameters)
             while hasattr(env, "env"):
                 env = env.env
             env.reset(num_players=num_players, seed=seed)
-        return Table(env)
+        return Session(env)
 
 
-class Table:
-    """The library's object, with what each player was told so far, which it hands out once."""
+class Session:
+    """The library's object and all messages so far, which the library hands out once."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
         self.refused: str | None = None
-        self._told: dict[int, list[tuple[int, str, Any]]] = {}
-        self._listen()
+        self._history: dict[int, list[tuple[int, str, Any]]] = {}
+        self._collect()
 
     def step(self, move: str) -> None:
-        """Let the player whose turn it is say this, and hear what follows."""
+        """Make a move for the player to act, and collect new messages."""
         state = self.env.state
-        mover, heard = state.current_player_id, len(self._messages(state.current_player_id))
-        lost = self._is_out(mover)
+        mover, num_before = state.current_player_id, len(self._messages(state.current_player_id))
+        was_out = self._is_out(mover)
         self.env.step(move)
-        self._listen()
+        self._collect()
         self.refused = None
-        for _, text, kind in self._messages(mover)[heard:]:
+        for _, text, kind in self._messages(mover)[num_before:]:
             if kind.name == "GAME_ADMIN" and "invalid move" in text:
                 self.refused = text
-        if self._is_out(mover) and not lost:
+        if self._is_out(mover) and not was_out:
             self.refused = self.refused or str(state.game_info[mover].get("reason", "invalid move"))
 
     def texts(self, position: int) -> tuple[str, ...]:
-        """The prompt, and then what was said, with the last drawing of the board alone."""
+        """The prompt, then all messages, with only the latest board."""
         messages = self._messages(position)
         prompt = next((text for _, text, kind in messages if kind.name == "PROMPT"), "")
         boards = [at for at, (_, _, kind) in enumerate(messages) if kind.name == "GAME_BOARD"]
@@ -193,24 +196,24 @@ class Table:
         ]
         return plain(prompt), *said
 
-    def paid(self, position: int) -> float | None:
-        """What the game paid the seat, which it does at its end."""
+    def return_of(self, position: int) -> float | None:
+        """The return of a player, which the game sets at its end."""
         state = self.env.state
         if not state.done:
             return 0.0
         given = (state.rewards or {}).get(position)
         return float(given) if isinstance(given, int | float) else None
 
-    def _listen(self) -> None:
-        """Hear what the player to move is told; the library says it once."""
+    def _collect(self) -> None:
+        """Collect the observation of the player to act; the library returns it only once."""
         if not self.env.state.done:
-            position, told = self.env.get_observation()
-            self._told.setdefault(position, []).extend(told)
+            position, messages = self.env.get_observation()
+            self._history.setdefault(position, []).extend(messages)
 
     def _messages(self, position: int) -> list[tuple[int, str, Any]]:
-        told = self._told.get(position, []) + list(self.env.state.observations[position])
-        # A few games give sender, text and kind in another order than they are kept in.
-        return [m if isinstance(m[0], int) else (m[1], m[2], m[0]) for m in told]
+        messages = self._history.get(position, []) + list(self.env.state.observations[position])
+        # A few games give sender, text and kind in another order.
+        return [m if isinstance(m[0], int) else (m[1], m[2], m[0]) for m in messages]
 
     def _is_out(self, position: int) -> bool:
         return bool(self.env.state.game_info[position].get("invalid_move"))
@@ -230,6 +233,6 @@ def _registry() -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Some of the games print."""
+    """Suppress the output of games that print."""
     with redirect_stdout(StringIO()):
         yield

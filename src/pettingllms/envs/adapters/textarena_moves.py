@@ -1,10 +1,9 @@
-"""How a random player finds a move in a game that takes any text.
+"""The random player of TextArena games, which accept free text.
 
 TextArena's prompts show moves in brackets: `'[4]'`, `[A4 B5]`, `[row col]`, `[Bid: amount]`. The
-player collects what the game itself wrote, newest first, and varies it: other numbers, other
-letters, one of several words. It tries its ideas on a copy of the game, reads what the game says
-against them, and says the first that the game accepts. When none is accepted it says the last one,
-and the game prices it.
+player collects such forms from the game's texts, newest first, and varies their numbers, letters
+and words. It tries candidates on a copy of the game and reads the error messages. It plays the
+first candidate that the game accepts, or the last one if the game accepts none.
 """
 
 import copy
@@ -14,8 +13,7 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from pettingllms.envs.adapters.chance import seeded
-from pettingllms.envs.adapters.library import asked_of_library
+from pettingllms.envs.adapters.library import library_errors, seeded
 from pettingllms.errors import LibraryError
 
 NUM_TRIES = 300
@@ -29,41 +27,41 @@ TALK = ("I agree.", "Let us go on.", "What do you think?", "No, thank you.")
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A move that the game accepts, found as the module's text says."""
+    """A move that the game accepts; see the module docstring."""
     live = env.live(state)
     forms: list[str] = []
-    said = _ideas(state.view.texts[env.roles.index(role)], forms, rng)
+    candidates = _candidates(state.view.texts[env.roles.index(role)], forms, rng)
     try:
         for _ in range(NUM_TRIES):
-            idea = next(said)
-            refusal = _refusal(env, live, state, idea)
-            if refusal is None:
+            move = next(candidates)
+            error = _try(env, live, state, move)
+            if error is None:
                 break
-            forms += [form for form in _shown(refusal) if form not in forms]
+            forms += [form for form in _forms_in(error) if form not in forms]
     finally:
-        state.baton.give(live)
-    return str(env.reply_of(idea))
+        state.live.give(live)
+    return str(env.reply_of(move))
 
 
-def _refusal(env: Any, live: Any, state: Any, idea: str) -> str | None:
+def _try(env: Any, live: Any, state: Any, move: str) -> str | None:
     trial = copy.deepcopy(live)
     try:
-        with seeded(0), asked_of_library("it cannot be read"):
-            env.play(trial, env.read(state, idea), 0)
+        with seeded(0), library_errors("it cannot be read"):
+            env.play(trial, env.read(state, move), 0)
     except LibraryError as error:
         return str(error)
     refused: str | None = trial.refused
     return refused
 
 
-def _ideas(texts: tuple[str, ...], forms: list[str], rng: random.Random) -> Iterator[str]:
-    """Moves to try, without end: as they were shown, then varied; `forms` grows meanwhile."""
+def _candidates(texts: tuple[str, ...], forms: list[str], rng: random.Random) -> Iterator[str]:
+    """Endless candidate moves: as shown, then varied; `forms` grows meanwhile."""
     prompt, *said = texts
-    newest = list(dict.fromkeys(_shown(said[-1]) if said else []))
+    newest = list(dict.fromkeys(_forms_in(said[-1]) if said else []))
     rng.shuffle(newest)
     yield from newest
     quoted = [match for text in texts for match in QUOTED.findall(text)]
-    shown = [move for text in (*reversed(said), prompt) for move in _shown(text)]
+    shown = [move for text in (*reversed(said), prompt) for move in _forms_in(text)]
     forms += list(dict.fromkeys(["[0]", *shown, *(f"[{text}]" for text in quoted if " " in text)]))
     words = Vocabulary(texts)
     while True:
@@ -77,7 +75,7 @@ def _ideas(texts: tuple[str, ...], forms: list[str], rng: random.Random) -> Iter
 
 
 class Vocabulary:
-    """What the game's own texts offer to fill a form with."""
+    """Numbers, letters and words from the game's texts to fill a form with."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         text = "\n".join(texts[:1] + texts[-2:])
@@ -87,7 +85,7 @@ class Vocabulary:
         self.words = sorted({word for word in WORD.findall(text) if 1 < len(word) < 12}) or ["a"]
 
 
-def _shown(text: str) -> list[str]:
+def _forms_in(text: str) -> list[str]:
     return [move for move in BRACKETED.findall(text) if not SPEAKERS.fullmatch(move)]
 
 

@@ -29,7 +29,7 @@ LIBRARIES = ("pyspiel", "pettingzoo", "textarena", "open_spiel", "rlcard", "pyga
     ],
 )
 def test_a_wrong_name_gives_the_nearest_right_one(name: str, nearest: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"there is no '{name}'; did you mean '{nearest}'"):
+    with pytest.raises(UnknownNameError, match=f"unknown game '{name}'; did you mean '{nearest}'"):
         make_env(name)
 
 
@@ -83,7 +83,7 @@ def test_a_configuration_with_a_game_that_cannot_be_played_says_why() -> None:
         read("openspiel:mfg_garnet")
     with pytest.raises(ConfigError, match="needs the network: it downloads word lists"):
         read("textarena:Wordle-v0")
-    with pytest.raises(ConfigError, match="cannot be played: the game broke off: SpielError"):
+    with pytest.raises(ConfigError, match="cannot be played: the game crashed: SpielError"):
         read("openspiel:crossword")
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from pettingllms.envs import check_env, make_env
 from pettingllms.envs.adapters import lines
-from pettingllms.envs.adapters.chance import seeded
-from pettingllms.envs.adapters.library import BROKE_OFF
+from pettingllms.envs.adapters.library import CRASHED, seeded
 from pettingllms.errors import ForkError, LibraryError
 from pettingllms.types import Failed, Rewards, Scored
 
@@ -113,7 +112,7 @@ def test_games_that_need_the_network_are_refused_before_they_are_imported() -> N
 def test_a_reply_that_breaks_the_game_ends_it_for_the_one_who_gave_it() -> None:
     env, state = start("TicTacToe-v0")
     result = notify(env, state, "9" * 5000)
-    assert result.state.forfeit[1].startswith(BROKE_OFF)
+    assert result.state.forfeit[1].startswith(CRASHED)
     assert result.rewards.agent["player_0"] == Scored(-1.0)
     assert notify(env, state, "4").metrics["illegal"] == 0
 
@@ -131,7 +130,7 @@ def test_an_unreadable_reply_in_a_game_of_teams_is_fined_and_says_nothing(name: 
 def test_nobody_wins_when_a_reply_breaks_a_game_of_teams() -> None:
     env, state = start("SecretMafia-v0")
     result = notify(env, state, f"[{'9' * 5000}]")
-    assert result.state.forfeit[1].startswith(BROKE_OFF)
+    assert result.state.forfeit[1].startswith(CRASHED)
     assert result.rewards.agent == dict.fromkeys(env.roles, Scored(-1.0))
     assert not any(env.success(result.state, role) for role in env.roles)
 
