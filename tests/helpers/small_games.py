@@ -132,7 +132,7 @@ def game_value(tree: Tree, linprog: Callable[..., Any]) -> float:
             for other in tree.roles:
                 last[other][child] = (node.info, number) if other == role else last[other][at]
             place = tuple(sequences[r][last[r][child]] for r in (first, second))
-            pays[place] = pays.get(place, 0.0) + chance[at] * node.paid[number][0]
+            pays[place] = pays.get(place, 0.0) + chance[at] * node.rewards[number][0]
     payoff = np.zeros((len(sequences[first]), len(sequences[second])))
     for place, amount in pays.items():
         payoff[place] += amount
