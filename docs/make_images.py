@@ -16,10 +16,10 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests" / "helpers"))
 
+from pettingllms.cli.plots import plot_runs  # noqa: E402
 from viewed import rolled, with_tokens, write_run  # noqa: E402 - lives with the tests
 
-from pettingllms.cli.plots import plot_runs  # noqa: E402
-from pettingllms.experiments.curves import Wish  # noqa: E402
+from pettingllms.experiments.curves import PlotOptions  # noqa: E402
 from pettingllms.types import Episode  # noqa: E402
 from pettingllms.viewer.index import Index  # noqa: E402
 from pettingllms.viewer.server import ViewServer  # noqa: E402
@@ -36,7 +36,7 @@ def draw_curve() -> None:
     with tempfile.TemporaryDirectory() as place:
         run = Path(place) / "Signaling game: two policies trained together with AT-GRPO"
         shutil.copytree(RUN, run)
-        plot_runs([run], IMAGES / "learning_curve.png", Wish(metrics=("success", "reward")))
+        plot_runs([run], IMAGES / "learning_curve.png", PlotOptions(metrics=("success", "reward")))
 
 
 def draw_tree() -> None:

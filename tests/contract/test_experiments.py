@@ -9,7 +9,7 @@ import pytest
 
 from pettingllms.experiments import plan
 from pettingllms.experiments.experiment import Experiment, load_experiment
-from pettingllms.experiments.plan import Order, Plan, make_plan
+from pettingllms.experiments.plan import ExperimentRequest, Plan, make_plan
 from pettingllms.experiments.report import collect as gather
 from pettingllms.experiments.report import read_joined
 from pettingllms.experiments.results import Result
@@ -28,8 +28,8 @@ def named_models_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_of(folder: Path, out: Path, quick: bool = False) -> Plan:
     experiment = load_experiment(folder)
-    experiment = experiment.quickened() if quick else experiment
-    return make_plan(Order(experiment, folder, out, "pettingllms reproduce"), 1)
+    experiment = experiment.smoke_run() if quick else experiment
+    return make_plan(ExperimentRequest(experiment, folder, out, "pettingllms reproduce"), 1)
 
 
 @pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
@@ -55,7 +55,7 @@ def test_quick_says_when_learning_is_broken(folder: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
 def test_quick_has_something_to_draw(folder: Path) -> None:
-    quick = load_experiment(folder).quickened()
+    quick = load_experiment(folder).smoke_run()
     measured = {column.name for column in quick.evaluations}
     assert quick.figure.bars
     assert measured >= set(quick.figure.bars)
@@ -108,7 +108,7 @@ OLDER = {path.parent.name for path in SHIPPED}
 @pytest.mark.parametrize("numbers", SHIPPED, ids=lambda path: path.parent.name)
 def test_tables_that_ship_come_of_the_numbers_beside_them(numbers: Path) -> None:
     experiment = load_experiment(ROOT / "experiments" / numbers.parent.name)
-    results = [Result.of(one) for one in json.loads(numbers.read_text())["results"]]
+    results = [Result.from_json(one) for one in json.loads(numbers.read_text())["results"]]
     assert make_table(experiment, results) == (numbers.parent / "table.md").read_text()
 
 
@@ -118,8 +118,8 @@ def test_numbers_that_ship_are_of_today_or_are_known_to_be_older(
 ) -> None:
     name, said = numbers.parent.name, []
     folder = ROOT / "experiments" / name
-    order = Order(load_experiment(folder), folder, tmp_path, "", joined=[numbers])
-    gather(order, read_joined(order, said.append), pytest.fail)
+    request = ExperimentRequest(load_experiment(folder), folder, tmp_path, "", joined=[numbers])
+    gather(request, read_joined(request, said.append), pytest.fail)
     assert any("another configuration" in text for text in said) == (name in OLDER)
     page = (ROOT / "docs" / "results.md").read_text()
     (older,) = (line for line in page.splitlines() if line.startswith("**Older settings.**"))

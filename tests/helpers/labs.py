@@ -10,7 +10,7 @@ from plays import linear, rewards
 
 from pettingllms.config import RunConfig
 from pettingllms.experiments.experiment import load_experiment
-from pettingllms.experiments.plan import Order
+from pettingllms.experiments.plan import ExperimentRequest
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.scoring import Exploitability
 from pettingllms.types import write_episodes
@@ -148,18 +148,19 @@ class Lab:
         self.machine = FakeMachine()
         self.said: list[str] = []
 
-    def order(self, quick: bool = False) -> Order:
+    def request(self, quick: bool = False) -> ExperimentRequest:
         experiment = load_experiment(self.source)
         floors = experiment.quick.floors if quick else []
-        experiment = experiment.quickened() if quick else experiment
-        return Order(experiment, self.source, self.out, "pettingllms reproduce relays", floors)
+        experiment = experiment.smoke_run() if quick else experiment
+        command = "pettingllms reproduce relays"
+        return ExperimentRequest(experiment, self.source, self.out, command, floors)
 
     def run(
         self, *seeds: int, quick: bool = False, join: Sequence[Path] = (), num_at_once: int = 1
     ) -> list[str]:
-        order = replace(self.order(quick), joined=join)
-        seeds = seeds or tuple(order.experiment.seeds)
-        return reproduce(order, seeds, self.machine, self.said.append, num_at_once)
+        request = replace(self.request(quick), joined=join)
+        seeds = seeds or tuple(request.experiment.seeds)
+        return reproduce(request, seeds, self.machine, self.said.append, num_at_once)
 
     def new_calls(self) -> list[str]:
         calls, self.machine.calls = self.machine.calls, []

@@ -56,9 +56,9 @@ def plot(
 ) -> None:
     """Plot learning curves of runs: reward, success, mismatch, entropy, speed."""
     from pettingllms.cli.plot import plot_runs
-    from pettingllms.experiments.curves import Wish
+    from pettingllms.experiments.curves import PlotOptions
 
-    plot_runs(runs, out, Wish(metric or [], x, smooth))
+    plot_runs(runs, out, PlotOptions(metric or [], x, smooth))
 
 
 def report(

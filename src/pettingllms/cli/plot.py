@@ -12,8 +12,8 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.curves import Panel, Wish, panels_of
-from pettingllms.experiments.run_report import report_on
+from pettingllms.experiments.curves import Panel, PlotOptions, make_panels
+from pettingllms.experiments.run_report import run_report_page
 from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.folder import write_whole
 from pettingllms.viewer.sources import ViewedRun, open_run
@@ -24,12 +24,12 @@ PICTURES = (".png", ".svg")
 PAGES = (".md", ".html")
 
 
-def plot_runs(paths: Sequence[Path], out: Path | None, wish: Wish) -> None:
+def plot_runs(paths: Sequence[Path], out: Path | None, wish: PlotOptions) -> None:
     """Draw runs into a file, or into the terminal."""
     runs = [open_run(path) for path in paths]
     if wish.x not in ("step", "tokens"):
         raise ConfigError("--x", [f"'{wish.x}' is no axis; give step or tokens"])
-    panels = panels_of(runs, wish)
+    panels = make_panels(runs, wish)
     if not panels:
         raise ConfigError(", ".join(map(str, paths)), ["no metrics yet; a run writes them by step"])
     if out is None:
@@ -44,38 +44,38 @@ def report_run(path: Path, out: Path | None) -> None:
     """Write the page about a run, with a figure if one can be drawn, or print it."""
     run = open_run(path)
     if out is None:
-        console.print(Markdown(report_on(run).to_markdown()))
+        console.print(Markdown(run_report_page(run).to_markdown()))
         return
     _check_name(out, PAGES)
-    page = report_on(run, _figure(run, out))
+    page = run_report_page(run, _figure(run, out))
     write_whole(out, page.to_html() if out.suffix == ".html" else page.to_markdown())
     console.print(f"Written to [bold]{escape(str(out))}[/]")
 
 
 def _figure(run: ViewedRun, page: Path) -> str:
     """A picture beside a Markdown page, or inside an HTML page; none without matplotlib."""
-    panels = panels_of([run], Wish())
+    panels = make_panels([run], PlotOptions())
     if find_spec("matplotlib") is None or not panels:
         return ""
     if page.suffix == ".md":
-        _draw([run], panels, Wish(), page.with_suffix(".png"))
+        _draw([run], panels, PlotOptions(), page.with_suffix(".png"))
         return page.with_suffix(".png").name
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "figure.png"
-        _draw([run], panels, Wish(), picture)
+        _draw([run], panels, PlotOptions(), picture)
         return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
 
 
-def _draw(runs: Sequence[ViewedRun], panels: Sequence[Panel], wish: Wish, out: Path) -> None:
+def _draw(runs: Sequence[ViewedRun], panels: Sequence[Panel], wish: PlotOptions, out: Path) -> None:
     if find_spec("matplotlib") is None:
         raise ConfigError(
             "plot",
             ["a picture needs matplotlib; pip install 'pettingllms[figures]', or leave --out"],
         )
-    from pettingllms.experiments.curve_figure import draw_courses
+    from pettingllms.experiments.curve_figure import draw_learning_curves
 
     title = ", ".join(dict.fromkeys(run.name for run in runs))
-    draw_courses(panels, title, "sampled tokens" if wish.x == "tokens" else "step", out)
+    draw_learning_curves(panels, title, "sampled tokens" if wish.x == "tokens" else "step", out)
 
 
 def _check_name(out: Path, kinds: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from pettingllms.cli.console import console
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.experiment import find_experiment, load_experiment
-from pettingllms.experiments.plan import Order
+from pettingllms.experiments.plan import ExperimentRequest
 from pettingllms.experiments.repetition import mismatches, read_results
 from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
@@ -46,11 +46,11 @@ def reproduce_experiment(
     command = f"pettingllms reproduce {name}" + (" --quick" if quick else "")
     folder = out or Path("runs/experiments") / (f"{label}-quick" if quick else label)
     floors = experiment.quick.floors if quick else []
-    experiment = experiment.quickened() if quick else experiment
-    order = Order(experiment, source, folder, command, floors, joined)
+    experiment = experiment.smoke_run() if quick else experiment
+    request = ExperimentRequest(experiment, source, folder, command, floors, joined)
     shipped = None if quick else _shipped(label)
     run = seeds or experiment.seeds
-    short = reproduce(order, run, ThisMachine(), _notify, jobs)
+    short = reproduce(request, run, ThisMachine(), _notify, jobs)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
     other = []
     if shipped is not None:

@@ -70,6 +70,33 @@ UNUSED_LOSS_KEYS = {
 """Keys by `loss.type` that version 0.1 wrote and the loss does not have."""
 SECTIONS = {"company": "co_players"}
 """First parts of metrics."""
+EXPERIMENT_NAMES = {
+    "AT-GRPO, played on": "AT-GRPO, full continuations",
+    "three debate, before": "debate, untrained",
+    "three debate, trained": "debate, trained",
+    "one alone, before": "one role, untrained",
+    "one alone, trained": "one role, trained",
+    "right after round 1": "correct after round 1",
+    "right after round 2": "correct after round 2",
+    "right in the end": "correct at the end",
+    "untrained, blank pictures": "untrained, blank images",
+    "GRPO, blank pictures": "GRPO, blank images",
+    "before self-play": "untrained",
+    "waiting is free": "no discount",
+    "waiting costs a fifth": "discount 0.8",
+    "gain of the seller": "seller reward",
+    "gain of the buyer": "buyer reward",
+    "offers and answers": "number of turns",
+    "two roles, AT-GRPO, a policy per role": "two roles, AT-GRPO, one policy per role",
+    "solved test mazes, likeliest replies": "solved test mazes, greedy",
+    "solved test puzzles, likeliest replies": "solved test puzzles, greedy",
+    "in company": "with co-players",
+    "company that switches": "with co-players that switch",
+    "beside an author": "with an author",
+    "beside a contrary writer": "with a contrary writer",
+    "preferred to the start": "preferred to the warm start",
+}
+"""Arms and evaluations of shipped experiments, in a `results.json`."""
 
 
 def new_name(key: str) -> str | None:

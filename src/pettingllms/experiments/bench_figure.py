@@ -1,4 +1,4 @@
-"""The picture of a suite: how good each form of a bench is, and what tokens buy.
+"""The figure of a suite: scores of each form of a bench, and scores by token budget.
 
 Above, a bar for each form of each bench. Below, for benches that were played as a team and by one
 role alone, success over the tokens that a task may use: the form whose line is higher makes more of
@@ -29,13 +29,13 @@ NUM_COLUMNS, PANEL, PANEL_GAP = 3, 1.75, 0.75
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a form reaches with how many tokens for a task."""
+    """The score of a form by tokens per task."""
 
     form: str
     x: Sequence[float]
     y: Sequence[Estimate]
     voted: bool
-    """By majority; else by one play that is right."""
+    """Majority vote; else pass@k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Panel:
 
 
 def draw_benches(title: str, note: str, panels: Sequence[Panel], path: Path) -> None:
-    """Write the picture as a PNG."""
+    """Write the figure as PNG."""
     titles, notes = wrapped(title, 70), wrapped(note, 108)
     head = 0.2 + 0.24 * len(titles) + LINE * len(notes) + 0.15
     bars = sum(BAR * len(panel.shares) + BENCH_GAP for panel in panels) - BENCH_GAP / 2 + 0.4
@@ -125,7 +125,7 @@ def _draw_curves(page: Page, panel: Panel, column: int, bottom: float) -> None:
     axes.set_ylim(0, 1)
     axes.set_xlim(left=0)
     axes.grid(True)
-    axes.set_xlabel(f"{panel.unit} for a task", fontsize=TEXT)
+    axes.set_xlabel(f"{panel.unit} per task", fontsize=TEXT)
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

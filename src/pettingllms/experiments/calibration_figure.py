@@ -1,4 +1,4 @@
-"""The picture of a verifier: whom it lets through, and whether its probabilities are true."""
+"""The figure of a verifier: ROC curve and calibration."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def draw_calibration(report: Report, title: str, path: Path) -> None:
             axes.set(xlim=(0, 1), ylim=(0, 1))
         if report.roc:
             left.plot(*zip(*report.roc, strict=True), color=BLUE, linewidth=1.8)
-        left.set(xlabel="wrong answers let through", ylabel="right answers let through")
+        left.set(xlabel="false positive rate", ylabel="true positive rate")
         _head(
             left, f"ROC: area {_number(report.auc)}, within questions {_number(report.auc_within)}"
         )
@@ -44,11 +44,11 @@ def draw_calibration(report: Report, title: str, path: Path) -> None:
             marker="o",
             markersize=4,
         )
-        right.set(xlabel="probability that was said", ylabel="share that is right")
+        right.set(xlabel="predicted probability", ylabel="share correct")
         _head(right, f"Calibration: ECE {report.ece:.3f}, Brier {report.brier:.3f}")
         canvas.text(0.02, 0.93, title, fontsize=12, color=INK, fontweight="bold")
-        note = f"{report.num_answers:,} answers. Dotted: a coin, and perfect calibration."
-        canvas.text(0.02, 0.875, f"{note} Bars: how many answers.", fontsize=8, color=FAINT)
+        note = f"{report.num_answers:,} answers. Dotted: chance, and perfect calibration."
+        canvas.text(0.02, 0.875, f"{note} Bars: number of answers.", fontsize=8, color=FAINT)
         canvas.savefig(path, facecolor="white")
 
 

@@ -1,7 +1,7 @@
-"""The picture of how runs went: small panels, one a metric, read from left to right.
+"""The figure of learning curves: one small panel per metric.
 
-Colours are arms where there are several, else roles; dashes are roles then. Names stand in one line
-above the panels, since the same lines come back in all of them.
+Colors are arms if there are several, with one dash pattern per role; else colors are roles. One
+legend above the panels names the lines.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 HEIGHT, HEAD, NUM_COLUMNS, NUM_NAMES = 2.0, 0.95, 2, 4
 
 
-def draw_courses(panels: Sequence[Panel], title: str, x_label: str, path: Path) -> None:
-    """Write the panels as PNG or SVG, by the name of the file."""
+def draw_learning_curves(panels: Sequence[Panel], title: str, x_label: str, path: Path) -> None:
+    """Write the panels as PNG or SVG, by file extension."""
     arms = list(dict.fromkeys(line.arm for panel in panels for line in panel.lines))
     parts = list(dict.fromkeys(line.part for panel in panels for line in panel.lines))
     styles = {(arm, part): _style(arms, parts, arm, part) for arm in arms for part in parts}
@@ -37,9 +37,7 @@ def draw_courses(panels: Sequence[Panel], title: str, x_label: str, path: Path) 
         canvas.text(
             0.02, 1 - 0.12 / height, wrapped(title, 70)[0], va="top", fontsize=13, weight="bold"
         )
-        note = (
-            "Bands: from the lowest to the highest seed; of a single run, 95% intervals of shares."
-        )
+        note = "Bands: minimum to maximum over seeds; for a single run, 95% intervals of shares."
         canvas.text(0.02, 1 - 0.38 / height, note, va="top", fontsize=8.5, color=FAINT)
         _name_lines(canvas, panels, styles, 1 - 0.58 / height)
         for at, panel in enumerate(panels):
@@ -53,7 +51,7 @@ def draw_courses(panels: Sequence[Panel], title: str, x_label: str, path: Path) 
 
 
 def _style(arms: list[str], parts: list[str], arm: str, part: str) -> tuple[str, Any]:
-    """Colour and dashes."""
+    """Color and dashes."""
     if len(arms) == 1:
         return COLORS[parts.index(part) % len(COLORS)], DASHES[0]
     return COLORS[arms.index(arm) % len(COLORS)], DASHES[parts.index(part) % len(DASHES)]

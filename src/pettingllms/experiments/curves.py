@@ -1,8 +1,8 @@
-"""How runs went, as panels of lines: one panel a metric, one line a role or policy of an arm.
+"""Learning curves of runs: one panel per metric, one line per role or policy and arm.
 
-Runs whose configurations differ by their seed alone are seeds of one arm: their line is the mean,
-with a band from the lowest to the highest. A share of a run that stands alone has Wilson's interval
-over what was counted, which says how well that step was measured and nothing about other seeds.
+Runs that differ only in the seed form one arm: its line is the mean, with a band from minimum to
+maximum. A share of a single run has Wilson's interval over the counted episodes, which does not
+cover the variation between seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 
 from pettingllms.errors import ConfigError, nearest
-from pettingllms.experiments.results import TOKENS, Curve, places_of
+from pettingllms.experiments.results import TOKENS, Curve, x_values
 from pettingllms.runs.scores import wilson
 from pettingllms.viewer.sources import ViewedRun
 
 PANELS = {
     "reward": "reward",
-    "reward_process": "reward for replies (process)",
-    "reward_agent": "reward of a role (agent)",
-    "reward_team": "reward of all (team)",
-    "success": "success in training",
+    "reward_process": "process reward (per reply)",
+    "reward_agent": "agent reward (per role)",
+    "reward_team": "team reward",
+    "success": "success on training tasks",
     "eval_success": "success on test tasks",
-    "sampler_entropy": "entropy of sampling",
+    "sampler_entropy": "sampling entropy",
     "mismatch": "train-inference mismatch",
-    "rollout/tokens_per_second": "sampled tokens a second",
+    "rollout/tokens_per_second": "sampled tokens per second",
 }
-"""What is drawn if nothing is asked for, by the metric or the end of its name."""
+"""Default panels: titles by metric or by the last part of its name."""
 SHARES = ("success", "share")
 NUM_POINTS = 200
 
@@ -38,7 +38,7 @@ class Line:
 
     arm: str
     part: str
-    """The role or policy; empty for what is of the whole run, or of all alike."""
+    """The role or policy; empty for metrics of the whole run, or if all are equal."""
     x: list[float]
     y: list[float]
     low: list[float] = field(default_factory=list)
@@ -55,60 +55,60 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be drawn, and over what."""
+class PlotOptions:
+    """Metrics, x axis and smoothing of a plot."""
 
     metrics: Sequence[str] = ()
-    """Names such as `gap` or `roles/planner/reward`; none: the usual ones."""
+    """Names such as `mismatch` or `roles/planner/reward`; empty: the default panels."""
     x: str = "step"
     smooth: int = 1
 
 
-def arms_of(runs: Sequence[ViewedRun]) -> dict[str, list[ViewedRun]]:
-    """Runs by arm, named by their folders."""
+def group_by_arm(runs: Sequence[ViewedRun]) -> dict[str, list[ViewedRun]]:
+    """Runs by arm, named after their folders."""
     arms: dict[str, list[ViewedRun]] = {}
     known: dict[str, str] = {}
     for run in runs:
-        asked = {key: value for key, value in run.settings.items() if key != "seed"}
-        mark = repr(asked) if run.settings else str(run.path)
-        if mark not in known:
-            known[mark] = _free(run.name, arms)
-        arms.setdefault(known[mark], []).append(run)
+        settings = {key: value for key, value in run.settings.items() if key != "seed"}
+        key = repr(settings) if run.settings else str(run.path)
+        if key not in known:
+            known[key] = _unique_name(run.name, arms)
+        arms.setdefault(known[key], []).append(run)
     return arms
 
 
-def _in_short(key: str) -> str:
-    """What a metric of roles or of policies is called in all of them."""
+def _short_name(key: str) -> str:
+    """The metric without the name of its role or policy."""
     return key.rpartition("/")[2] if key.startswith(("roles/", "policies/")) else key
 
 
-def panels_of(runs: Sequence[ViewedRun], wish: Wish) -> list[Panel]:
-    """Everything that is drawn; metrics that no run has are left out, or refused if asked for."""
-    rows = {arm: [(run, run.metrics()) for run in some] for arm, some in arms_of(runs).items()}
+def make_panels(runs: Sequence[ViewedRun], options: PlotOptions) -> list[Panel]:
+    """The panels to draw. Missing metrics are skipped, or rejected if requested."""
+    rows = {arm: [(run, run.metrics()) for run in some] for arm, some in group_by_arm(runs).items()}
     keys = list(
         dict.fromkeys(k for some in rows.values() for _, r in some for row in r for k in row)
     )
-    names = wish.metrics or list(PANELS)
+    names = options.metrics or list(PANELS)
     panels = []
     for name in names:
-        found = [key for key in keys if name in (key, _in_short(key))]
-        if not found and wish.metrics:
-            known = {key if "/" in name else _in_short(key) for key in keys}
+        found = [key for key in keys if name in (key, _short_name(key))]
+        if not found and options.metrics:
+            known = {key if "/" in name else _short_name(key) for key in keys}
             raise ConfigError("--metric", [f"no run has '{name}'; {nearest(name, known)}"])
         lines = []
         for arm, some in rows.items():
-            drawn = [line for key in found if (line := _line(arm, key, some, wish)) is not None]
-            lines += _as_one(drawn)
+            drawn = [line for key in found if (line := _line(arm, key, some, options)) is not None]
+            lines += _merge_equal(drawn)
         if lines:
             panels.append(Panel(PANELS.get(name, name.replace("_", " ")), lines, _is_share(name)))
     return panels
 
 
 def _line(
-    arm: str, key: str, some: Sequence[tuple[ViewedRun, list[dict[str, Any]]]], wish: Wish
+    arm: str, key: str, some: Sequence[tuple[ViewedRun, list[dict[str, Any]]]], options: PlotOptions
 ) -> Line | None:
     part = key.split("/")[1] if key.startswith(("roles/", "policies/")) else ""
-    curves = [(run, rows, _curve(rows, key, wish)) for run, rows in some]
+    curves = [(run, rows, _curve(rows, key, options)) for run, rows in some]
     curves = [one for one in curves if one[2].x]
     if not curves:
         return None
@@ -121,26 +121,26 @@ def _line(
     return Line(arm, part, x.tolist(), y.tolist(), low.tolist(), high.tolist())
 
 
-def _as_one(lines: list[Line]) -> list[Line]:
-    """Roles that all went the same way, as those of a team do, are one line."""
+def _merge_equal(lines: list[Line]) -> list[Line]:
+    """Merge identical lines, such as those of roles with a team reward."""
     if len(lines) > 1 and all(line.x == lines[0].x and line.y == lines[0].y for line in lines):
         return [replace(lines[0], part="")]
     return lines
 
 
-def _curve(rows: Iterable[Mapping[str, Any]], key: str, wish: Wish) -> Curve:
-    over = TOKENS if wish.x == "tokens" else "step"
+def _curve(rows: Iterable[Mapping[str, Any]], key: str, options: PlotOptions) -> Curve:
+    over = TOKENS if options.x == "tokens" else "step"
     rows = [row for row in rows if over in row]
     values = [row[key] for row in rows if row.get(key) is not None]
-    starts = [max(0, at + 1 - wish.smooth) for at in range(len(values))]
+    starts = [max(0, at + 1 - options.smooth) for at in range(len(values))]
     smooth = [float(np.mean(values[start : at + 1])) for at, start in enumerate(starts)]
-    return Curve(places_of(rows, key, over), smooth)
+    return Curve(x_values(rows, key, over), smooth)
 
 
 def _interval(
     run: ViewedRun, rows: Iterable[Mapping[str, Any]], key: str, curve: Curve
 ) -> tuple[list[float], list[float]]:
-    """Wilson's, over the episodes or test tasks that a share was counted in."""
+    """Wilson's interval over the counted episodes or test tasks."""
     counts = [_count(run, row, key) for row in rows if row.get(key) is not None]
     if not all(counts):
         return [], []
@@ -155,7 +155,7 @@ def _count(run: ViewedRun, row: Mapping[str, Any], key: str) -> int:
 
 
 def over_one_axis(curves: Sequence[Curve]) -> tuple[Any, Any]:
-    """Curves over one axis, as far as all of them go: seeds do not sample just as many tokens."""
+    """Interpolate curves on a common x axis up to the shortest: token counts differ by seed."""
     first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     x = np.linspace(min(first, last), last, NUM_POINTS)
     return x, np.array([np.interp(x, curve.x, curve.y) for curve in curves])
@@ -165,6 +165,6 @@ def _is_share(name: str) -> bool:
     return name.endswith(SHARES)
 
 
-def _free(name: str, taken: Mapping[str, object]) -> str:
+def _unique_name(name: str, taken: Mapping[str, object]) -> str:
     names = [name, *(f"{name} ({number})" for number in range(2, len(taken) + 2))]
     return next(one for one in names if one not in taken)

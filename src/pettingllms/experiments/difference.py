@@ -19,11 +19,11 @@ from pettingllms.experiments.scoring import Measured
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How much more one arm reached than another, with its 95% interval, if it has one."""
+    """The difference between two arms, with its 95% interval, if any."""
 
     arm: str
     minus: str
-    """The arm that is subtracted."""
+    """The subtracted arm."""
     evaluation: str
     value: float
     low: float | None
@@ -34,7 +34,7 @@ class Difference:
 
 
 def differences(experiment: Experiment, results: Sequence[Result]) -> Iterator[Difference]:
-    """For every two arms and every evaluation, if a seed has both."""
+    """All pairs of arms and all evaluations, if a seed has both."""
     names = [arm.name for arm in experiment.arms]
     for at, minus in enumerate(names):
         for arm in names[at + 1 :]:
@@ -47,7 +47,7 @@ def differences(experiment: Experiment, results: Sequence[Result]) -> Iterator[D
 def difference(
     results: Sequence[Result], arm: str, minus: str, column: Evaluation
 ) -> Difference | None:
-    """How much more an arm reached than another, over the seeds that both have."""
+    """The difference between two arms over their shared seeds."""
     of_arm, of_other = (_by_seed(results, name, column.name) for name in (arm, minus))
     pairs = [(of_arm[seed], of_other[seed]) for seed in sorted(of_arm.keys() & of_other.keys())]
     if not pairs:
@@ -72,7 +72,7 @@ def _by_seed(results: Sequence[Result], arm: str, evaluation: str) -> dict[int, 
 
 
 def _task_gaps(one: Measured, other: Measured) -> list[float]:
-    """Differences task by task; none if they did not answer the same tasks."""
+    """Differences per task; empty if the tasks differ."""
     if not one.tasks or one.tasks != other.tasks:
         return []
     pairs = zip(one.values, other.values, strict=True)

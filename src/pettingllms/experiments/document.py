@@ -1,4 +1,4 @@
-"""A page of headings, tables and lists, as Markdown or HTML. What it is given is never markup."""
+"""A page of headings, tables and lists, as Markdown or HTML. All input is escaped."""
 
 import html
 import re

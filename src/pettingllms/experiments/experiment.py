@@ -1,4 +1,4 @@
-"""What an experiment is: `experiment.toml`, a small file beside the runs that it puts together."""
+"""Config of an experiment: `experiment.toml`, next to the run configs that it combines."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,218 +15,218 @@ from pettingllms.vision.support import FAMILIES
 
 FILE = "experiment.toml"
 MODEL = "model"
-"""The word that stands for the first model."""
+"""Placeholder of the base model."""
 
 
 class Model(Section):
-    """The model that everything starts from: a tiny one, made anew for each seed, or one by name.
+    """The base model: a tiny one, created for each seed, or an existing one by name.
 
-    The tokenizer of a tiny one is made from what the experiment's environments say.
+    The tokenizer of a tiny model is trained on the prompts of the experiment's environments.
     """
 
     name: str = ""
-    """Folder or hub name of a model that is there; empty: a tiny one is made."""
+    """Folder or hub name of an existing model; empty: create a tiny one."""
     architecture: Literal[
         "qwen3", "llama", "qwen2_5_vl", "qwen3_vl", "idefics3", "smolvlm", "llava"
     ] = "qwen3"
-    """Of a tiny one; all but the first two see."""
+    """Architecture of a tiny model; all but the first two are VLMs."""
     hidden_size: int = Field(default=128, ge=64, multiple_of=64)
-    """Width of a tiny one."""
+    """Hidden size of a tiny model."""
     num_layers: int = Field(default=2, ge=1)
-    """Layers of a tiny one."""
+    """Number of layers of a tiny model."""
     vocab_size: int = Field(default=512, ge=260)
-    """Tokens that a tiny one has at most."""
+    """Maximum vocabulary size of a tiny model."""
     mlp_size: int | None = Field(default=None, ge=1)
-    """Width of a tiny one's inner layers; left out: 8 times hidden_size."""
+    """MLP size of a tiny model; default: 8 times hidden_size."""
     head_dim: int = Field(default=32, ge=8)
-    """Width of a tiny one's attention heads; vLLM wants 32 or more."""
+    """Attention head size of a tiny model; vLLM needs 32 or more."""
     symbols: bool = False
-    """One token for each symbol of a board, in a tiny one."""
+    """Use one token per board symbol in a tiny model."""
 
     @property
     def supports_images(self) -> bool:
-        """Whether a tiny one sees."""
+        """Whether a tiny model is a VLM."""
         return self.architecture in FAMILIES
 
     @model_validator(mode="after")
-    def _either(self) -> Self:
+    def _check_options(self) -> Self:
         chosen = {"mlp_size", "head_dim"} & self.model_fields_set
         if self.supports_images and chosen:
             rest = ", ".join(sorted(chosen))
-            raise ValueError(f"a tiny model that sees has no such choice, so leave out {rest}")
+            raise ValueError(f"a tiny VLM does not support {rest}; remove it")
         if self.name and self.model_fields_set != {"name"}:
             rest = ", ".join(sorted(self.model_fields_set - {"name"}))
-            raise ValueError(f"'{self.name}' is there already, so leave out {rest}")
+            raise ValueError(f"'{self.name}' is an existing model; remove {rest}")
         return self
 
 
 class WarmStart(Section):
-    """A model that `pettingllms sft` has taught, for arms to start from."""
+    """A model trained with `pettingllms sft`, which arms start from."""
 
     name: str = "start"
-    """`{start}` in a configuration stands for the folder of the model that this gives."""
+    """`{start}` in a config is replaced with the folder of the resulting model."""
     config: str
-    """A configuration, in the experiment's folder, with one policy that learns and an [sft]."""
+    """A config in the experiment's folder with one trained policy and an [sft] section."""
     set: list[str] = Field(default_factory=list)
     """Overrides, as on the command line."""
 
 
 class Arm(Section):
-    """A row of the table: a run, or a configuration that is only evaluated."""
+    """A row of the table: a training run, or a config that is only evaluated."""
 
     name: str
-    """As the table has it."""
+    """Name in the table."""
     config: str
-    """A run's configuration, in the experiment's folder."""
+    """A run config in the experiment's folder."""
     set: list[str] = Field(default_factory=list)
     """Overrides, as on the command line."""
     trained: bool = True
-    """False: only evaluated, as a row to compare with."""
+    """False: only evaluate, as a baseline."""
     start: str = ""
-    """Row with the model that this one starts from, whose value the figure has at 0."""
-    about: str = ""
-    """What it is, in a sentence, for slides."""
+    """Arm with the initial model of this one; the figure shows its value at 0."""
+    description: str = ""
+    """One sentence for the slides."""
 
 
 class Evaluation(Section):
-    """A column of the table: test tasks played after training, and what is reported of them."""
+    """A column of the table: an evaluation on test tasks after training, and what it measures."""
 
     name: str
-    """As the table has it."""
+    """Name in the table."""
     set: list[str] = Field(default_factory=list)
-    """Overrides on top of the arm's: who else plays, how many tasks."""
+    """Overrides on top of the arm's, such as other players or the number of tasks."""
     measure: Measure = "success"
-    """`success`: share of plays in which the role reached its aim. `loss`: share in which it did
-    not and another role did. A play that failed counts against the role in both. `reward`: mean of
-    what it was paid. `metric`: mean of what the environment reports under the name `metric`, over
-    plays that got so far. `nash_conv`, `regret`: how far the role's policy is from perfect play,
-    worked out over the whole game."""
+    """`success`: success rate of the role. `loss`: share of episodes in which the role did not
+    succeed and another role did. Failed episodes count against the role in both. `reward`: mean
+    reward of the role. `metric`: mean of the environment metric `metric`, over episodes that report
+    it. `nash_conv`, `regret`: exploitability of the role's policy, computed exactly over the whole
+    game."""
     metric: str = ""
-    """Name of the metric, where that is what is measured."""
+    """Name of the metric, with measure = "metric"."""
     share: bool = False
-    """Whether the metric is a share, to be shown as a percentage."""
+    """Show the metric as a percentage."""
     role: str = ""
-    """Whose; empty: the arm's first role."""
+    """Evaluated role; empty: the arm's first role."""
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_metric(self) -> Self:
         if bool(self.metric) != (self.measure == "metric"):
-            raise ValueError('measure = "metric" and metric = "NAME" go together')
+            raise ValueError('measure = "metric" needs metric = "NAME", and the other way around')
         return self
 
     @property
     def is_share(self) -> bool:
-        """Whether it is a share of plays, and no number with a unit of its own."""
+        """Whether the value is a share of episodes."""
         return self.measure in ("success", "loss") or self.share
 
 
 class Figure(Section):
-    """What is drawn: the course of training, the evaluations as bars, or one above the other."""
+    """The figure: learning curves, evaluations as bars, or both."""
 
     y: str = "reward"
-    """A metric of the run: a key under roles/ROLE/, such as reward or eval_success, or a whole key,
-    such as policies/shared/entropy. Empty: no lines."""
+    """A metric of the run: a key under roles/ROLE/, such as reward or eval_success, or a full key,
+    such as policies/shared/entropy. Empty: no learning curves."""
     role: str = ""
-    """Whose metric; empty: the arm's first role."""
+    """Role of the metric; empty: the arm's first role."""
     y_label: str = ""
-    """As the axis has it; empty: the metric."""
+    """Axis label; empty: the metric."""
     x: Literal["tokens", "step"] = "tokens"
-    """What the axis below counts: sampled tokens, or steps."""
+    """Unit of the x axis: sampled tokens or training steps."""
     start: str = ""
-    """Evaluation that measures what `y` does, for a value before training: it is drawn at 0 for
-    arms that have a `start`. Metrics of rollouts have a point at 0 by themselves."""
+    """Evaluation that measures the same as `y`: its value before training is drawn at 0 for arms
+    with a `start`. Rollout metrics have a point at 0 already."""
     smooth: int = Field(default=1, ge=1)
-    """Steps that a point is the mean of."""
+    """Number of steps averaged per point."""
     bars: list[str] = Field(default_factory=list)
     """Evaluations to draw as bars."""
 
 
 class Floor(Section):
-    """What a quick run must reach: this goes red when learning breaks."""
+    """A bound that a smoke run must reach; it fails when learning is broken."""
 
     arm: str
-    """Row."""
+    """Arm name."""
     evaluation: str
-    """Column."""
+    """Evaluation name."""
     at_least: float | None = None
-    """The mean over seeds may not be below."""
+    """Lower bound on the mean over seeds."""
     at_most: float | None = None
-    """The mean over seeds may not be above."""
+    """Upper bound on the mean over seeds."""
 
     @model_validator(mode="after")
-    def _some_bound(self) -> Self:
+    def _check_bound(self) -> Self:
         if self.at_least is None and self.at_most is None:
-            raise ValueError("give at_least or at_most")
+            raise ValueError("set at_least or at_most")
         return self
 
 
 class SmokeRun(Section):
-    """The same experiment in minutes, for `--quick`."""
+    """The minutes-long form of the experiment for `--quick`."""
 
     set: list[str] = Field(default_factory=list)
-    """Overrides of every arm and evaluation, on top of their own."""
+    """Additional overrides for every arm and evaluation."""
     warm_set: list[str] = Field(default_factory=list)
-    """Overrides of every warm start, on top of its own."""
+    """Additional overrides for every warm start."""
     seeds: list[int] = Field(default=[1], min_length=1)
-    """In place of the experiment's."""
+    """Seeds of the smoke run."""
     arms: list[str] = Field(default_factory=list)
-    """Rows to run; empty: all."""
+    """Arms to run; empty: all."""
     evaluations: list[str] = Field(default_factory=list)
-    """Columns to run; empty: all."""
+    """Evaluations to run; empty: all."""
     floors: list[Floor] = Field(default_factory=list)
-    """What must be reached; else the command ends with exit code 1."""
+    """Bounds to reach; otherwise the command exits with code 1."""
 
 
 class Repetition(Section):
-    """How near to the shipped results a full run must come: this goes red when results change.
+    """Tolerance between a full run and the shipped results; it fails when results change.
 
     A cell may differ by `num_errors` standard errors of the difference, and by `min_share` or
     `min_range` in any case."""
 
     num_errors: float = Field(default=4.0, gt=0)
-    """Standard errors of the difference between two means, from the scatter of the shipped seeds
-    and from the number of test tasks."""
+    """Allowed standard errors of the difference between two means, estimated from the shipped
+    seeds and the number of test tasks."""
     min_share: float = Field(default=0.03, ge=0, le=1)
-    """Allowed difference of a share in any case."""
+    """Difference of a share that is always allowed."""
     min_range: float = Field(default=0.15, ge=0, le=1)
-    """Allowed difference of any other number in any case, as a share of the range that the shipped
-    arms span in its column."""
+    """Difference of any other number that is always allowed, as a fraction of the range of the
+    shipped arms in its column."""
 
 
 class Experiment(Section):
-    """A question, the runs that answer it, and how the answer is shown."""
+    """A question, the runs that answer it, and how the results are shown."""
 
     title: str
-    """Of table and figure."""
+    """Title of the table and figure."""
     question: str
     """One sentence."""
     seeds: list[int] = Field(default=[1, 2, 3], min_length=1)
-    """Every arm is run once with each."""
+    """Every arm runs once per seed."""
     model: Model = Model()
-    """What everything starts from; `{model}` in a configuration."""
+    """The base model; `{model}` in a config."""
     warm_starts: list[WarmStart] = Field(default_factory=list)
-    """In this order; each may start from those before it."""
+    """Warm starts in order; each may start from an earlier one."""
     arms: list[Arm] = Field(min_length=1)
     """Rows of the table."""
     evaluations: list[Evaluation] = Field(min_length=1)
     """Columns of the table."""
     figure: Figure = Figure()
-    """What is drawn."""
+    """The figure."""
     limits: list[str] = Field(default_factory=list)
-    """What it does not show, a sentence each, for slides."""
+    """Limitations for the slides, one sentence each."""
     repetition: Repetition = Repetition()
-    """How near to the shipped results the full form must come."""
+    """Tolerance between a full run and the shipped results."""
     quick: SmokeRun = SmokeRun()
-    """For `--quick`."""
+    """The smoke run for `--quick`."""
 
     def problems(self) -> Iterator[str]:
-        """Names that are there twice, or that nothing has."""
+        """Duplicate and unknown names."""
         arms = [arm.name for arm in self.arms]
         columns = [evaluation.name for evaluation in self.evaluations]
         starts = [start.name for start in self.warm_starts]
-        yield from _twice("arms", arms)
-        yield from _twice("evaluations", columns)
-        yield from _twice("warm_starts", [MODEL, *starts])
+        yield from _duplicates("arms", arms)
+        yield from _duplicates("evaluations", columns)
+        yield from _duplicates("warm_starts", [MODEL, *starts])
         yield from _unknown("quick.arms", self.quick.arms, arms)
         yield from _unknown("quick.evaluations", self.quick.evaluations, columns)
         floors = self.quick.floors
@@ -237,8 +237,8 @@ class Experiment(Section):
         yield from _unknown("figure.start", filter(None, [self.figure.start]), columns)
         yield from _unknown("arms.start", (arm.start for arm in self.arms if arm.start), arms)
 
-    def quickened(self) -> Self:
-        """The same experiment as `--quick` runs it."""
+    def smoke_run(self) -> Self:
+        """The experiment in its `--quick` form."""
         quick = self.quick
         arms = [
             arm.model_copy(update={"set": [*arm.set, *quick.set]})
@@ -269,7 +269,7 @@ class Experiment(Section):
 
 
 def load_experiment(folder: Path) -> Experiment:
-    """Read the experiment of a folder; raise one ConfigError with every problem found."""
+    """Load the experiment of a folder; raise one ConfigError with all problems."""
     path = folder / FILE
     try:
         experiment = Experiment.model_validate(read_toml(path))
@@ -281,29 +281,29 @@ def load_experiment(folder: Path) -> Experiment:
 
 
 def find_experiment(name: str, root: Path) -> Path:
-    """The folder of an experiment given by its name or by its path."""
+    """The folder of an experiment, given by name or path."""
     for folder in (root / name, Path(name)) if name else ():
         if (folder / FILE).is_file():
             return folder
     known = sorted(path.parent.name for path in root.glob(f"*/{FILE}"))
     if not known:
-        what = f"there are no experiments in {root}; run this in a clone's folder"
+        what = f"no experiments in {root}; run this command in a clone of the repository"
         raise ConfigError(name or "reproduce", [what])
     if not name:
         raise ConfigError("reproduce", [f"name an experiment: {', '.join(known)}"])
-    raise ConfigError(name, [f"no experiment in {root} is called so; {nearest(name, known)}"])
+    raise ConfigError(name, [f"no such experiment in {root}; {nearest(name, known)}"])
 
 
-def _twice(where: str, names: Iterable[str]) -> Iterator[str]:
-    """Names that are one folder would write over each other."""
+def _duplicates(where: str, names: Iterable[str]) -> Iterator[str]:
+    """Names with the same folder name, which would overwrite each other."""
     counts = Counter(slug(name) for name in names)
     for name, count in counts.items():
         if count > 1 or not name:
-            yield f"{where}: '{name}' is there {count} times as a folder; give each a name"
+            yield f"{where}: '{name}' occurs {count} times as a folder name; use unique names"
 
 
 def _unknown(where: str, names: Iterable[str], known: Iterable[str]) -> Iterator[str]:
     there = list(known)
     for name in names:
         if name not in there:
-            yield f"{where}: nothing is called '{name}'; {nearest(name, there)}"
+            yield f"{where}: unknown name '{name}'; {nearest(name, there)}"

@@ -1,4 +1,4 @@
-"""The picture of an experiment: how arms learnt, and where they ended. The only user of matplotlib.
+"""The figure of an experiment: learning curves and final evaluations.
 
 It is made to be read at 800 pixels: lines are named where they end and bars where they begin, in
 the arm's own colour, so that no legend has to be matched with anything.
@@ -22,7 +22,7 @@ from pettingllms.experiments.interval import Mean
 from pettingllms.experiments.results import Curve
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C3E", "#555555")
-"""Those of Okabe and Ito (2008), which colour-blind people tell apart, then brown and grey."""
+"""Okabe and Ito (2008), safe for color blindness, then brown and gray."""
 INK, FAINT, GRID = "#222222", "#666666", "#E3E3E3"
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -54,7 +54,7 @@ NAMES, GAP = 2.35, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The upper part: for each arm, a curve of each seed."""
+    """The upper part: learning curves by arm and seed."""
 
     curves: Mapping[str, Sequence[Curve]]
     x_label: str
@@ -64,7 +64,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """One panel of the lower part: what an evaluation gave each arm."""
+    """One panel of the lower part: an evaluation of each arm."""
 
     name: str
     means: Mapping[str, Mean]
@@ -73,18 +73,18 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that is drawn. Arms are in the order of the table, and keep their colours."""
+    """The content of the figure. Arms are in table order and keep their colors."""
 
     title: str
     note: str
-    """What lines, bands and bars are."""
+    """Legend of lines, bands and bars."""
     arms: Sequence[str]
     lines: Lines | None = None
     bars: Sequence[Bars] = field(default_factory=list)
 
 
 def bars_note(bars: Sequence[Bars]) -> str:
-    """What the bars are, and their intervals as far as there are any."""
+    """Legend of the bars and their intervals."""
     kinds = {found.interval for panel in bars for found in panel.means.values()} - {"none"}
     if not kinds:
         return "Bars: without intervals."
@@ -94,7 +94,7 @@ def bars_note(bars: Sequence[Bars]) -> str:
 
 
 def draw(picture: Picture, path: Path) -> None:
-    """Write the picture as a PNG."""
+    """Write the figure as PNG."""
     title, note = wrapped(picture.title, 70), wrapped(picture.note, 105)
     head = 0.2 + 0.24 * len(title) + LINE * len(note) + 0.12
     names = [wrapped(panel.name, panel_letters(picture)) for panel in picture.bars]
@@ -117,7 +117,7 @@ def draw(picture: Picture, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The paper, and the colour of every arm."""
+    """The canvas and the color of every arm."""
 
     canvas: Canvas
     colors: Mapping[str, str]
@@ -135,7 +135,7 @@ class Page:
         return self.canvas.add_axes(box)
 
     def draw_lines(self, lines: Lines, bottom: float) -> None:
-        """The mean over seeds, with a band from the lowest to the highest."""
+        """The mean over seeds, with a band from minimum to maximum."""
         label = wrapped(lines.y_label, 40)
         left = 0.6 + LINE * len(label)
         axes = self.add_axes(left, bottom, 5.8 - left, LINES - 0.1)
@@ -159,7 +159,7 @@ class Page:
         self._name_ends(axes, ends)
 
     def _name_ends(self, axes: Any, ends: Mapping[str, tuple[float, float]]) -> None:
-        """Names at the right, each as near to the end of its line as the others leave room for."""
+        """Labels at the right, as close to the ends of their lines as space allows."""
         self.canvas.draw_without_rendering()
         box = axes.get_window_extent()
         labels = {arm: wrapped(arm, 26) for arm in ends}
@@ -254,12 +254,12 @@ def _panel_width(picture: Picture) -> float:
 
 
 def panel_letters(picture: Picture) -> int:
-    """How many letters of a panel's name stand side by side."""
+    """Characters per line of a panel's name."""
     return max(12, int(_panel_width(picture) * 12)) if picture.bars else 0
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most so many letters, and of about the same length."""
+    """Lines of about equal length, with at most `width` characters."""
     best = textwrap.wrap(text, width, break_on_hyphens=False)
     for narrower in range(width - 1, 7, -1):
         lines = textwrap.wrap(text, narrower, break_on_hyphens=False)
@@ -270,7 +270,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def dark(color: str) -> Any:
-    """The colour for text, which must be read on white."""
+    """A darker color for text on white."""
     return tuple(0.75 * part for part in to_rgb(color))
 
 

@@ -1,4 +1,4 @@
-"""The picture of a payoff matrix: who scored what against whom, the best at the top.
+"""The figure of a payoff matrix, sorted by rating.
 
 A cell is what the row's player scored against the column's, in per cent of the points: blue where
 it won more than it lost, orange where it lost more, white at the middle.
@@ -20,7 +20,7 @@ from pettingllms.league.standings import Standings
 COLORS = LinearSegmentedColormap.from_list(
     "score", ["#B8480A", "#EE9A5B", "#FBFAF7", "#6FA9D6", "#0A5A96"]
 )
-"""Orange to blue, which colour-blind people tell apart."""
+"""Orange to blue, safe for color blindness."""
 LETTER = 0.075
 """Inches of one letter of a name."""
 HEAD, FOOT, KEY = 0.75, 0.5, 0.95
@@ -49,7 +49,7 @@ def draw_heat_map(found: Standings, title: str, path: Path) -> None:
         _write_names(axes, found, names, left / cell, cell)
         _draw_key(canvas, (left + count * cell + 0.3) / width, box)
         _write(canvas, 0.15, 0.12, title, 12, INK, "bold")
-        games = "below, games" if len(counts) > 1 else f"{counts[0]} games a pair"
+        games = "below, games" if len(counts) > 1 else f"{counts[0]} games per pair"
         note = f"Points of the row's player against the column's, a draw half; {games}."
         _write(canvas, 0.15, 0.40, note, 8, FAINT)
         foot = f"{found.num_games:,} games. {found.verdict}"
@@ -58,7 +58,7 @@ def draw_heat_map(found: Standings, title: str, path: Path) -> None:
 
 
 def _counts(found: Standings) -> list[int]:
-    """How many games pairs have played: one number if all have played as many."""
+    """Distinct numbers of games per pair."""
     rows = found.payoff.rows.values()
     return sorted({tally.num_games for row in rows for tally in row.values()}) or [0]
 

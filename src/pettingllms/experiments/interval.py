@@ -1,4 +1,4 @@
-"""A mean over seeds, with what chance leaves open.
+"""A mean over seeds with its confidence interval.
 
 Seeds are what is drawn anew when an experiment is repeated, so the interval is Student's t over
 their means: games of one run are alike, and counting each as a draw of its own would promise more
@@ -37,7 +37,7 @@ class Mean:
 
 
 def mean_over_seeds(found: Sequence[Measured], is_share: bool) -> Mean:
-    """The mean of at least one number, each of a seed of its own."""
+    """The mean of one or more values, one per seed."""
     values = [one.value for one in found]
     middle = statistics.fmean(values)
     if len(set(values)) > 1:

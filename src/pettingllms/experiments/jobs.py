@@ -1,7 +1,7 @@
-"""Jobs one after the other, or several at a time, each in a process of its own.
+"""Run jobs sequentially, or several at a time in separate processes.
 
-Arms of an experiment share nothing but the models that they begin with, and one small run seldom
-keeps more than a core busy.
+Arms of an experiment share only their initial models, and a small run seldom uses more than one
+core.
 """
 
 import multiprocessing
@@ -25,40 +25,39 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A piece of work that leaves its result on disk."""
+    """A unit of work that writes its result to disk."""
 
     name: str
     do: Callable[[], None]
-    """To be sent to another process, it must be a function of a module, or a partial of one."""
+    """A module-level function or a partial of one, so that it can be pickled."""
     needs: Sequence[Path] = ()
-    """The models that it begins with."""
+    """Models that the job needs."""
 
     def is_ready(self) -> bool:
-        """Whether all models are there."""
+        """Whether all models exist."""
         return all(is_model(path) for path in self.needs)
 
 
 def run_jobs(jobs: Sequence[Job], num_at_once: int, notify: Notify) -> None:
-    """Do all of them; a job comes after those that make its models.
+    """Run all jobs; a job runs after those that make its models.
 
-    Side by side, one that fails says so at once. Those that run beside it go on to their end, for
-    what they have learnt is worth more than the wait, and nothing new is begun.
+    With several at a time, a failure is reported at once. Running jobs finish, to keep their
+    training, and no new job starts.
     """
     if num_at_once == 1:
         for job in jobs:
             job.do()
         return
-    failed = _side_by_side(list(jobs), num_at_once, notify)
+    failed = _run_parallel(list(jobs), num_at_once, notify)
     if failed:
         names = ", ".join(f"'{job.name}'" for job in failed)
         raise ExperimentError(
-            f"{names} did not come to an end, for the reason above; the same command goes on from "
-            "there"
+            f"{names} failed for the reason above; run the same command to resume"
         )
 
 
-def _side_by_side(waiting: list[Job], num_at_once: int, notify: Notify) -> list[Job]:
-    """Jobs that failed."""
+def _run_parallel(waiting: list[Job], num_at_once: int, notify: Notify) -> list[Job]:
+    """Run jobs in processes and return those that failed."""
     context = multiprocessing.get_context("spawn")
     threads = max(1, num_cores() // num_at_once)
     running: list[tuple[Job, SpawnProcess]] = []
@@ -67,12 +66,12 @@ def _side_by_side(waiting: list[Job], num_at_once: int, notify: Notify) -> list[
         while running or (waiting and not failed):
             ready = [] if failed else [job for job in waiting if job.is_ready()]
             for job in ready[: num_at_once - len(running)]:
-                process = context.Process(target=_do, args=(job, threads, notify))
+                process = context.Process(target=_run_in_process, args=(job, threads, notify))
                 process.start()
                 running.append((job, process))
                 waiting.remove(job)
             if not running:
-                notify(f"{waiting[0].name}: nothing made the models that it begins with")
+                notify(f"{waiting[0].name}: no job creates the models that it needs")
                 return waiting
             wait([process.sentinel for _, process in running])
             ended = [(job, process) for job, process in running if process.exitcode is not None]
@@ -85,7 +84,7 @@ def _side_by_side(waiting: list[Job], num_at_once: int, notify: Notify) -> list[
 
 
 def _interrupt() -> None:
-    """Pass Ctrl-C on each time that it comes, and wait until all have saved what they have."""
+    """Forward every Ctrl-C, and wait until all jobs have saved their state."""
     while running := multiprocessing.active_children():
         try:
             for number in [process.pid for process in running if process.pid]:
@@ -96,9 +95,9 @@ def _interrupt() -> None:
             continue
 
 
-def _do(job: Job, threads: int, notify: Notify) -> None:
-    """In the process of a job."""
-    os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the parent
+def _run_in_process(job: Job, threads: int, notify: Notify) -> None:
+    """Entry point of a job's process."""
+    os.setpgid(0, 0)  # only the parent gets the terminal's Ctrl-C
     os.environ.setdefault(THREADS, str(threads))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

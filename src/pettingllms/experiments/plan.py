@@ -1,7 +1,6 @@
-"""An experiment with one seed, laid out: which runs there are, and in which folders.
+"""The plan of an experiment for one seed: its runs and their folders.
 
-All configurations are read before anything is run, so a typo in the last column fails at once and
-not after a night.
+All configs are parsed before the first run, so a typo in the last evaluation fails at once.
 """
 
 import json
@@ -43,24 +42,24 @@ OF_TRAINING: Any = {
     "train": {"alternate"},
     "policies": {"__all__": {"join_step"}},
 }
-"""Whom an arm meets and who learns when, which is nothing to an evaluation."""
+"""Settings of training that evaluations ignore."""
 WORD = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What was asked for on the command line."""
+class ExperimentRequest:
+    """An experiment to run, with the options of the command line."""
 
     experiment: Experiment
     source: Path
     """The experiment's folder."""
     out: Path
     command: str
-    """That reproduces all of it."""
+    """Command that reproduces the whole experiment."""
     floors: Sequence[Floor] = ()
-    """What must be reached."""
+    """Bounds that results must reach."""
     joined: Sequence[Path] = ()
-    """Files of numbers from elsewhere, whose seeds are added to the table."""
+    """results.json files from other machines to add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class PlannedEvaluation:
     config: RunConfig
     role: str
     out: Path
-    """The file of its episodes."""
+    """Episode file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +80,17 @@ class PlannedArm:
     spec: Arm
     config: RunConfig
     folder: Path
-    """The folder of its run."""
+    """Run folder."""
     evaluations: list[PlannedEvaluation]
 
     def configs(self) -> list[RunConfig]:
-        """Of its training, and of each evaluation, which may name others to play against."""
+        """The configs of training and of each evaluation."""
         return [self.config, *(cell.config for cell in self.evaluations)]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
-    """A warm start: its run, and the model that comes of it."""
+    """A warm start: its run and the resulting model."""
 
     spec: WarmStart
     config: RunConfig
@@ -101,55 +100,55 @@ class PlannedStart:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that one seed runs."""
+    """All runs of one seed."""
 
     seed: int
     folder: Path
     model: Path
-    """The folder of the first model."""
+    """Folder of the base model."""
     starts: list[PlannedStart] = field(default_factory=list)
     arms: list[PlannedArm] = field(default_factory=list)
 
     def envs(self) -> list[EnvConfig]:
-        """The environments that are played, each once."""
-        return [config.env for config in self._players()]
+        """The distinct environments."""
+        return [config.env for config in self._env_configs()]
 
     def models_in(self, *configs: RunConfig) -> list[Path]:
-        """Those of this seed's models that configurations name."""
+        """The models of this seed that the configs refer to."""
         text = "\n".join(map(to_toml, configs))
         models = [self.model, *(start.model for start in self.starts)]
         return [model for model in models if re.search(rf"{re.escape(str(model))}(?![\w-])", text)]
 
-    def _players(self) -> list[RunConfig]:
-        """A configuration for each environment that is played."""
+    def _env_configs(self) -> list[RunConfig]:
+        """One config per distinct environment."""
         configs = [*(arm.config for arm in self.arms), *(start.config for start in self.starts)]
         return list({repr(config.env): config for config in configs}.values())
 
     def basis(self, model: Model) -> str:
-        """All that the models which arms start from are made of, as JSON."""
+        """Everything that determines the initial models of the arms, as JSON."""
         starts = [self.written(start.config) for start in self.starts]
-        envs = [self.written(config) for config in self._players()] if not model.name else []
+        envs = [self.written(config) for config in self._env_configs()] if not model.name else []
         parts = {"model": model.model_dump(), "texts": envs, "warm_starts": starts}
         return json.dumps(parts, indent=1)
 
     def written(self, config: RunConfig) -> str:
-        """A configuration as TOML in which no folder of this machine stands."""
+        """A config as TOML with placeholders for local folders."""
         text = to_toml(config)
         return text.replace(str(self.folder), "{seed}").replace(str(self.model), "{model}")
 
     def read(self, text: str) -> RunConfig:
-        """What was written so, maybe elsewhere: an option that came later has its default."""
+        """Parse a config from `written`, new options get their defaults."""
         local = text.replace("{model}", str(self.model)).replace("{seed}", str(self.folder))
         return parse_config(migrate(tomllib.loads(local)))
 
 
-def make_plan(order: Order, seed: int) -> Plan:
-    """Read every configuration of the experiment, with its words filled in.
+def make_plan(request: ExperimentRequest, seed: int) -> Plan:
+    """Parse every config of the experiment and fill in its placeholders.
 
-    The folders end up in configurations, so they hold from anywhere.
+    Folders in configs are absolute.
     """
-    experiment, source = order.experiment, order.source
-    top = order.out.resolve() / f"{SEED}{seed}"
+    experiment, source = request.experiment, request.source
+    top = request.out.resolve() / f"{SEED}{seed}"
     made = not experiment.model.name
     plan = Plan(seed, top, top / MODEL if made else find_model(experiment.model.name))
     words = {MODEL: str(plan.model)}
@@ -161,7 +160,7 @@ def make_plan(order: Order, seed: int) -> Plan:
     for arm in experiment.arms:
         config = _read(source / arm.config, [*arm.set, f"seed={seed}"], words)
         if arm.trained and not config.trained_policies():
-            raise ConfigError(arm.name, ["no policy learns; set trained = false, or train one"])
+            raise ConfigError(arm.name, ["has no trained policy; set trained = false"])
         folder = top / slug(arm.name)
         cells = [_cell(config, column, folder, words) for column in experiment.evaluations]
         plan.arms.append(PlannedArm(arm, config, folder, cells))
@@ -170,17 +169,17 @@ def make_plan(order: Order, seed: int) -> Plan:
 
 
 def _keep_needed(plan: Plan) -> None:
-    """Leave out warm starts that nothing begins with or plays against."""
-    readers = [config for arm in plan.arms for config in arm.configs()]
+    """Drop warm starts that no config refers to."""
+    configs = [config for arm in plan.arms for config in arm.configs()]
     for start in reversed(plan.starts[:]):
-        if start.model in plan.models_in(*readers):
-            readers.append(start.config)
+        if start.model in plan.models_in(*configs):
+            configs.append(start.config)
         else:
             plan.starts.remove(start)
 
 
 def planned_seeds(out: Path) -> list[int]:
-    """Seeds that something was begun with."""
+    """Seeds with an existing folder."""
     names = (re.fullmatch(rf"{SEED}(-?\d+)", folder.name) for folder in out.glob(f"{SEED}*"))
     return sorted(int(name[1]) for name in names if name)
 
@@ -197,7 +196,7 @@ def _cell(
     evaluated = _parse(data, source, [*exploitability, *column.set], words, met)
     role = column.role or next(iter(evaluated.roles))
     if role not in evaluated.roles:
-        raise ConfigError(source, [f"no role is called '{role}'; {nearest(role, evaluated.roles)}"])
+        raise ConfigError(source, [f"no role '{role}'; {nearest(role, evaluated.roles)}"])
     out = folder / "evaluations" / f"{slug(column.name)}.jsonl"
     return PlannedEvaluation(column, evaluated, role, out)
 
@@ -213,14 +212,14 @@ def _parse(
     words: Mapping[str, str],
     met: Collection[str] = (),
 ) -> RunConfig:
-    """The run; policies that were only `met` in training are in it if a role or judge has them."""
+    """Parse a config. Drop `met` co-players that no role or judge uses."""
     problems = apply_overrides(data, overrides)
     named = {*_strings_in([data.get("roles"), data.get("judge")])}
     for name in met:
         if name not in named and isinstance(data["policies"], dict):
             data["policies"].pop(name, None)
     problems += [
-        f"nothing is called '{{{word}}}' here; {nearest(word, words)}"
+        f"unknown placeholder '{{{word}}}'; {nearest(word, words)}"
         for word in dict.fromkeys(WORD.findall("\n".join(_strings_in(data))))
         if word not in words
     ]
@@ -236,7 +235,7 @@ def _strings_in(value: Any) -> Iterator[str]:
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:
-    """The data with `{word}` replaced in every string."""
+    """The data with placeholders replaced in every string."""
     if isinstance(value, str):
         return WORD.sub(lambda found: words.get(found[1], found[0]), value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Lines that say what an experiment is at: which seed, which arm, which step, and how it goes."""
+"""Progress lines of an experiment: seed, arm, step and main metrics."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.metrics import flatten
 
 
-class Lines(Callback):
-    """Watches a run, and says a line for each of its steps."""
+class ProgressLines(Callback):
+    """Prints one line per training step."""
 
     def __init__(self, where: str, config: RunConfig, notify: Callable[[str], None]) -> None:
         self._where = where

@@ -1,4 +1,4 @@
-"""Whether a full run of an experiment came to what its shipped results say.
+"""Compare a full run of an experiment with its shipped results.
 
 Two means over n and k seeds differ by chance with a variance of s² (1/n + 1/k). The variance s²
 over seeds is pooled over the arms of a column, since three seeds of one arm say little about it. It
@@ -22,7 +22,7 @@ def read_results(path: Path) -> list[Result]:
     """The results in a `results.json` of `reproduce`."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return [Result.of(one) for one in data["results"]]
+        return [Result.from_json(one) for one in data["results"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             str(path), [f"is not a results.json of `reproduce`: {error!r}"]
@@ -32,15 +32,15 @@ def read_results(path: Path) -> list[Result]:
 def mismatches(
     experiment: Experiment, results: Sequence[Result], shipped: Sequence[Result]
 ) -> Iterator[str]:
-    """Cells that are further from the shipped ones than chance explains, in words; so is a cell
-    that only the shipped results have."""
+    """Messages about cells outside the tolerance, and about cells that only the shipped results
+    have."""
     for column in experiment.evaluations:
         known = {arm.name: _cells(shipped, arm.name, column) for arm in experiment.arms}
         for arm, old in known.items():
             new = _cells(results, arm, column)
             what = f"'{arm}', '{column.name}'"
             if old and not new:
-                yield f"{what}: no number, and the shipped results have one"
+                yield f"{what}: missing, but the shipped results have it"
             if not old or not new:
                 continue
             allowed = tolerance(experiment.repetition, column, list(known.values()), old, len(new))
@@ -59,8 +59,8 @@ def tolerance(
     cell: Sequence[Measured],
     num_seeds: int,
 ) -> float:
-    """How far a mean over so many seeds may be from that of a shipped cell; `shipped` has the cells
-    of all arms in its column."""
+    """The allowed difference between a new and a shipped mean; `shipped` has the cells of all arms
+    in the column."""
     variance = _pooled(shipped)
     if column.is_share:
         variance = max(variance, *(_of_tasks(one) for one in cell))
@@ -81,8 +81,8 @@ def _pooled(cells: Sequence[Sequence[Measured]]) -> float:
 
 
 def _of_tasks(found: Measured) -> float:
-    """Variance that the number of test tasks leaves to a share. One success and one failure are
-    added, so that a share of 0 or 1 has some too."""
+    """Sampling variance of a share over test tasks. One success and one failure are added, so that
+    a share of 0 or 1 has a variance too."""
     share = (found.value * found.num_tasks + 1) / (found.num_tasks + 2)
     return share * (1 - share) / found.num_tasks
 

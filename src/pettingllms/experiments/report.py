@@ -1,4 +1,4 @@
-"""What an experiment came to: every number, the table, the figure, and whether floors hold."""
+"""Collect the results of an experiment; write numbers, table and figure; check floors."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -8,66 +8,73 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pettingllms.config.renames import EXPERIMENT_NAMES
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.difference import differences
 from pettingllms.experiments.experiment import Experiment
-from pettingllms.experiments.plan import Order, Plan, PlannedArm, make_plan, planned_seeds
+from pettingllms.experiments.plan import (
+    ExperimentRequest,
+    Plan,
+    PlannedArm,
+    make_plan,
+    planned_seeds,
+)
 from pettingllms.experiments.results import (
     Curve,
     Result,
-    curve_of,
-    drawn_in,
+    figure_key,
+    figure_metric,
+    has_same_config,
     is_based_on,
-    is_of,
     is_same_basis,
-    metric_of,
-    rows_of,
+    make_curve,
+    read_metrics,
 )
-from pettingllms.experiments.table import cell_of, made_by, make_table
+from pettingllms.experiments.table import make_table, mean_cell, provenance
 from pettingllms.runs.folder import write_whole
 
 RESULTS, TABLE, FIGURE, SLIDES = "results.json", "table.md", "figure.png", "slides.pdf"
 SHARES = ("success", "share")
-"""Ends of the names of metrics that are shares."""
+"""Suffixes of metrics that are shares."""
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Everything that is there."""
+class Collected:
+    """All results and learning curves."""
 
     results: list[Result] = field(default_factory=list)
     curves: dict[str, dict[int, Curve]] = field(default_factory=dict)
     """By arm, then by seed."""
 
     def has(self, arm: str, seed: int) -> bool:
-        """Whether an arm is there with this seed."""
+        """Whether there is a result for this arm and seed."""
         return self.find(arm, seed) is not None
 
     def find(self, arm: str, seed: int) -> Result | None:
-        """What an arm came to with this seed, if it is there."""
+        """The result of an arm and seed, if there is one."""
         return next((one for one in self.results if (one.arm, one.seed) == (arm, seed)), None)
 
     def add(self, result: Result, curve: Curve | None) -> None:
-        """Put a result beside the others."""
+        """Add a result with its learning curve."""
         self.results.append(result)
         if curve is not None:
             self.curves.setdefault(result.arm, {})[result.seed] = curve
 
 
-def read_joined(order: Order, notify: Notify) -> Found:
-    """Every result that was run elsewhere, and was made as it is asked for now."""
-    found = Found()
-    for path in order.joined:
-        _join(order, path, found, notify)
+def read_joined(request: ExperimentRequest, notify: Notify) -> Collected:
+    """Results from other machines that have the same config."""
+    found = Collected()
+    for path in request.joined:
+        _join(request, path, found, notify)
     return found
 
 
-def collect(order: Order, joined: Found, notify: Notify) -> Found:
-    """Every result that is there, of any seed, and was made as it is asked for now; what was also
-    run elsewhere is taken from here."""
-    found = Found()
-    _collect_runs(order, found, notify)
+def collect(request: ExperimentRequest, joined: Collected, notify: Notify) -> Collected:
+    """All results with the current config, of any seed. Local results take precedence over joined
+    ones."""
+    found = Collected()
+    _collect_runs(request, found, notify)
     for result in joined.results:
         if not found.has(result.arm, result.seed):
             found.add(result, joined.curves.get(result.arm, {}).get(result.seed))
@@ -75,107 +82,111 @@ def collect(order: Order, joined: Found, notify: Notify) -> Found:
     return found
 
 
-def _collect_runs(order: Order, found: Found, notify: Notify) -> None:
-    for seed in planned_seeds(order.out):
-        plan = make_plan(order, seed)
-        same_models = is_based_on(plan, plan.basis(order.experiment.model))
+def _collect_runs(request: ExperimentRequest, found: Collected, notify: Notify) -> None:
+    for seed in planned_seeds(request.out):
+        plan = make_plan(request, seed)
+        same_models = is_based_on(plan, plan.basis(request.experiment.model))
         for arm in plan.arms:
             result = Result.read(arm.folder)
             if result is None:
                 continue
-            if not same_models or not is_of(arm):
-                notify(f"left out: {arm.folder} was made with another configuration")
+            if not same_models or not has_same_config(arm):
+                notify(f"skipped: {arm.folder} was made with another configuration")
                 continue
             if problem := result.problem(arm):
-                notify(f"left out: {arm.folder} {problem}")
+                notify(f"skipped: {arm.folder} {problem}")
                 continue
-            _keep_asked(result, arm)
-            drawn = arm.spec.trained and order.experiment.figure.y
-            found.add(result, _curve(order, arm, notify) if drawn else None)
+            _keep_planned(result, arm)
+            drawn = arm.spec.trained and request.experiment.figure.y
+            found.add(result, _curve(request, arm, notify) if drawn else None)
 
 
-def _join(order: Order, path: Path, found: Found, notify: Notify) -> None:
-    """Add what a file of numbers holds."""
+def _join(request: ExperimentRequest, path: Path, found: Collected, notify: Notify) -> None:
+    """Add the results of a results.json."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        results = [Result.of(one) for one in data["results"]]
+        results = [Result.from_json(one) for one in data["results"]]
         bases = [data["basis"][str(one.seed)] for one in results]
-        configs = [data["configs"][one.arm][str(one.seed)] for one in results]
-        curves, figure = data["curves"], data.get("figure")
+        stored = _renamed(data["configs"])
+        configs = [stored[one.arm][str(one.seed)] for one in results]
+        curves, figure = _renamed(data["curves"]), data.get("figure")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        wrong = f"cannot be joined, as it is no {RESULTS} of `reproduce`: {error!r}"
+        wrong = f"is not a {RESULTS} of `reproduce`: {error!r}"
         raise ConfigError(str(path), [wrong]) from error
-    if curves and figure != drawn_in(order.experiment.figure):
-        notify(f"left out: curves in {path}, which are of another figure: {figure}")
+    if curves and figure != figure_key(request.experiment.figure):
+        notify(f"skipped: curves in {path}, which have another figure: {figure}")
         curves = {}
-    plans = {seed: make_plan(order, seed) for seed in {result.seed for result in results}}
-    for result, made_of, config in zip(results, bases, configs, strict=True):
+    plans = {seed: make_plan(request, seed) for seed in {result.seed for result in results}}
+    for result, stored_basis, config in zip(results, bases, configs, strict=True):
         seed, at = result.seed, f"{path}, seed {result.seed}, '{result.arm}'"
         plan = plans[seed]
         arm = next((arm for arm in plan.arms if arm.spec.name == result.arm), None)
         if arm is None or found.has(result.arm, seed):
             continue
-        basis = plan.basis(order.experiment.model)
-        if not _is_made_alike(plan, (made_of, config), basis, arm):
-            notify(f"left out: {at} was made with another configuration")
+        basis = plan.basis(request.experiment.model)
+        if not _has_same_settings(plan, (stored_basis, config), basis, arm):
+            notify(f"skipped: {at} was made with another configuration")
             continue
         if problem := result.problem(arm):
-            notify(f"left out: {at} {problem}")
+            notify(f"skipped: {at} {problem}")
             continue
-        _keep_asked(result, arm)
+        _keep_planned(result, arm)
         curve = curves.get(result.arm, {}).get(str(seed))
         found.add(result, Curve(**curve) if curve else None)
 
 
-def _is_made_alike(plan: Plan, stored: tuple[str, Any], basis: str, arm: PlannedArm) -> bool:
-    """Whether a stored basis and configuration are those of an arm; if they are refused today, they
-    are not."""
-    made_of, config = stored
+def _has_same_settings(plan: Plan, stored: tuple[str, Any], basis: str, arm: PlannedArm) -> bool:
+    """Whether a stored basis and config are those of an arm; invalid ones are not."""
+    stored_basis, config = stored
     try:
-        return is_same_basis(plan, made_of, basis) and bool(plan.read(config) == arm.config)
+        return is_same_basis(plan, stored_basis, basis) and bool(plan.read(config) == arm.config)
     except ConfigError:
         return False
 
 
-def _keep_asked(result: Result, arm: PlannedArm) -> None:
-    """Leave out evaluations that are no longer asked for."""
-    asked_for = [cell.spec.name for cell in arm.evaluations if result.has(cell)]
-    result.evaluations = {name: result.evaluations[name] for name in asked_for}
+def _keep_planned(result: Result, arm: PlannedArm) -> None:
+    """Drop evaluations that are no longer planned."""
+    planned = [cell.spec.name for cell in arm.evaluations if result.has(cell)]
+    result.evaluations = {name: result.evaluations[name] for name in planned}
 
 
-def _curve(order: Order, arm: PlannedArm, notify: Notify) -> Curve:
-    figure, rows = order.experiment.figure, rows_of(arm.folder)
-    metric = metric_of(figure, arm)
-    curve = curve_of(rows, metric, figure)
+def _renamed(by_arm: dict[str, Any]) -> dict[str, Any]:
+    return {EXPERIMENT_NAMES.get(arm, arm): value for arm, value in by_arm.items()}
+
+
+def _curve(request: ExperimentRequest, arm: PlannedArm, notify: Notify) -> Curve:
+    figure, rows = request.experiment.figure, read_metrics(arm.folder)
+    metric = figure_metric(figure, arm)
+    curve = make_curve(rows, metric, figure)
     if not curve.x:
         keys = {key for row in rows for key in row}
-        notify(f"no line for {arm.folder}: it has no metric '{metric}'; {nearest(metric, keys)}")
+        notify(f"no learning curve for {arm.folder}: no metric '{metric}'; {nearest(metric, keys)}")
     return curve
 
 
-def write_report(order: Order, found: Found, notify: Notify) -> None:
-    """Write every number, the table and the figure."""
-    order.out.mkdir(parents=True, exist_ok=True)
-    write_whole(order.out / RESULTS, json.dumps(_numbers(order, found), indent=1))
-    write_whole(order.out / TABLE, make_table(order.experiment, found.results))
+def write_report(request: ExperimentRequest, found: Collected, notify: Notify) -> None:
+    """Write results.json, the table and the figure."""
+    request.out.mkdir(parents=True, exist_ok=True)
+    write_whole(request.out / RESULTS, json.dumps(_numbers(request, found), indent=1))
+    write_whole(request.out / TABLE, make_table(request.experiment, found.results))
     if find_spec("matplotlib") is None:
-        notify("no figure, as matplotlib is not installed; pip install 'pettingllms[figures]'")
+        notify("no figure: matplotlib is not installed; pip install 'pettingllms[figures]'")
         return
-    _draw(order.experiment, found, order.out)
+    _draw(request.experiment, found, request.out)
 
 
-def shortfalls(order: Order, found: Found, seeds: Sequence[int]) -> list[str]:
-    """What is not as good as it must be, in words; no other seeds make up for these."""
-    return list(_shortfalls(order, [one for one in found.results if one.seed in seeds]))
+def shortfalls(request: ExperimentRequest, found: Collected, seeds: Sequence[int]) -> list[str]:
+    """Messages about missed floors, over the given seeds only."""
+    return list(_shortfalls(request, [one for one in found.results if one.seed in seeds]))
 
 
-def _shortfalls(order: Order, results: Sequence[Result]) -> Iterator[str]:
-    columns = {column.name: column for column in order.experiment.evaluations}
-    for floor in order.floors:
-        cell = cell_of(results, floor.arm, columns[floor.evaluation])
+def _shortfalls(request: ExperimentRequest, results: Sequence[Result]) -> Iterator[str]:
+    columns = {column.name: column for column in request.experiment.evaluations}
+    for floor in request.floors:
+        cell = mean_cell(results, floor.arm, columns[floor.evaluation])
         what = f"'{floor.arm}', '{floor.evaluation}'"
         if cell is None:
-            yield f"{what}: no number, and a bound is set for it"
+            yield f"{what}: no result, but a floor is set"
         elif floor.at_least is not None and cell.value < floor.at_least:
             yield f"{what}: {cell.value:.3f} is below the floor of {floor.at_least:g}"
         elif floor.at_most is not None and cell.value > floor.at_most:
@@ -183,15 +194,15 @@ def _shortfalls(order: Order, results: Sequence[Result]) -> Iterator[str]:
 
 
 def redraw(experiment: Experiment, folder: Path) -> None:
-    """Make table, figure and slides again from the results.json of a folder, whatever
-    configurations its numbers are of."""
+    """Write the table, figure and slides again from the results.json of a folder, regardless of the
+    configs of its results."""
     data = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-    found = Found([Result.of(one) for one in deepcopy(data["results"])])
-    drawn = drawn_in(experiment.figure)
+    found = Collected([Result.from_json(one) for one in deepcopy(data["results"])])
+    drawn = figure_key(experiment.figure)
     late = "points" not in (data.get("figure") or {}) and drawn["points"] == "start of step"
-    for arm, of_arm in data["curves"].items():
+    for arm, of_arm in _renamed(data["curves"]).items():
         for curve in of_arm.values():
-            if late:  # written when a point was at the end of the step that it was played in
+            if late:  # an old file with points at the end of the step
                 curve["x"] = [0.0, *curve["x"][:-1]]
         found.curves[arm] = {int(seed): Curve(**curve) for seed, curve in of_arm.items()}
     numbers = data | _summary(experiment, found) | {"figure": drawn}
@@ -200,26 +211,26 @@ def redraw(experiment: Experiment, folder: Path) -> None:
     _draw(experiment, found, folder)
 
 
-def _summary(experiment: Experiment, found: Found) -> dict[str, Any]:
-    """What all results come to together."""
+def _summary(experiment: Experiment, found: Collected) -> dict[str, Any]:
+    """The cells of the table and the differences."""
     return {
         "table": [
             {"arm": arm.name, "evaluation": column.name, "measure": column.measure, **asdict(cell)}
             for arm in experiment.arms
             for column in experiment.evaluations
-            if (cell := cell_of(found.results, arm.name, column)) is not None
+            if (cell := mean_cell(found.results, arm.name, column)) is not None
         ],
         "differences": [asdict(one) for one in differences(experiment, found.results)],
     }
 
 
-def _numbers(order: Order, found: Found) -> dict[str, Any]:
-    experiment = order.experiment
-    plans = {seed: make_plan(order, seed) for seed in {one.seed for one in found.results}}
+def _numbers(request: ExperimentRequest, found: Collected) -> dict[str, Any]:
+    experiment = request.experiment
+    plans = {seed: make_plan(request, seed) for seed in {one.seed for one in found.results}}
     return {
         "title": experiment.title,
         "question": experiment.question,
-        "command": order.command,
+        "command": request.command,
         **_summary(experiment, found),
         "results": [asdict(result) for result in found.results],
         "basis": {seed: plan.basis(experiment.model) for seed, plan in plans.items()},
@@ -232,7 +243,7 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
             }
             for arm in experiment.arms
         },
-        "figure": drawn_in(experiment.figure),
+        "figure": figure_key(experiment.figure),
         "curves": {
             arm: {seed: asdict(curve) for seed, curve in of_arm.items()}
             for arm, of_arm in found.curves.items()
@@ -240,7 +251,7 @@ def _numbers(order: Order, found: Found) -> dict[str, Any]:
     }
 
 
-def _draw(experiment: Experiment, found: Found, out: Path) -> None:
+def _draw(experiment: Experiment, found: Collected, out: Path) -> None:
     from pettingllms.experiments.figure import Bars, Lines, Picture, bars_note, draw
     from pettingllms.experiments.slides import Deck, draw_slides
 
@@ -262,7 +273,7 @@ def _draw(experiment: Experiment, found: Found, out: Path) -> None:
             {
                 arm.name: cell
                 for arm in experiment.arms
-                if (cell := cell_of(found.results, arm.name, column)) is not None
+                if (cell := mean_cell(found.results, arm.name, column)) is not None
             },
             is_share=column.is_share,
         )
@@ -271,7 +282,7 @@ def _draw(experiment: Experiment, found: Found, out: Path) -> None:
     drawn = [panel for panel in bars if panel.name in figure.bars]
     num_seeds = len({result.seed for result in found.results})
     num_drawn = len({seed for some in found.curves.values() for seed in some if some[seed].x})
-    several = f"Lines: mean over {num_drawn} seeds; bands: from the lowest to the highest."
+    several = f"Lines: mean over {num_drawn} seeds; bands: minimum to maximum."
     lined = "Lines: one seed." if num_drawn == 1 else several
     notes = ["One seed."] if num_seeds == 1 else [lined] if curves else []
     notes += [f"At 0: '{figure.start}' before training."] if curves and figure.start else []
@@ -281,14 +292,16 @@ def _draw(experiment: Experiment, found: Found, out: Path) -> None:
     if curves or drawn:
         draw(picture, out / FIGURE)
     if found.results:
-        about = {arm.name: arm.about for arm in experiment.arms if arm.about}
-        costs = [line.removeprefix("- ").replace("`", "") for line in made_by(found.results)]
+        about = {arm.name: arm.description for arm in experiment.arms if arm.description}
+        costs = [line.removeprefix("- ").replace("`", "") for line in provenance(found.results)]
         deck = Deck(experiment.question, about, costs, experiment.limits)
         draw_slides(deck, replace(picture, bars=bars), out / SLIDES)
 
 
-def _from_start(experiment: Experiment, found: Found, arm: str, seed: int, curve: Curve) -> Curve:
-    """A curve with the value before training at 0, where an evaluation of another arm has it."""
+def _from_start(
+    experiment: Experiment, found: Collected, arm: str, seed: int, curve: Curve
+) -> Curve:
+    """The curve with the start arm's evaluation at 0, if there is one."""
     column = experiment.figure.start
     name = next((one.start for one in experiment.arms if one.name == arm), "")
     start = found.find(name, seed) if name and column else None

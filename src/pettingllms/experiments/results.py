@@ -1,7 +1,7 @@
-"""What an experiment leaves behind, number by number, each with what it took to get it.
+"""Results of an experiment, with the cost of each number.
 
-Every arm and seed has a `result.json` in its run's folder: it is written after training and again
-after each evaluation, so what is in it is done and is never done twice.
+Every arm and seed has a `result.json` in its run folder. It is written after training and after
+each evaluation, so an interrupted experiment resumes without repeating work.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pettingllms.config.renames import migrate_metrics
+from pettingllms.config.renames import EXPERIMENT_NAMES, migrate_metrics
 from pettingllms.experiments.experiment import Figure
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
 from pettingllms.experiments.scoring import EXPLOITABILITY_METRICS, Measured
@@ -23,28 +23,28 @@ TOKENS = "rollout/total_tokens"
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What it took to train an arm."""
+    """Cost of training an arm."""
 
     num_steps: int
     num_tokens: int
-    """Sampled by policies that learn, continuations included."""
+    """Tokens sampled by trained policies, including continuations."""
     seconds: float
-    """Of its steps, without the start of engines."""
+    """Time of all steps, without engine start-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A number, what exactly was asked for, and how long the answer took."""
+    """A measured value, its exact specification, and its duration."""
 
-    asked: str
-    """The measure, the role, and what is set other than in training."""
+    spec: str
+    """The measure, the role, and the overrides of the evaluation."""
     measured: Measured
     seconds: float
 
 
 @dataclass(slots=True)
 class Result:
-    """One arm with one seed."""
+    """The result of one arm and seed."""
 
     arm: str
     seed: int
@@ -52,37 +52,39 @@ class Result:
     machine: dict[str, Any]
     versions: dict[str, str]
     training: Training | None = None
-    """None if nothing was trained."""
+    """None for untrained arms."""
     evaluations: dict[str, Evaluated] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Put the result into the folder of its run."""
+        """Write the result into its run folder."""
         write_whole(folder / FILE, json.dumps(asdict(self), indent=1))
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The result in the folder of a run, if it has come to one."""
+        """The result in a run folder, if it exists."""
         if not (folder / FILE).is_file():
             return None
-        return cls.of(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        return cls.from_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Self:
-        """The result that was written as this data."""
-        data["training"] = data["training"] and Training(**data["training"])
-        data["evaluations"] = {
-            name: Evaluated(one["asked"], Measured(**one["measured"]), one["seconds"])
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Parse a result; names of version 0.1 are replaced with their successors."""
+        training = data["training"] and Training(**data["training"])
+        evaluations = {
+            EXPERIMENT_NAMES.get(name, name): _evaluated(one)
             for name, one in data["evaluations"].items()
         }
-        return cls(**data)
+        arm = EXPERIMENT_NAMES.get(data["arm"], data["arm"])
+        update = {"arm": arm, "training": training, "evaluations": evaluations}
+        return cls(**{**data, **update})
 
     def has(self, cell: PlannedEvaluation) -> bool:
-        """Whether a cell of the table is done, just as it is asked for now."""
+        """Whether a cell of the table is done with the same specification."""
         found = self.evaluations.get(cell.spec.name)
-        return found is not None and found.asked == asked(cell)
+        return found is not None and found.spec == cell_spec(cell)
 
     def problem(self, arm: PlannedArm) -> str:
-        """Why its numbers are none of an arm's with the same configuration; empty if they are."""
+        """Why the result does not belong to an arm with the same config; empty if it does."""
         trained = self.training is not None
         same = trained == arm.spec.trained
         return "" if same else f"was made with trained = {str(trained).lower()}"
@@ -90,78 +92,86 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The course of one arm's training with one seed."""
+    """The learning curve of one arm and seed."""
 
     x: list[float]
     y: list[float]
 
 
-def asked(cell: PlannedEvaluation) -> str:
-    """What a cell asks of an arm, whose own configuration is compared apart from it."""
+def _evaluated(data: Mapping[str, Any]) -> Evaluated:
+    measured = dict(data["measured"])
+    if "num_episodes" in measured:  # version 0.1
+        measured["num_episodes"] = measured.pop("num_episodes")
+    spec = data["spec"] if "spec" in data else data["asked"]
+    return Evaluated(spec, Measured(**measured), data["seconds"])
+
+
+def cell_spec(cell: PlannedEvaluation) -> str:
+    """The specification of a cell; the arm's config is compared separately."""
     what = " ".join([cell.spec.measure, cell.spec.metric]).strip()
     return ", ".join([f"{what} of {cell.role}", *cell.spec.set])
 
 
-def is_of(arm: PlannedArm) -> bool:
-    """Whether the run in the arm's folder is the one that is asked for now."""
+def has_same_config(arm: PlannedArm) -> bool:
+    """Whether the run in the arm's folder has the arm's config."""
     folder = RunFolder(arm.folder)
     return (arm.folder / CONFIG_FILE).is_file() and folder.config() == arm.config
 
 
 def is_based_on(plan: Plan, basis: str) -> bool:
-    """Whether a seed's models are those that would be made now; so they are if there are none."""
+    """Whether the existing models of a seed, if any, were made from the same basis."""
     path = plan.folder / BASIS
     return not path.is_file() or is_same_basis(plan, path.read_text(encoding="utf-8"), basis)
 
 
 def is_same_basis(plan: Plan, one: str, other: str) -> bool:
-    """Whether models made of one and of the other are the same."""
-    return _made_of(plan, one) == _made_of(plan, other)
+    """Whether two bases give the same models."""
+    return _parse_basis(plan, one) == _parse_basis(plan, other)
 
 
-def _made_of(plan: Plan, basis: str) -> dict[str, Any]:
-    """Configurations as they are read; of those that only play, the environment counts."""
+def _parse_basis(plan: Plan, basis: str) -> dict[str, Any]:
+    """A basis with parsed configs; for tokenizer texts only the environment matters."""
     parts: dict[str, Any] = json.loads(basis)
     starts = [plan.read(text) for text in parts["warm_starts"]]
     return {**parts, "warm_starts": starts, "texts": [plan.read(t).env for t in parts["texts"]]}
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run, step by step."""
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of a run, one row per step."""
     path = folder / METRICS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     return [migrate_metrics(json.loads(line)) for line in lines]
 
 
-def training_of(rows: list[dict[str, Any]]) -> Training:
-    """What the steps of a run took in all."""
+def training_cost(rows: list[dict[str, Any]]) -> Training:
+    """Total cost of the steps of a run."""
     last = rows[-1] if rows else {"step": 0, TOKENS: 0}
     seconds = sum(row.get("time/step") or 0.0 for row in rows)
     return Training(last["step"], int(last[TOKENS]), seconds)
 
 
-def metric_of(figure: Figure, arm: PlannedArm) -> str:
-    """The key of the metric that is drawn for an arm."""
+def figure_metric(figure: Figure, arm: PlannedArm) -> str:
+    """The key of the metric in the figure for an arm."""
     role = figure.role or next(iter(arm.config.roles))
     return figure.y if "/" in figure.y else f"roles/{role}/{figure.y}"
 
 
-def drawn_in(figure: Figure) -> dict[str, Any]:
-    """All that a figure's curves depend on beside their runs."""
+def figure_key(figure: Figure) -> dict[str, Any]:
+    """The options that a figure's curves depend on."""
     points = "end of step" if is_after_step(figure.y) else "start of step"
     return {**figure.model_dump(include={"y", "role", "x", "smooth"}), "points": points}
 
 
 def is_after_step(metric: str) -> bool:
-    """Whether a metric is of the weights that a step gave, and not of those that played in it."""
+    """Whether a metric describes the weights after a step, not those that sampled its rollouts."""
     name = metric.rpartition("/")[2]
     return name.startswith(("eval_", "anchor_")) or name in (*EXPLOITABILITY_METRICS, "legal_share")
 
 
-def places_of(rows: Iterable[Mapping[str, Any]], metric: str, key: str) -> list[float]:
-    """Where the rows with a metric are on an axis of steps or tokens.
+def x_values(rows: Iterable[Mapping[str, Any]], metric: str, key: str) -> list[float]:
+    """The x values of the rows with a metric, in steps or tokens.
 
-    Rollouts of a step are played by the weights from before it, so those of step 1 are at 0."""
+    The rollouts of a step are sampled with the weights before it, so those of step 1 are at 0."""
     places, before = [], 0.0
     for row in rows:
         here = float(row.get(key, before))
@@ -171,8 +181,8 @@ def places_of(rows: Iterable[Mapping[str, Any]], metric: str, key: str) -> list[
     return places
 
 
-def curve_of(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Curve:
-    """The points of a run that have the metric, each the mean of the last few."""
+def make_curve(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Curve:
+    """The points of a run with the metric, each a running mean."""
     key = TOKENS if figure.x == "tokens" else "step"
     rows = list(rows)
     values = [row[metric] for row in rows if row.get(metric) is not None]
@@ -181,4 +191,4 @@ def curve_of(rows: Iterable[dict[str, Any]], metric: str, figure: Figure) -> Cur
         for at in range(len(values))
         if (some := values[max(0, at + 1 - figure.smooth) : at + 1])
     ]
-    return Curve(places_of(rows, metric, key), smooth)
+    return Curve(x_values(rows, metric, key), smooth)

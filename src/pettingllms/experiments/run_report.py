@@ -1,4 +1,4 @@
-"""One page about a run: what was trained, how it went, what to worry about."""
+"""A one-page report on a run: config, progress and diagnostics."""
 
 import json
 from collections import Counter
@@ -8,23 +8,23 @@ from typing import Any
 
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.document import Document
-from pettingllms.experiments.results import TOKENS, training_of
+from pettingllms.experiments.results import TOKENS, training_cost
 from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.diagnostics import RECENT, diagnose, early, progress, recent
 from pettingllms.runs.scores import wilson
 from pettingllms.viewer.sources import ViewedRun
 
 NUM_FILES = 10
-"""Of the newest steps, whose failures are counted."""
+"""Number of latest steps whose failures are counted."""
 NUM_REASONS = 5
 Rows = Sequence[Mapping[str, Any]]
 
 
-def report_on(run: ViewedRun, figure: str = "") -> Document:
-    """The page; `figure` is the address of a picture to show, if there is one."""
+def run_report_page(run: ViewedRun, figure: str = "") -> Document:
+    """The page; `figure` is the address of a picture, if any."""
     rows = run.metrics()
     if run.config is None:
-        raise ConfigError(str(run.path), [run.problem or "holds no run"])
+        raise ConfigError(str(run.path), [run.problem or "is not a run folder"])
     page = Document(f"Run {run.name}")
     _what(page, run, rows)
     if not rows:
@@ -32,7 +32,7 @@ def report_on(run: ViewedRun, figure: str = "") -> Document:
         return page
     page.head("How it went")
     if figure:
-        page.picture(figure, "curves of the run")
+        page.picture(figure, "learning curves")
     _roles(page, run, rows)
     _policies(page, run, rows)
     _diagnoses(page, run, rows)
@@ -43,14 +43,14 @@ def report_on(run: ViewedRun, figure: str = "") -> Document:
 
 def _what(page: Document, run: ViewedRun, rows: Rows) -> None:
     config = run.config
-    assert config is not None  # noqa: S101 - `report_on` has refused
+    assert config is not None  # noqa: S101 - checked by the caller
     page.head("What was trained")
-    done = training_of([dict(row) for row in rows]) if rows and TOKENS in rows[-1] else None
+    done = training_cost([dict(row) for row in rows]) if rows and TOKENS in rows[-1] else None
     facts = {
         "environment": config.env.id,
         "algorithm": config.algo.type,
         "steps": f"{len(rows)} of {config.train.num_steps}",
-        "episodes a step": str(config.rollout.num_tasks * config.rollout.num_episodes),
+        "episodes per step": str(config.rollout.num_tasks * config.rollout.num_episodes),
         "sampled tokens": f"{done.num_tokens:,}" if done else "–",
         "time of steps": f"{done.seconds / 60:.1f} minutes" if done else "–",
         "seed": str(config.seed),
@@ -94,8 +94,8 @@ def _roles(page: Document, run: ViewedRun, rows: Rows) -> None:
 def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
     assert run.config is not None  # noqa: S101 - as above
     names = {
-        "sampler_entropy": "entropy", "mismatch": "mismatch", "zero_share": "advantages that are 0",
-        "grad_norm": "gradient norm", "tokens_per_second": "learnt tokens/s",
+        "sampler_entropy": "entropy", "mismatch": "mismatch", "zero_share": "zero advantages",
+        "grad_norm": "gradient norm", "tokens_per_second": "trained tokens/s",
     }  # fmt: skip
     table = []
     for policy in sorted(run.config.trained_policies()):
@@ -108,7 +108,7 @@ def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
                 cells.append(f"{short(first)} → {short(last)}")
         table.append(cells)
     page.table(["policy", *names.values()], table)
-    page.text(f"Of policies: means over the first {RECENT} steps → over the last {RECENT}.")
+    page.text(f"Policies: means over the first {RECENT} steps → over the last {RECENT}.")
 
 
 def _diagnoses(page: Document, run: ViewedRun, rows: Rows) -> None:
@@ -116,7 +116,7 @@ def _diagnoses(page: Document, run: ViewedRun, rows: Rows) -> None:
     page.head("What to worry about")
     found = diagnose(rows, run.config)
     if found:
-        page.points([f"{diagnosis.what}. What helps: {diagnosis.help}." for diagnosis in found])
+        page.points([f"{diagnosis.what}. Fix: {diagnosis.help}." for diagnosis in found])
     else:
         page.text(
             "Nothing stands out: failures, skipped updates, the log-prob gap, advantages that are "
@@ -129,7 +129,7 @@ def _diagnoses(page: Document, run: ViewedRun, rows: Rows) -> None:
 
 
 def failures(run: ViewedRun) -> list[tuple[str, int]]:
-    """The most frequent reasons in the newest files of episodes."""
+    """The most frequent failure reasons in the latest episode files."""
     files = run.episode_files()
     newest = sorted(files, key=lambda path: (files[path], path.name))[-NUM_FILES:]
     counts: Counter[str] = Counter()

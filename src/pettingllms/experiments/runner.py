@@ -1,4 +1,4 @@
-"""The real work that an experiment is made of. Everything that needs an engine is called here."""
+"""Training and evaluation of an experiment; the only module here that starts engines."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pettingllms.models.tiny import Architecture
 
 NUM_TEXTS = 32
-"""Tasks of each environment that a tiny model's tokenizer is made from."""
+"""Tasks per environment for training a tiny model's tokenizer."""
 
 
 class Machine(Protocol):
-    """Who does the work."""
+    """Interface for the work of an experiment, replaced in tests."""
 
     def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:
         """Write a tiny model."""
@@ -28,20 +28,20 @@ class Machine(Protocol):
     def warm_start(
         self, config: RunConfig, folder: RunFolder, out: Path, callback: Callback
     ) -> None:
-        """Teach a policy; write the model that comes of it."""
+        """Run SFT and write the resulting model."""
 
     def train(self, config: RunConfig, folder: RunFolder, callback: Callback) -> None:
-        """Train until the run is over, from where its folder was left."""
+        """Train to the end, resuming from the run folder."""
 
     def evaluate(
         self, config: RunConfig, run: RunFolder | None, out: Path, notify: Callable[[str], None]
     ) -> Exploitability:
-        """Play test tasks and write the episodes, with a run's weights or as the models are. What
-        is given back is empty, unless `eval.exploitability` asks for it."""
+        """Run test tasks with a run's weights or the initial models, and write the episodes.
+        Returns the exploitability with `eval.exploitability`, else nothing."""
 
 
 class ThisMachine:
-    """vLLM, PyTorch and Ray, on this machine."""
+    """The real implementation with vLLM, PyTorch and Ray."""
 
     def make_model(self, model: Model, envs: Sequence[EnvConfig], seed: int, out: Path) -> None:
         from pettingllms.envs import make_env_for
@@ -99,17 +99,17 @@ class ThisMachine:
 
 
 def _trained(run: RunFolder, notify: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
-    """The weights that training ended with; those of an earlier step are not taken for them."""
+    """The final weights; raise CheckpointError if only an earlier step is available."""
     result, newest = Result.read(run.path), run.load(notify)
     training = result.training if result else None
     assert training is not None  # noqa: S101 - an arm is trained, then evaluated
-    there = "has no checkpoint"
+    there = "it has no checkpoint"
     if newest is not None:
         state, weights = newest
         if state.step == training.num_steps:
             return weights
-        there = f"the newest checkpoint that can be loaded is of step {state.step}"
+        there = f"its latest loadable checkpoint is of step {state.step}"
     raise CheckpointError(
-        f"{run.path} was trained until step {training.num_steps}, and {there}; remove "
-        f"{run.path / FILE}, and the same command trains it to its end again and evaluates it anew"
+        f"{run.path} was trained until step {training.num_steps}, but {there}; delete "
+        f"{run.path / FILE} and run the same command to train and evaluate it again"
     )

@@ -1,4 +1,4 @@
-"""An experiment as slides, a PDF for a room: what was asked, what was done, what came out.
+"""An experiment as PDF slides: question, setup and results.
 
 They are drawn by what draws the figure, from the same numbers, so none can differ from the table.
 """
@@ -30,7 +30,7 @@ from pettingllms.experiments.figure import (
 
 HEIGHT = 4.5
 PANELS = 2
-"""Evaluations side by side."""
+"""Evaluations per slide."""
 LETTERS = 88
 """Of a line of text across a slide."""
 SPACE = 0.225
@@ -39,21 +39,21 @@ SPACE = 0.225
 
 @dataclass(frozen=True, slots=True)
 class Deck:
-    """What is told beside the pictures."""
+    """The texts of the slides."""
 
     question: str
     about: dict[str, str] = field(default_factory=dict)
-    """What each arm is, in a sentence."""
+    """Description of each arm."""
     costs: Sequence[str] = ()
-    """What it took: seeds, tokens, time, machine, command."""
+    """Provenance: seeds, machine, versions and command."""
     limits: Sequence[str] = ()
-    """What it does not show."""
+    """Limitations."""
 
 
 def draw_slides(deck: Deck, picture: Picture, path: Path) -> None:
-    """Write one page a slide."""
+    """Write one page per slide."""
     colors = {arm: COLORS[at % len(COLORS)] for at, arm in enumerate(picture.arms)}
-    # Without the time of writing the same numbers give the same file.
+    # No timestamp, so that the same numbers give the same file.
     with mpl.rc_context(STYLE), PdfPages(path, metadata={"CreationDate": None}) as pages:
         for number, slide in enumerate(_slides(deck, picture, colors), 1):
             slide.canvas.text(0.98, 0.03, str(number), ha="right", fontsize=8, color=FAINT)

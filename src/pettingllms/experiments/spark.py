@@ -1,4 +1,4 @@
-"""A course in one line of text, and its numbers, for terminals and documents."""
+"""Learning curves as one line of text, and short numbers, for terminals and documents."""
 
 import math
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ THOUSAND = 1000
 
 
 def short(value: float) -> str:
-    """A number in three digits; a large one whole, as 8,130 and not as 8.13e+03."""
+    """A number with three digits; large ones as integers, such as 8,130."""
     return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.3g}"
 
 
 def spark(values: Sequence[float], width: int = 40) -> str:
-    """The values as bars, the lowest and the highest setting the scale; a mean where they crowd."""
+    """The values as bars, scaled from minimum to maximum; crowded values are averaged."""
     if not values:
         return ""
     size = max(1, math.ceil(len(values) / width))

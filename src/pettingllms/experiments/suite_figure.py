@@ -1,4 +1,4 @@
-"""What of a suite is drawn, and whether it can be."""
+"""Select what the figure of a suite shows."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,16 +13,16 @@ FIGURE = "figure.png"
 
 
 def draw_report(report: Report, path: Path) -> bool:
-    """Draw what there is; False if matplotlib is not installed or there is nothing to draw."""
+    """Draw the figure; False without matplotlib or results."""
     measured = [result for result in report.results if result.has_number]
     if not measured or find_spec("matplotlib") is None:
         return False
     from pettingllms.experiments.bench_figure import draw_benches
 
     note = (
-        f"Share of plays in which the aim was reached, {_numbers(measured)}. Lines: 95% intervals "
-        "over tasks. Below: what so many tokens for a task reach; full: one of the plays is right; "
-        "dashed: the commonest answer is; dotted: the budget of the comparison."
+        f"Success rate, {_numbers(measured)}. Lines: 95% intervals over tasks. Below: success by "
+        "tokens per task; solid: any episode succeeds; dashed: the majority answer is correct; "
+        "dotted: the budget of the comparison."
     )
     panels = [_panel(result) for result in measured]
     compared = any(panel.budget for panel in panels)
@@ -36,9 +36,9 @@ def draw_report(report: Report, path: Path) -> bool:
 
 
 def _numbers(results: list[Result]) -> str:
-    plays = {found.num_samples for result in results for found in result.forms.values()}
+    samples = {found.num_samples for result in results for found in result.forms.values()}
     tasks = {found.num_tasks for result in results for found in result.forms.values()}
-    return f"{_range(tasks)} tasks, {_range(plays)} plays of each"
+    return f"{_range(tasks)} tasks, {_range(samples)} episodes per task"
 
 
 def _range(numbers: set[int]) -> str:

@@ -1,4 +1,4 @@
-"""The table of an experiment, as Markdown: arms below each other, evaluations side by side."""
+"""The table of an experiment as Markdown: one row per arm, one column per evaluation."""
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
@@ -11,16 +11,15 @@ from pettingllms.experiments.results import Result
 NONE = "–"
 MINUS = "\N{MINUS SIGN}"
 PAIRED = (
-    "Means over the seeds that both arms have of the difference within a seed; shares in "
-    "percentage points. Arms of a seed share its first model and its test tasks, so "
-    "brackets are 95% intervals of paired differences, Student's t over seeds. T: one seed, so the "
-    "interval is over test tasks and says nothing about other seeds. Without brackets nothing is "
-    "known beyond the difference itself. Intervals are not corrected for the number of comparisons."
+    "Mean paired differences over the seeds of both arms; shares in percentage points. Arms with "
+    "the same seed share the base model and test tasks. Brackets: 95% confidence intervals, "
+    "Student's t over seeds. T: one seed, so the interval is over test tasks only. No brackets: no "
+    "interval is available. Intervals are not corrected for multiple comparisons."
 )
 
 
-def cell_of(results: Sequence[Result], arm: str, column: Evaluation) -> Mean | None:
-    """What an arm reached in an evaluation, over the seeds that have come to a number."""
+def mean_cell(results: Sequence[Result], arm: str, column: Evaluation) -> Mean | None:
+    """The mean of an arm in an evaluation, over the seeds with a result."""
     found = [
         result.evaluations[column.name].measured
         for result in results
@@ -30,22 +29,22 @@ def cell_of(results: Sequence[Result], arm: str, column: Evaluation) -> Mean | N
 
 
 def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
-    """The whole page."""
+    """The page with the table, the differences and the provenance."""
     columns = experiment.evaluations
     names = [column.name for column in columns]
-    heads = ["", *names, "tokens to train", "tokens an answer", "time to train"]
-    rows = [heads, ["---"] * len(heads)]
+    headers = ["", *names, "training tokens", "tokens per episode", "training time"]
+    rows = [headers, ["---"] * len(headers)]
     num_seeds = len({result.seed for result in results})
     for arm in experiment.arms:
         of_arm = [result for result in results if result.arm == arm.name]
-        cells = [cell_of(of_arm, arm.name, column) for column in columns]
+        cells = [mean_cell(of_arm, arm.name, column) for column in columns]
         shown = [
             _shown(cell, column.is_share, num_seeds)
             for cell, column in zip(cells, columns, strict=True)
         ]
         rows.append([arm.name, *shown, *_costs(of_arm)])
     parts = [f"# {experiment.title}", experiment.question, _lines(rows), _legend(results)]
-    parts += [_differences(experiment, results), "\n".join(made_by(results))]
+    parts += [_differences(experiment, results), "\n".join(provenance(results))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -54,19 +53,22 @@ def _lines(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _differences(experiment: Experiment, results: Sequence[Result]) -> str:
-    """Every two arms, compared where they share seeds and test tasks."""
+    """All pairs of arms, compared on shared seeds and test tasks."""
     found = {(one.arm, one.minus, one.evaluation): one for one in differences(experiment, results)}
     if not found:
         return ""
     columns = experiment.evaluations
     rows = [["", *(column.name for column in columns)], ["---"] * (1 + len(columns))]
     for arm, minus in dict.fromkeys((arm, minus) for arm, minus, _ in found):
-        cells = [_gap(found.get((arm, minus, column.name)), column.is_share) for column in columns]
+        cells = [
+            _difference_cell(found.get((arm, minus, column.name)), column.is_share)
+            for column in columns
+        ]
         rows.append([f"{arm} − {minus}", *cells])
     return f"## Differences between arms\n\n{_lines(rows)}\n\n{PAIRED}"
 
 
-def _gap(found: Difference | None, is_share: bool) -> str:
+def _difference_cell(found: Difference | None, is_share: bool) -> str:
     if found is None:
         return NONE
     scale, digits = (100, 1) if is_share else (1, 3)
@@ -109,33 +111,35 @@ def _minutes(seconds: float) -> str:
 
 
 def _legend(results: Sequence[Result]) -> str:
-    """How the numbers came about, from the results themselves."""
+    """A legend with the seeds and the number of episodes."""
     if not results:
         return "No results yet."
     seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in results}))
-    plays = {one.measured.num_plays for result in results for one in result.evaluations.values()}
-    games = " or ".join(f"{number:,}" for number in sorted(plays))
+    counts = {
+        one.measured.num_episodes for result in results for one in result.evaluations.values()
+    }
+    episodes = " or ".join(f"{number:,}" for number in sorted(counts))
     failed = sum(e.measured.num_failed for r in results for e in r.evaluations.values())
     means = (
-        f"Means over the seeds {seeds}, each of {games} plays of test tasks; in brackets 95% "
-        "intervals, Student's t over seeds. W: one seed, or seeds that came out alike, so the "
-        "interval is Wilson's over tasks and says nothing about other seeds."
+        f"Means over seeds {seeds}, each with {episodes} episodes on test tasks. Brackets: 95% "
+        "confidence intervals, Student's t over seeds. W: one seed, or identical seeds, so the "
+        "interval is Wilson's over tasks only."
     )
     costs = (
-        "Tokens and time are means over seeds: those sampled in training, continuations included, "
-        "by policies that learn; those of one play in evaluation; the steps of training."
+        "Tokens and time are means over seeds. Training tokens are sampled by trained policies, "
+        "including continuations. Training time is the time of all steps."
     )
     lines = [means, costs]
     if failed:
         lines.append(
-            f"{failed} plays failed. They count against the arm in shares of successes and losses; "
-            "rewards and metrics are means over plays that were paid, or reported them."
+            f"{failed} episodes failed. They count against the arm in success and loss; rewards "
+            "and metrics are means over the other episodes."
         )
     return "\n".join(lines)
 
 
-def made_by(results: Sequence[Result]) -> Iterator[str]:
-    """A line for each machine and set of versions that results come from."""
+def provenance(results: Sequence[Result]) -> Iterator[str]:
+    """One line per machine and set of versions."""
     seeds: dict[str, list[int]] = {}
     for result in results:
         machine = result.machine

@@ -8,9 +8,9 @@ from plays import LOST, siblings
 from viewed import write_run
 
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.curves import Wish, arms_of, panels_of
+from pettingllms.experiments.curves import PlotOptions, group_by_arm, make_panels
 from pettingllms.experiments.document import Document
-from pettingllms.experiments.run_report import failures, report_on
+from pettingllms.experiments.run_report import failures, run_report_page
 from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.scores import wilson
 from pettingllms.viewer.sources import ViewedRun, open_run
@@ -33,17 +33,17 @@ def run_of(folder: Path, values: list[float], *overrides: str, name: str = "succ
 
 def test_runs_that_differ_by_seed_are_one_arm_with_a_band(tmp_path: Path) -> None:
     runs = [run_of(tmp_path / f"s{n}", [0.2 * n, 0.3 * n], f"seed={n}") for n in (1, 2, 3)]
-    assert [len(some) for some in arms_of(runs).values()] == [3]
-    ((panel,),) = [panels_of(runs, Wish(["success"]))]
+    assert [len(some) for some in group_by_arm(runs).values()] == [3]
+    ((panel,),) = [make_panels(runs, PlotOptions(["success"]))]
     (line,) = panel.lines
     assert (line.y[0], line.low[0], line.high[0]) == pytest.approx((0.4, 0.2, 0.6))
     assert (line.y[-1], line.low[-1], line.high[-1]) == pytest.approx((0.6, 0.3, 0.9))
     other = run_of(tmp_path / "other", [0.5], "algo.type=grpo")
-    assert [len(some) for some in arms_of([*runs, other]).values()] == [3, 1]
+    assert [len(some) for some in group_by_arm([*runs, other]).values()] == [3, 1]
 
 
 def test_a_run_alone_has_the_interval_of_what_was_counted(tmp_path: Path) -> None:
-    (panel,) = panels_of([run_of(tmp_path / "r", [0.2, 0.5])], Wish(["success"]))
+    (panel,) = make_panels([run_of(tmp_path / "r", [0.2, 0.5])], PlotOptions(["success"]))
     (line,) = panel.lines
     assert panel.is_share
     assert (line.low[0], line.high[0]) == pytest.approx(wilson(0.2, 50))
@@ -58,13 +58,13 @@ def test_roles_that_went_the_same_way_are_one_line(tmp_path: Path) -> None:
             for row in map(json.loads, text.splitlines())
         )
     )
-    (panel,) = panels_of([run], Wish(["success"]))
+    (panel,) = make_panels([run], PlotOptions(["success"]))
     assert [line.part for line in panel.lines] == [""]
 
 
 def test_smoothing_and_tokens(tmp_path: Path) -> None:
-    (panel,) = panels_of(
-        [run_of(tmp_path / "r", [0, 1, 2, 6], name="reward")], Wish(["reward"], "tokens", 2)
+    (panel,) = make_panels(
+        [run_of(tmp_path / "r", [0, 1, 2, 6], name="reward")], PlotOptions(["reward"], "tokens", 2)
     )
     assert panel.lines[0].x == [0, 10, 20, 30], "rollouts are of the weights before a step"
     assert panel.lines[0].y == [0, 0.5, 1.5, 4]
@@ -73,19 +73,19 @@ def test_smoothing_and_tokens(tmp_path: Path) -> None:
 def test_a_metric_that_nobody_has_is_refused_with_the_nearest(tmp_path: Path) -> None:
     run = run_of(tmp_path / "r", [0.1], name="reward")
     with pytest.raises(ConfigError, match="roles/planner/reward"):
-        panels_of([run], Wish(["roles/planner/rewart"]))
+        make_panels([run], PlotOptions(["roles/planner/rewart"]))
     with pytest.raises(ConfigError, match="did you mean 'reward'"):
-        panels_of([run], Wish(["rewrd"]))
+        make_panels([run], PlotOptions(["rewrd"]))
 
 
 def test_pictures_are_drawn_in_both_forms(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from pettingllms.experiments.curve_figure import draw_courses
+    from pettingllms.experiments.curve_figure import draw_learning_curves
 
     runs = [run_of(tmp_path / f"s{n}", [0.2 * n, 0.3 * n], f"seed={n}") for n in (1, 2)]
-    panels = panels_of(runs, Wish())
+    panels = make_panels(runs, PlotOptions())
     for name, mark in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
-        draw_courses(panels, "a title", "step", tmp_path / name)
+        draw_learning_curves(panels, "a title", "step", tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(mark)
 
 
@@ -106,7 +106,7 @@ def test_a_report_says_what_was_trained_and_why_turns_failed(tmp_path: Path) -> 
     write_run(tmp_path / "run", failed, 2)
     run = open_run(tmp_path / "run")
     assert failures(run) == [("sampler: lost", 8)]
-    text = report_on(run).to_markdown()
+    text = run_report_page(run).to_markdown()
     for said in (
         "plan\\_path-v1",
         "at\\_grpo",
@@ -138,4 +138,4 @@ def test_a_folder_without_a_configuration_has_no_report(tmp_path: Path) -> None:
     write_run(tmp_path / "run", [], 1)
     (tmp_path / "run" / "config.toml").unlink()
     with pytest.raises(ConfigError):
-        report_on(ViewedRun(tmp_path / "run"))
+        run_report_page(ViewedRun(tmp_path / "run"))

@@ -15,7 +15,7 @@ from pettingllms.experiments.experiment import load_experiment
 from pettingllms.experiments.figure import COLORS, Bars, Lines, Page, Picture, bars_note
 from pettingllms.experiments.interval import Mean
 from pettingllms.experiments.repetition import read_results
-from pettingllms.experiments.report import Found
+from pettingllms.experiments.report import Collected
 from pettingllms.experiments.results import Curve
 
 ROOT = Path(__file__).parents[3]
@@ -68,12 +68,12 @@ def test_a_caption_promises_the_intervals_that_are_drawn() -> None:
 
 def test_a_curve_of_evaluations_begins_with_the_untrained_arm_of_its_seed() -> None:
     experiment = load_experiment(ROOT / "experiments" / "kuhn_poker")
-    found = Found()
+    found = Collected()
     shipped = read_results(ROOT / "docs" / "results" / "kuhn_poker" / "results.json")
     found.results.extend(shipped)
     curve = Curve([100.0], [0.2])
     start = report._from_start(experiment, found, "league", 2, curve)
-    before = next(r for r in shipped if (r.arm, r.seed) == ("before self-play", 2))
+    before = next(r for r in shipped if (r.arm, r.seed) == ("untrained", 2))
     assert start.x == [0.0, 100.0]
     assert start.y == [before.evaluations["NashConv"].measured.value, 0.2]
-    assert report._from_start(experiment, found, "before self-play", 2, curve) == curve
+    assert report._from_start(experiment, found, "untrained", 2, curve) == curve

@@ -104,7 +104,7 @@ def test_one_that_fails_is_named_and_leaves_its_neighbour_in_peace(
         Job("good", partial(make_model_after, note, there)),
         Job("later", partial(make_model, late)),
     ]
-    with pytest.raises(ExperimentError, match=r"'bad' did not .* same command goes on"):
+    with pytest.raises(ExperimentError, match=r"'bad' failed .* same command to resume"):
         run_jobs(jobs, 2, notify)
     assert (tmp_path / "said").read_text() == "bad: no room\n"
     assert there.is_dir()
@@ -125,7 +125,7 @@ def test_models_that_nothing_makes_are_not_waited_for(
             2,
             notify,
         )
-    assert "nothing made the models" in (tmp_path / "said").read_text()
+    assert "no job creates the models" in (tmp_path / "said").read_text()
 
 
 def _begin_jobs(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
@@ -190,7 +190,7 @@ set = ["policies.policy_a.model={model}", "sft.player=random"]
 """
     first, rest = EXPERIMENT.split("[[warm_starts]]", 1)
     rest = rest.replace("{model}", "{start_long}", 1)
-    plan = make_plan(Lab(tmp_path, f"{first}{longer}\n[[warm_starts]]{rest}").order(), 1)
+    plan = make_plan(Lab(tmp_path, f"{first}{longer}\n[[warm_starts]]{rest}").request(), 1)
     needs = [[path.name for path in plan.models_in(start.config)] for start in plan.starts]
     assert needs == [["model"], ["start-long"]]
     assert [path.name for path in plan.models_in(plan.arms[0].config)] == ["start"]

@@ -14,7 +14,7 @@ from pettingllms.experiments.difference import difference
 from pettingllms.experiments.experiment import Evaluation, Experiment, Figure
 from pettingllms.experiments.figure import spread
 from pettingllms.experiments.interval import mean_over_seeds, student
-from pettingllms.experiments.results import Evaluated, Result, curve_of
+from pettingllms.experiments.results import Evaluated, Result, make_curve
 from pettingllms.experiments.scoring import Measured, measure
 from pettingllms.experiments.table import make_table
 
@@ -48,7 +48,7 @@ def test_a_metric_is_the_mean_of_what_plays_reported_last() -> None:
             metrics = {} if value is None else {"right": value}
             episode.steps[at] = replace(episode.steps[at], metrics=metrics)
     assert measure(plays, {}, CONFIG, "a", "metric", "right").value == (1.0 + 0.5) / 2
-    with pytest.raises(ExperimentError, match="no play reported 'rihgt'; did you mean 'right'"):
+    with pytest.raises(ExperimentError, match="no episode reported 'rihgt'; did you mean 'right'"):
         measure(plays, {}, CONFIG, "a", "metric", "rihgt")
 
 
@@ -105,7 +105,7 @@ def test_a_reward_is_the_mean_of_the_plays_that_were_paid() -> None:
     plays = [play(0, True, False, paid=1.0), play(1, True, False, paid=4.0)]
     plays.append(play(2, True, False, failed=True, paid=100.0))
     assert measure(plays, {}, CONFIG, "a", "reward").value == 2.5
-    with pytest.raises(ExperimentError, match="paid in none of 1 plays"):
+    with pytest.raises(ExperimentError, match="no reward in any of 1 episodes"):
         measure(plays[2:], {}, CONFIG, "a", "reward")
 
 
@@ -125,8 +125,8 @@ def test_a_table_says_where_failed_plays_count() -> None:
     result = Result("A", 1, "reproduce --seed 1", machine, {}, None, {"points": cell})
     page = make_table(experiment, [result])
     assert "| 2.500 |" in page
-    assert "1 plays failed. They count against the arm in shares of" in page
-    assert "rewards and metrics are means over plays that were paid" in page
+    assert "1 episodes failed. They count against the arm in success" in page
+    assert "rewards and metrics are means over the other episodes" in page
 
 
 def test_an_answer_costs_the_tokens_of_all_models_and_of_no_script() -> None:
@@ -139,7 +139,7 @@ def test_an_answer_costs_the_tokens_of_all_models_and_of_no_script() -> None:
 def test_plays_of_one_task_are_one_task() -> None:
     plays = [play(0, True, False), play(0, False, False)]
     found = measure(plays, {}, CONFIG, "a", "success")
-    assert (found.num_tasks, found.num_plays) == (1, 2)
+    assert (found.num_tasks, found.num_episodes) == (1, 2)
 
 
 def test_a_curve_skips_steps_without_the_metric_and_smooths_over_the_last_points() -> None:
@@ -149,9 +149,9 @@ def test_a_curve_skips_steps_without_the_metric_and_smooths_over_the_last_points
         {"step": 3, "rollout/total_tokens": 30.0, "m": 3.0},
         {"step": 4, "rollout/total_tokens": 40.0, "m": 8.0},
     ]
-    curve = curve_of(rows, "m", Figure(smooth=2))
+    curve = make_curve(rows, "m", Figure(smooth=2))
     assert (curve.x, curve.y) == ([0, 20, 30], [1.0, 2.0, 5.5])
-    assert curve_of(rows, "m", Figure(x="step")).x == [0, 2, 3]
+    assert make_curve(rows, "m", Figure(x="step")).x == [0, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_curve_skips_steps_without_the_metric_and_smooths_over_the_last_points
 def test_a_curve_begins_with_the_weights_before_training(metric: str, x: list[float]) -> None:
     """Rollouts of step 1 are played by them; evaluations are of the weights after a step."""
     rows = [{"step": n, "rollout/total_tokens": 10.0 * n, metric: 0.5} for n in (1, 2)]
-    assert curve_of(rows, metric, Figure()).x == x
+    assert make_curve(rows, metric, Figure()).x == x
 
 
 def test_labels_never_overlap_and_keep_their_order() -> None:
@@ -187,7 +187,7 @@ def test_a_distance_is_that_of_the_roles_policy() -> None:
     exploitability = {CONFIG.roles["a"]: {"nash_conv": 0.25, "legal_share": 0.9}}
     plays = [play(0, True, False)]
     assert measure(plays, exploitability, CONFIG, "a", "nash_conv").value == 0.25
-    with pytest.raises(ExperimentError, match="no regret; measure one of legal_share, nash_conv"):
+    with pytest.raises(ExperimentError, match="support regret; use one of legal_share, nash_conv"):
         measure(plays, exploitability, CONFIG, "a", "regret")
 
 
@@ -252,7 +252,7 @@ def test_a_table_has_the_differences_of_every_two_arms() -> None:
     assert "| b − a | +0.0 [−25.4, +25.4] |" in page
     assert "| c − a | +35.0 [" in page
     assert "| c − b | +35.0 [" in page
-    assert "paired differences, Student's t over seeds" in page
+    assert "Student's t over seeds" in page
 
 
 def test_numbers_of_tasks_are_kept_in_the_order_of_their_tasks() -> None:

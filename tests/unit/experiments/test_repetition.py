@@ -67,7 +67,7 @@ def test_a_cell_inside_the_tolerance_is_reproduced_and_one_outside_is_not(
 
 def test_a_cell_that_is_missing_is_not_reproduced_and_a_new_one_is_passed_over() -> None:
     found = list(mismatches(experiment(), results_of(a=[0.5]), results_of(b=[0.5])))
-    assert found == ["'b', 'won': no number, and the shipped results have one"]
+    assert found == ["'b', 'won': missing, but the shipped results have it"]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)

@@ -68,7 +68,7 @@ def test_a_warm_start_is_no_run_to_resume(lab: Lab) -> None:
 
 def test_a_warm_start_without_that_mark_is_gone_on_with(lab: Lab) -> None:
     folder = RunFolder(lab.out / "seed-1" / "warm-start")
-    folder.create(make_plan(lab.order(), 1).starts[0].config)
+    folder.create(make_plan(lab.request(), 1).starts[0].config)
     lab.run(1)
     assert lab.new_calls() == ONE_SEED
 
@@ -107,7 +107,7 @@ def test_every_number_has_what_it_took(lab: Lab) -> None:
     assert len(measured.pop("tasks")) == 16
     assert sorted(measured.pop("values")) == [0.0] * 6 + [1.0] * 4
     assert measured == {
-        "value": 0.4, "num_tasks": 10, "num_plays": 10, "num_failed": 0, "tokens": 2.0,
+        "value": 0.4, "num_tasks": 10, "num_episodes": 10, "num_failed": 0, "tokens": 2.0,
     }  # fmt: skip
     assert result["command"] == "pettingllms reproduce relays --seed 1"
     assert result["machine"]["cores"] >= 1
@@ -180,7 +180,7 @@ def test_numbers_from_before_an_arm_was_trained_are_not_its_numbers(tmp_path: Pa
     numbers = {r["seed"]: r["evaluations"] for r in lab.results["results"] if r["arm"] == "GRPO"}
     assert list(numbers) == [2]
     assert numbers[2]["aims reached"]["measured"]["value"] == 0.6
-    assert f"left out: {lab.out.resolve()}/seed-1/grpo was made with trained = false" in lab.said
+    assert f"skipped: {lab.out.resolve()}/seed-1/grpo was made with trained = false" in lab.said
 
 
 def test_a_trained_arm_is_not_evaluated_as_an_untrained_one(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_numbers_of_another_configuration_do_not_join(tmp_path: Path, old, new) 
     there.run(1)
     here = Lab(tmp_path / "here")
     here.run(2, join=[there.out / "results.json"])
-    assert any("left out" in text and "another configuration" in text for text in here.said)
+    assert any("skipped" in text and "another configuration" in text for text in here.said)
     assert ("GRPO", 1) not in {(r["arm"], r["seed"]) for r in here.results["results"]}
 
 
@@ -278,7 +278,7 @@ def test_curves_of_another_figure_do_not_join(tmp_path: Path, change: str) -> No
     here.run(2, join=[path])
     assert {r["seed"] for r in here.results["results"]} == {1, 2}
     assert list(here.results["curves"]["GRPO"]) == ["2"]
-    assert any(f"left out: curves in {path}" in line for line in here.said)
+    assert any(f"skipped: curves in {path}" in line for line in here.said)
 
 
 def test_the_figure_says_how_many_seeds_its_lines_are_of(
@@ -296,7 +296,7 @@ def test_the_figure_says_how_many_seeds_its_lines_are_of(
     assert [note.partition(".")[0] for note in notes] == [
         "One seed",
         "Lines: one seed",
-        "Lines: mean over 2 seeds; bands: from the lowest to the highest",
+        "Lines: mean over 2 seeds; bands: minimum to maximum",
     ]
 
 
@@ -319,7 +319,7 @@ def test_a_file_that_holds_no_numbers_is_refused_before_anything_is_run(
     path = there.out / "results.json"
     kept = {key: value for key, value in there.results.items() if key != lost}
     path.write_text(json.dumps(kept) if lost else "{")
-    with pytest.raises(ConfigError, match="no results.json of `reproduce`"):
+    with pytest.raises(ConfigError, match="not a results.json of `reproduce`"):
         here.run(2, join=[path])
     assert here.new_calls() == []
     assert not here.out.exists()
@@ -337,7 +337,7 @@ def test_models_that_were_made_otherwise_are_not_taken(tmp_path: Path, old, new)
     """Their folders have the same names, so the configurations of the arms do not tell."""
     Lab(tmp_path).run(1)
     again = Lab(tmp_path, EXPERIMENT.replace(old, new))
-    with pytest.raises(ConfigError, match="made from another experiment.toml"):
+    with pytest.raises(ConfigError, match="made with another experiment.toml"):
         again.run(1)
     assert again.new_calls() == []
     again.run(2)
@@ -350,7 +350,7 @@ def test_a_run_of_another_configuration_is_not_gone_on_with(lab: Lab, tmp_path: 
     with pytest.raises(ConfigError, match="'GRPO' with another configuration"):
         again.run(1)
     again.run(2)
-    assert any("left out" in line and "seed-1" in line for line in again.said)
+    assert any("skipped" in line and "seed-1" in line for line in again.said)
     arms = [(r["arm"], r["seed"]) for r in again.results["results"]]
     assert arms == [("untrained", 1), ("untrained", 2), ("GRPO", 2)]
 
@@ -390,10 +390,10 @@ def test_other_seeds_do_not_lift_one_to_its_floor(tmp_path: Path) -> None:
 
 def test_a_missing_number_is_red(lab: Lab) -> None:
     """A floor that nothing is measured against would be green for ever."""
-    from pettingllms.experiments.report import Found, shortfalls
+    from pettingllms.experiments.report import Collected, shortfalls
 
-    assert shortfalls(lab.order(quick=True), Found(), [7]) == [
-        "'GRPO', 'aims reached': no number, and a bound is set for it"
+    assert shortfalls(lab.request(quick=True), Collected(), [7]) == [
+        "'GRPO', 'aims reached': no result, but a floor is set"
     ]
 
 

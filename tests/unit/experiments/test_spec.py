@@ -38,17 +38,17 @@ phases = [{members = {policy_b = 1}, until_step = 2}, {members = {old = 1}}]
         ("question", "questionn", "questionn: unknown key; did you mean 'question'?"),
         ("trained = false", "traind = false", "arms.0.traind: unknown key; did you mean 'trained'"),
         ('measure = "loss"', 'measure = "losses"', "evaluations.1.measure"),
-        ('arm = "GRPO"', 'arm = "GPRO"', "quick.floors: nothing is called 'GPRO'.*'GRPO'"),
-        ("seeds = [7]", 'arms = ["untrained"]', "quick.floors: nothing is called 'GRPO'"),
+        ('arm = "GRPO"', 'arm = "GPRO"', "quick.floors: unknown name 'GPRO'.*'GRPO'"),
+        ("seeds = [7]", 'arms = ["untrained"]', "quick.floors: unknown name 'GRPO'"),
         ('bars = ["aims reached"]', 'bars = ["aims reachd"]', "figure.bars: .*'aims reached'"),
-        ('name = "GRPO"', 'name = "Untrained"', "arms: 'untrained' is there 2 times"),
-        ("at_least = 0.5", "", "give at_least or at_most"),
+        ('name = "GRPO"', 'name = "Untrained"', "arms: 'untrained' occurs 2 times"),
+        ("at_least = 0.5", "", "set at_least or at_most"),
         ("seeds = [1, 2, 3]", "seeds = []", "seeds"),
-        ("[figure]", '[model]\nname = "m"\nnum_layers = 2\n[figure]', "leave out num_layers"),
+        ("[figure]", '[model]\nname = "m"\nnum_layers = 2\n[figure]', "remove num_layers"),
         (
             "[figure]",
             '[model]\narchitecture = "qwen2_5_vl"\nhead_dim = 16\n[figure]',
-            "leave out head_dim",
+            "does not support head_dim",
         ),
     ],
 )
@@ -61,21 +61,21 @@ def test_a_typo_is_refused_with_the_nearest_name(tmp_path, old, new, expected) -
 @pytest.mark.parametrize(
     ("text", "run", "expected"),
     [
-        (EXPERIMENT, RUN.replace("{start}", "{startt}"), "'{startt}' here; did you mean 'start'?"),
-        (EXPERIMENT.replace("{model}", "{start}"), RUN, "'{start}' here; known: model"),
-        (EXPERIMENT.replace('role = "a"', 'role = "c"'), RUN, "no role is called 'c'"),
-        (EXPERIMENT, RUN.replace('"full"', '"frozen"'), "no policy learns"),
+        (EXPERIMENT, RUN.replace("{start}", "{startt}"), "'{startt}'; did you mean 'start'?"),
+        (EXPERIMENT.replace("{model}", "{start}"), RUN, "'{start}'; known: model"),
+        (EXPERIMENT.replace('role = "a"', 'role = "c"'), RUN, "no role 'c'"),
+        (EXPERIMENT, RUN.replace('"full"', '"frozen"'), "no trained policy"),
         (EXPERIMENT.replace('"run.toml"', '"rum.toml"'), RUN, "rum.toml: .*\n.*cannot be read"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(tmp_path, text, run, expected) -> None:
     lab = Lab(tmp_path, text, run)
     with pytest.raises(ConfigError, match=expected):
-        make_plan(lab.order(), 1)
+        make_plan(lab.request(), 1)
 
 
 def test_an_evaluation_stands_on_top_of_its_arm(tmp_path: Path) -> None:
-    first, second = make_plan(Lab(tmp_path).order(), 5).arms[1].evaluations
+    first, second = make_plan(Lab(tmp_path).request(), 5).arms[1].evaluations
     assert (first.config.eval.num_tasks, second.config.eval.num_tasks) == (10, 8)
     assert first.config.train.num_steps == 3
     assert first.config.seed == 5
@@ -85,7 +85,7 @@ def test_an_evaluation_stands_on_top_of_its_arm(tmp_path: Path) -> None:
 def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
     player = 'set = ["policies.b={kind=\\"scripted\\"}", "roles.b=b"]'
     lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', player), ALONE)
-    arm = make_plan(lab.order(), 1).arms[1]
+    arm = make_plan(lab.request(), 1).arms[1]
     assert dict(arm.config.roles) == {"a": "policy_a", "b": "policy_a"}
     assert dict(arm.evaluations[1].config.roles) == {"a": "policy_a", "b": "b"}
 
@@ -103,7 +103,7 @@ def test_who_was_only_met_in_training_is_no_part_of_an_evaluation(
 ) -> None:
     player = f'set = ["roles.b={met}"]'
     text = EXPERIMENT.replace('set = ["eval.num_tasks=8"]', player)
-    arm = make_plan(Lab(tmp_path, text, run).order(), 1).arms[1]
+    arm = make_plan(Lab(tmp_path, text, run).request(), 1).arms[1]
     plain, against = (set(cell.config.policies) for cell in arm.evaluations)
     assert plain == set(arm.config.roles.values())
     assert against == {"policy_a", met}
@@ -125,7 +125,7 @@ def test_a_warm_start_that_nothing_begins_with_is_left_out(tmp_path: Path) -> No
     start = EXPERIMENT[EXPERIMENT.index("[[warm_starts]]") : EXPERIMENT.index("[[arms]]")]
     spare = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "spare"')
     lab = Lab(tmp_path, EXPERIMENT.replace(start, spare + start))
-    assert [planned.spec.name for planned in make_plan(lab.order(), 1).starts] == ["start"]
+    assert [planned.spec.name for planned in make_plan(lab.request(), 1).starts] == ["start"]
 
 
 def test_a_warm_start_that_only_an_evaluation_names_is_made(tmp_path: Path) -> None:
@@ -133,5 +133,5 @@ def test_a_warm_start_that_only_an_evaluation_names_is_made(tmp_path: Path) -> N
     rival = start.replace("[[warm_starts]]", '[[warm_starts]]\nname = "rival"')
     player = 'set = ["policies.b={kind=\\"frozen\\", model=\\"{rival}\\"}", "roles.b=b"]'
     text = EXPERIMENT.replace(start, rival + start).replace('set = ["eval.num_tasks=8"]', player)
-    plan = make_plan(Lab(tmp_path, text, ALONE).order(), 1)
+    plan = make_plan(Lab(tmp_path, text, ALONE).request(), 1)
     assert [planned.spec.name for planned in plan.starts] == ["rival", "start"]

@@ -16,7 +16,7 @@ from labs import EXPERIMENT, Lab
 
 from pettingllms.errors import CheckpointError
 from pettingllms.experiments.plan import PlannedArm, make_plan
-from pettingllms.experiments.results import Result, rows_of, training_of
+from pettingllms.experiments.results import Result, read_metrics, training_cost
 from pettingllms.experiments.runner import ThisMachine
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import SampleRequest, read_episodes
@@ -59,9 +59,9 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def arm(tmp_path: Path) -> PlannedArm:
     """A league of three steps, with a column in which its exploiter has a player."""
     text = EXPERIMENT.replace('["eval.num_tasks=8"]', '["eval.num_tasks=2", "roles.b=hunter"]')
-    found = make_plan(Lab(tmp_path, text, LEAGUE).order(), 1).arms[1]
+    found = make_plan(Lab(tmp_path, text, LEAGUE).request(), 1).arms[1]
     train_with_fakes(found.config, found.folder, by_weights)
-    training = training_of(rows_of(found.folder))
+    training = training_cost(read_metrics(found.folder))
     Result("GRPO", 1, "", {}, {}, training).write(found.folder)
     return found
 
@@ -84,7 +84,7 @@ def test_an_older_checkpoint_is_not_evaluated_as_the_trained_policy(arm: Planned
     run, cell, said = RunFolder(arm.folder), arm.evaluations[0], list[str]()
     last = arm.folder / "checkpoints" / "step-000003" / "policies" / "policy_a" / "weights"
     last.write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match=r"until step 3, .* of step 2; remove .*result.json"):
+    with pytest.raises(CheckpointError, match=r"until step 3, .* of step 2; delete .*result.json"):
         ThisMachine().evaluate(cell.config, run, cell.out, said.append)
     assert "passed over" in said[0]
     (arm.folder / "result.json").unlink()
