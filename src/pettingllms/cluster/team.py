@@ -282,7 +282,7 @@ class Team:
                         turn.credit.learner_logprobs = logprobs
         return measured
 
-    async def teach(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:
+    async def learn_units(self, policy: str, units: Sequence[Unit], step: int) -> dict[str, float]:
         """Update one policy with replies that need not be sampled by this run."""
         learners = self._learners[self._group(policy).name]
         measured: dict[str, float] = await learners.call("train", policy, Units(units), step)

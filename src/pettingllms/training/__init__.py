@@ -1,1 +1,1 @@
-"""Training loops and what belongs to them: train, SFT, DPO, evaluation, export."""
+"""Training loops: RL, SFT and DPO, with evaluation and export."""

@@ -1,4 +1,4 @@
-"""Playing a configuration without a learner: players from policies, episodes to a folder."""
+"""Rollouts without engines or learners: scripted players sample episodes into a folder."""
 
 import asyncio
 import itertools
@@ -39,7 +39,7 @@ ALGORITHM_FILE = "algorithm.json"
 def scripted_players(
     config: RunConfig, env: Environment[Any, Any], stand_in: str
 ) -> Mapping[str, Player]:
-    """Seats for every role without an engine: policies that need one are played by a stand-in."""
+    """A player per role without engines: a scripted player replaces policies that need one."""
     return {role: _player(config, env, name, stand_in) for role, name in config.roles.items()}
 
 
@@ -54,7 +54,7 @@ def _player(config: RunConfig, env: Environment[Any, Any], name: str, stand_in: 
 
 
 def _assignments(config: RunConfig, tasks: Sequence[Task]) -> Mapping[str, Assignment]:
-    """Who plays tasks where that is not whom [roles] names, as in the first step of a run."""
+    """Players of tasks where they differ from [roles], as in the first step of a run."""
     if config.co_players is not None:
         section, policies = config.co_players, config.policies
         co_players = make_co_players(section, config.roles, policies, config.seed)
@@ -69,8 +69,8 @@ def scripted_worker(
     rollout: RolloutConfig,
     stand_in: str,
 ) -> Worker:
-    """A worker without engines; `assignments` say who plays a task where that is not whom [roles]
-    names."""
+    """A worker without engines; `assignments` are the players of tasks where they differ from
+    [roles]."""
     others = {
         task: {role: _player(config, env, name, stand_in) for role, name in assignment.items()}
         for task, assignment in assignments.items()
@@ -87,7 +87,7 @@ async def _judge(
     episodes: Sequence[Episode],
     stand_in: str,
 ) -> None:
-    """Judge without an engine: the environment's rule stands in for judges that need one."""
+    """Judge without engines: the environment's rule replaces judges that need a model."""
     section, rule = config.judge, RuleJudge.Config(kind=RULE)
     assert section is not None  # noqa: S101 - the caller checked
     judges = {n: rule if judge.policies() else judge for n, judge in section.judges.items()}
@@ -106,7 +106,7 @@ async def _judge(
 
 
 def _no_judge_model(policy: str) -> JudgeModel:
-    raise AssertionError(policy)  # a rule stands in for whoever would speak
+    raise AssertionError(policy)  # a rule replaces judges that need a model
 
 
 def collect(
@@ -116,9 +116,10 @@ def collect(
     split: Split = "train",
     on_episode: Callable[[Episode], None] = lambda _: None,
 ) -> Summary:
-    """Play the first tasks of a split, assign credit, and write all of it to a folder.
+    """Sample episodes of the first tasks of a split, assign credit, and write both to a folder.
 
-    Episodes are written in the order of tasks, whatever order they end in.
+    Episodes are written in the order of tasks. The scripted player `stand_in` replaces policies
+    that need an engine.
     """
     env = make_env_for(config.env)
     if config.rollout.type != "linear":

@@ -1,13 +1,13 @@
-"""Direct preference optimisation from episodes: each role learns from pairs of its own replies.
+"""Direct preference optimization (DPO) from episodes: each role learns from pairs of its replies.
 
-Two replies make a pair if one role gave them to one and the same prompt of one task, and was paid
-more for one of them: what differs is the reply, so the preference is about nothing else. In a tree
-those are siblings; in episodes side by side, the replies of the first turn and of all later ones
-that happen to find the same prompt. A policy that plays several roles learns from the pairs of each
-of them, and never from a pair that crosses them.
+Two replies make a pair if one role gave them to the same prompt of one task, and their rewards
+differ. Only the reply differs, so the preference is about nothing else. In trees these are
+siblings. In linear episodes these are replies of the first turn, and later ones that share a
+prompt. A policy with several roles learns from the pairs of each role, never from pairs across
+roles.
 
-What the policy is held to are the weights it begins with. Their log-probs never change, so they are
-taken once, before the first step, and no second model is kept.
+The reference model is the policy's initial weights. Its log-probs never change, so they are
+computed once, before the first step, and no second model is kept.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.sft import (
     batches_of,
+    check_reply_lengths,
     episodes_in,
-    pupil,
-    refuse_longer,
+    learner_of,
     renderers_of,
-    taught_config,
-    taught_item,
-    teach,
+    supervised_config,
+    train_batches,
+    training_item,
 )
 from pettingllms.types import Episode, Reward, Scored, Turn
 
@@ -47,25 +47,25 @@ if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 
 
-PupilOf = Callable[[Episode, Turn], str | None]
-"""Who learns from a reply, if anybody."""
+LearnerOf = Callable[[Episode, Turn], str | None]
+"""The policy that learns from a reply, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
-    """Two replies of one role to one prompt, of which one was paid more."""
+    """Two replies of one role to one prompt, with different rewards."""
 
     role: str
     policy: str
-    """Who learns from it."""
+    """The policy that learns from the pair."""
     chosen: Turn
     rejected: Turn
     margin: float
-    """By how much."""
+    """Difference of the rewards."""
 
 
 def dpo(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
-    """Train every policy that has pairs of replies in its roles, and leave a checkpoint."""
+    """Train every policy on pairs of its replies, and write a checkpoint."""
     with running_callbacks(callback, config.log.callbacks) as callbacks:
         _prepare_and_train(config, folder, callbacks)
 
@@ -74,94 +74,94 @@ def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback)
     callback.on_phase("collecting")
     section = _section(config)
     if not section.episodes:
-        advice = "give files behind the configuration, such as RUN/episodes/*.jsonl"
-        raise ConfigError("dpo", [f"no episodes are named; {advice}"])
+        advice = "give files after the configuration, such as RUN/episodes/*.jsonl"
+        raise ConfigError("dpo", [f"no episodes are given; {advice}"])
     episodes = episodes_in(section.episodes, "dpo.episodes")
-    found = preferred(episodes, config.reward, section, partial(pupil, config))
+    found = preferred(episodes, config.reward, section, partial(learner_of, config))
     counts = Counter(one.role for one in found)
     callback.on_message("pairs: " + (", ".join(f"{n} of {r}" for r, n in counts.items()) or "none"))
     pairs = pairs_by_policy(config, found)
     callback.on_phase("starting Ray")
     with ray_running(config.cluster):
-        asyncio.run(_dpo(_preferring(config), pairs, folder, callback))
+        asyncio.run(_dpo(_dpo_config(config), pairs, folder, callback))
 
 
 async def _dpo(
     config: RunConfig, pairs: Mapping[str, Sequence[Pair]], folder: RunFolder, callback: Callback
 ) -> None:
     async def prepare(team: "Team") -> dict[str, Iterator[list[Pair]]]:
-        callback.on_phase("taking log-probs to hold on to")
-        known = {name: await referenced(team, name, some) for name, some in pairs.items()}
+        callback.on_phase("computing reference log-probs")
+        known = {name: await with_reference(team, name, some) for name, some in pairs.items()}
         return {
             name: batches_of(some, _section(config).num_pairs, config, name, "dpo")
             for name, some in known.items()
         }
 
-    await teach(config, prepare, _section(config).num_steps, folder, callback)
+    await train_batches(config, prepare, _section(config).num_steps, folder, callback)
 
 
 def preferred(
-    episodes: Sequence[Episode], mix: RewardConfig, config: DpoConfig, pupil_of: PupilOf
+    episodes: Sequence[Episode], mix: RewardConfig, config: DpoConfig, learner_of_turn: LearnerOf
 ) -> list[Preferred]:
-    """The pairs of all prompts, in the order in which prompts come."""
+    """The pairs of all prompts, in the order of the prompts."""
     return [
         Preferred(prompt.role, prompt.policy, chosen, rejected, margin)
-        for prompt, paid in _by_prompt(episodes, mix, pupil_of).items()
-        for chosen, rejected, margin in _pairs(paid, config)
+        for prompt, replies in _by_prompt(episodes, mix, learner_of_turn).items()
+        for chosen, rejected, margin in _pairs(replies, config)
     ]
 
 
 def pairs_by_policy(config: RunConfig, found: Sequence[Preferred]) -> dict[str, list[Pair]]:
-    """What each policy that learns is given, as ids: pairs of all roles that it plays."""
+    """Training pairs of each policy that learns, as ids, from all of its roles."""
     renderers = renderers_of(config)
     pairs: dict[str, list[Pair]] = {name: [] for name in renderers}
     for one in found:
         if one.policy in renderers:
             renderer = renderers[one.policy]
-            chosen = taught_item(one.chosen, one.policy, renderer)
-            rejected = taught_item(one.rejected, one.policy, renderer)
+            chosen = training_item(one.chosen, one.policy, renderer)
+            rejected = training_item(one.rejected, one.policy, renderer)
             pairs[one.policy].append(Pair(chosen, replace(rejected, advantage=-1.0)))
     for policy, some in pairs.items():
         if not some:
             reason = (
                 f"'{policy}' has no pair to learn from: no two replies of one of its roles to one "
-                "prompt were paid differently; sample several for each task, or lower dpo.margin"
+                "prompt have different rewards; sample more per task, or lower dpo.margin"
             )
             raise ConfigError("dpo", [reason])
-    refuse_longer(config, {name: replies_of(some) for name, some in pairs.items()}, "dpo")
+    check_reply_lengths(config, {name: replies_of(some) for name, some in pairs.items()}, "dpo")
     return pairs
 
 
-async def referenced(team: "Team", policy: str, pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs with log-probs of the weights that a policy begins with."""
+async def with_reference(team: "Team", policy: str, pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with reference log-probs: those of the policy's initial weights."""
     items = replies_of(pairs)
     logprobs = await team.logprobs(policy, items)
     known = [replace(item, reference=row) for item, row in zip(items, logprobs, strict=True)]
     return [Pair(*both) for both in zip(known[::2], known[1::2], strict=True)]
 
 
-Paid = list[tuple[Turn, float]]
-"""Replies to one prompt with what each was paid."""
+Rewarded = list[tuple[Turn, float]]
+"""Replies to one prompt with their rewards."""
 
 
 class Prompt(NamedTuple):
-    """What replies share that are compared."""
+    """The key of replies that are compared."""
 
     problem: tuple[Hashable, ...]
     where: tuple[Hashable, ...]
     role: str
     policy: str
-    """Who learns from them."""
+    """The policy that learns from them."""
     shown: Hashable
 
 
 def _by_prompt(
-    episodes: Sequence[Episode], mix: RewardConfig, pupil_of: PupilOf
-) -> dict[Prompt, Paid]:
-    found: dict[Prompt, Paid] = {}
+    episodes: Sequence[Episode], mix: RewardConfig, learner_of_turn: LearnerOf
+) -> dict[Prompt, Rewarded]:
+    found: dict[Prompt, Rewarded] = {}
     for number, episode in enumerate(episodes):
         for where, turn, reward in _rewards(episode, number, mix):
-            policy = pupil_of(episode, turn)
+            policy = learner_of_turn(episode, turn)
             if isinstance(reward, Scored) and len(turn.response_ids) and policy is not None:
                 key = Prompt(problem(episode), where, turn.role, policy, turn.prompt_key())
                 found.setdefault(key, []).append((turn, reward.value))
@@ -171,11 +171,11 @@ def _by_prompt(
 def _rewards(
     episode: Episode, number: int, mix: RewardConfig
 ) -> Iterator[tuple[tuple[Hashable, ...], Turn, Reward]]:
-    """Every reply that was judged, and where others are to be found that it is compared with.
+    """Every scored reply, with the key of the replies that it is compared with.
 
-    Siblings of a tree are compared within their decision alone: of a branch that was left nobody
-    knows more. Other replies are compared wherever their prompt is met again and their role has
-    spoken as often, by what it was paid from there on: sooner in a play there is more to come.
+    Siblings of a tree are compared only within their decision, because other branches end there.
+    Other replies are compared if their prompt and the number of their role's earlier turns are
+    equal, by their returns: earlier turns have more reward to come.
     """
     decisions: dict[tuple[Hashable, ...], list[Turn]] = {}
     for turn in episode.turns:
@@ -185,19 +185,20 @@ def _rewards(
     for where, turns in decisions.items():
         for turn, reward in zip(turns, sibling_rewards(episode, turns, mix), strict=True):
             yield where, turn, reward
-    spoken: Counter[str] = Counter()
+    num_turns: Counter[str] = Counter()
     for turn in episode.main_turns():
         if turn.links.branch is None:
-            where = (spoken[turn.role],)
+            where = (num_turns[turn.role],)
             yield where, turn, episode.failure or turn_reward(episode, turn, mix)
-        spoken[turn.role] += 1
+        num_turns[turn.role] += 1
 
 
-def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
-    """Pairs of replies to one prompt. Two that were paid alike are none, nor is a reply that was
-    paid differently by chance: it cannot be preferred to itself. A reply that a limit cut is never
-    preferred. The extremes are therefore the furthest apart of those that differ."""
-    best_first = sorted(paid, key=lambda one: -one[1])
+def _pairs(replies: Rewarded, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
+    """Pairs of different replies to one prompt whose rewards differ by more than the margin.
+
+    A reply cut at a limit is never the chosen one. `extremes` keeps the pair with the largest
+    difference."""
+    best_first = sorted(replies, key=lambda one: -one[1])
     found = [
         (chosen, rejected, high - low)
         for (chosen, high), (rejected, low) in itertools.combinations(best_first, 2)
@@ -209,11 +210,11 @@ def _pairs(paid: Paid, config: DpoConfig) -> list[tuple[Turn, Turn, float]]:
     return sorted(found, key=lambda pair: -pair[2])[:number]
 
 
-def _preferring(config: RunConfig) -> RunConfig:
-    """The run whose learner learns from pairs alone."""
+def _dpo_config(config: RunConfig) -> RunConfig:
+    """The configuration of a run that learns from pairs only."""
     section = _section(config)
     loss = loss_config("dpo", beta=section.beta)
-    return taught_config(config, loss, section.num_steps, section.lr)
+    return supervised_config(config, loss, section.num_steps, section.lr)
 
 
 def _section(config: RunConfig) -> DpoConfig:

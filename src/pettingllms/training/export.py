@@ -1,4 +1,4 @@
-"""A trained policy as a folder that Transformers, PEFT and vLLM load."""
+"""Export of a trained policy to a folder that Transformers, PEFT and vLLM load."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ __all__ = ["export"]
 
 
 def export(config: RunConfig, saved: Saved, policy: str | None, out: Path) -> str:
-    """Write a policy of a checkpoint: a whole model, or an adapter. Its name, if none was given."""
+    """Write a policy of a checkpoint as a full model or an adapter; return its name."""
     if policy is None and len(saved) == 1:
         policy = next(iter(saved))
     if policy is None:
@@ -22,7 +22,7 @@ def export(config: RunConfig, saved: Saved, policy: str | None, out: Path) -> st
     if policy not in saved:
         raise ConfigError("--policy", [f"'{policy}' was not trained; {nearest(policy, saved)}"])
     if out.exists():
-        raise ConfigError(str(out), ["is there already; give another folder"])
+        raise ConfigError(str(out), ["already exists; give another folder"])
     section = config.policies[policy]
     kept = (MODEL_FILE,) if isinstance(section, FullPolicy) else (ADAPTER_FILE, ADAPTER_CONFIG)
     model = find_model(section.model) if isinstance(section, FullPolicy) else None

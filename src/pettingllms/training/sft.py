@@ -1,8 +1,8 @@
-"""Supervised training of policies from episodes: a warm start, or rejection-sampling fine-tuning.
+"""Supervised fine-tuning (SFT) from episodes: a warm start, or rejection-sampling fine-tuning.
 
-Turns are learnt by the learner that reinforcement learning uses, with an advantage of one and no
-ratio. What a policy of this run wrote is learnt by the ids that were sampled. What a script wrote
-has never been tokenised for the policy, so it is here, once, with the model's own template.
+The learner is that of RL, with an advantage of 1 and no importance ratio. Turns that a policy of
+this run sampled keep their ids. Replies of scripted players have no ids of the policy's tokenizer,
+so they are tokenized here, once, with the model's chat template.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ __all__ = ["sft"]
 if TYPE_CHECKING:
     from pettingllms.cluster.team import Team
 
-WHOLE = 1 << 30
-"""As many bytes as any script writes."""
+NO_LIMIT = 1 << 30
+"""More bytes than any scripted player writes."""
 
 
 def sft(config: RunConfig, folder: RunFolder, callback: Callback | None = None) -> None:
-    """Train every policy that learns on what its roles said, and leave a checkpoint."""
+    """Train every policy that learns on the replies of its roles, and write a checkpoint."""
     with running_callbacks(callback, config.log.callbacks) as callbacks:
         _prepare_and_train(config, folder, callbacks)
 
@@ -56,7 +56,7 @@ def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback)
         if not items.get(policy):
             raise ConfigError(
                 "sft",
-                [f"'{policy}' has no turn to learn from: no episode has one of its roles in it"],
+                [f"'{policy}' has no turn to learn from: no episode has one of its roles"],
             )
     callback.on_phase("starting Ray")
     with ray_running(config.cluster):
@@ -71,40 +71,42 @@ async def _sft(
         for name, some in items.items()
     }
 
-    async def unprepared(_: "Team") -> dict[str, Iterator[list[Item]]]:
+    async def prepare(_: "Team") -> dict[str, Iterator[list[Item]]]:
         return batches
 
-    await teach(config, unprepared, _section(config).num_steps, folder, callback)
+    await train_batches(config, prepare, _section(config).num_steps, folder, callback)
 
 
-async def teach(
+async def train_batches(
     config: RunConfig,
     prepare: Callable[["Team"], Awaitable[Mapping[str, Iterator[Sequence[Unit]]]]],
     num_steps: int,
     folder: RunFolder,
     callback: Callback,
 ) -> None:
-    """Let learners learn what is prepared for each policy, batch after batch; leave a checkpoint.
+    """Train each policy on its prepared batches, and write a checkpoint.
 
-    What is prepared may ask the learners, which by then have the weights that they begin with.
+    `prepare` is called once the learners have their initial weights, and may use them.
     """
     from pettingllms.cluster.team import Team
 
     callback.on_phase("starting learners")
-    begun = initial_weights(config)
+    saved = initial_weights(config)
     team = await Team.start(config, callback.on_message, sampling=False)
     folder.rewind(0)
     trackers = make_trackers(config, folder.path, callback.on_message)
     try:
-        await team.load_learners(begun)
+        await team.load_learners(saved)
         batches = await prepare(team)
         callback.on_phase("learning")
         for step in range(1, num_steps + 1):
             numbers: dict[str, float] = {}
             for policy, some in batches.items():
-                measured = await team.teach(policy, next(some), step)
+                measured = await team.learn_units(policy, next(some), step)
                 if measured["skipped_updates"]:
-                    callback.on_message(f"step {step} of '{policy}' was skipped: it was not finite")
+                    callback.on_message(
+                        f"step {step} of '{policy}' was skipped: its gradient is not finite"
+                    )
                 numbers |= {f"policies/{policy}/{name}": v for name, v in measured.items()}
             for tracker in trackers:
                 tracker.log(step, numbers)
@@ -132,10 +134,13 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     if source.episodes:
         return episodes_in(source.episodes, "sft.episodes")
     if not source.player:
-        raise ConfigError("sft", ["there is no teacher; set sft.player or sft.episodes"])
+        raise ConfigError("sft", ["no episodes to learn from; set sft.player or sft.episodes"])
     env = make_env_for(config.env)
-    whole = {"max_reply_tokens": WHOLE, "max_episode_tokens": WHOLE}  # a script's are bytes
-    rollout = config.rollout.linear(1).model_copy(update=whole)
+    no_limits = {
+        "max_reply_tokens": NO_LIMIT,
+        "max_episode_tokens": NO_LIMIT,
+    }  # bytes, for scripted players
+    rollout = config.rollout.linear(1).model_copy(update=no_limits)
     episodes: list[Episode] = []
     tasks = list(itertools.islice(env.tasks("train"), source.num_episodes))
     assignments = rotations(config.roles, tasks, 0) if config.rollout.rotate_roles else {}
@@ -145,20 +150,20 @@ def source_episodes(config: RunConfig) -> list[Episode]:
 
 
 def episodes_in(files: Sequence[str], key: str) -> list[Episode]:
-    """The episodes of the files that a key of the configuration names."""
+    """The episodes of the files of a configuration key."""
     if missing := [file for file in files if not Path(file).is_file()]:
-        advice = "those of a run are RUN/episodes/*.jsonl"
-        raise ConfigError(key, [f"there is no file {file}; {advice}" for file in missing])
+        advice = "episodes of a run are RUN/episodes/*.jsonl"
+        raise ConfigError(key, [f"no file {file}; {advice}" for file in missing])
     return [episode for file in files for episode in read_episodes(Path(file))]
 
 
 def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, list[Item]]:
-    """What each policy that learns is taught, in the order of episodes and turns."""
+    """Training items of each policy that learns, in the order of episodes and turns."""
     renderers = renderers_of(config)
     items: dict[str, list[Item]] = {name: [] for name in renderers}
     for episode in episodes:
         for turn in episode.main_turns():
-            policy = pupil(config, episode, turn)
+            policy = learner_of(config, episode, turn)
             if (
                 policy not in renderers
                 or turn.credit.failure is not None
@@ -168,15 +173,18 @@ def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str,
                 continue
             if _section(config).only_success and not episode.success.get(turn.role):
                 continue
-            items[policy].append(taught_item(turn, policy, renderers[policy]))
-    refuse_longer(config, items, "sft")
+            items[policy].append(training_item(turn, policy, renderers[policy]))
+    check_reply_lengths(config, items, "sft")
     return items
 
 
-def pupil(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
-    """Who is taught a reply: the policy that wrote it, if one of this configuration that learns had
-    a part in the play; so nobody is taught what its snapshots or its co_players said. Else the play
-    is a teacher's, and each role is for whoever has it."""
+def learner_of(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
+    """The policy that learns from a reply, if any.
+
+    If a policy that learns took part in the episode, only its replies are used, not those of
+    snapshots or co-players. Otherwise the episode is a demonstration, and each reply is for the
+    policy of its role.
+    """
     learners = config.trained_policies()
     if any(other.policy in learners for other in episode.turns):
         return turn.policy if turn.policy in learners else None
@@ -184,7 +192,7 @@ def pupil(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
 
 
 def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:
-    """Of every policy that learns in some role."""
+    """Renderers of all policies that learn in some role."""
     trained = config.trained_policies() & set(config.roles.values())
     return {
         name: renderer_of(find_model(config.policies[name].model))  # type: ignore[union-attr]
@@ -192,34 +200,36 @@ def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:
     }
 
 
-def refuse_longer(config: RunConfig, items: Mapping[str, Sequence[Item]], source: str) -> None:
-    """Refuse to teach what could never be sampled."""
+def check_reply_lengths(
+    config: RunConfig, items: Mapping[str, Sequence[Item]], source: str
+) -> None:
+    """Raise ConfigError for replies that are too long to be sampled."""
     limit = config.rollout.max_reply_tokens
     for policy, some in items.items():
         longest = max((len(item.response_ids) for item in some), default=0)
         if longest > limit:
             problem = (
-                f"'{policy}' would be taught replies of up to {longest} tokens, and rollout."
-                f"max_reply_tokens cuts what it says after {limit}; set it to {longest}"
+                f"'{policy}' would learn replies of up to {longest} tokens, but "
+                f"rollout.max_reply_tokens is {limit}; set it to {longest}"
             )
             raise ConfigError(source, [problem])
 
 
-def taught_item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
-    """The ids that were shown and sampled, if this policy's model wrote them: one of the same name
-    may have had another tokenizer, which its prompt shows."""
+def training_item(turn: Turn, policy: str, renderer: ChatRenderer) -> Item:
+    """The sampled ids if they are of this policy's tokenizer; otherwise the text is tokenized. A
+    policy of the same name may have had another tokenizer, which its prompt shows."""
     prompt_ids, response_ids = turn.prompt_ids, turn.response_ids
-    if turn.logprobs is None or turn.policy != policy or not _are_of(renderer, turn):
+    if turn.logprobs is None or turn.policy != policy or not _has_ids_of(renderer, turn):
         prompt_ids, response_ids = renderer.render(turn.messages), renderer.encode(turn.text)
         if turn.finish == "length":
-            response_ids = response_ids[:-1]  # it was cut, and nobody wrote an end
+            response_ids = response_ids[:-1]  # the reply was cut before its end token
     nothing = np.zeros(len(response_ids), np.float32)
     return Item(prompt_ids, response_ids, nothing, 1.0, images=images_of(turn.messages))
 
 
-def _are_of(renderer: ChatRenderer, turn: Turn) -> bool:
-    """Whether a turn's ids are this tokenizer's. What a program of somebody else's showed has more
-    in it than its messages, such as tools; then it must read as they do."""
+def _has_ids_of(renderer: ChatRenderer, turn: Turn) -> bool:
+    """Whether a turn's ids are of this tokenizer. Prompts of external programs contain more than
+    their messages, such as tools; then the decoded text must contain the messages."""
     if np.array_equal(renderer.render(turn.messages), turn.prompt_ids):
         return True
     prompt = renderer.decode(turn.prompt_ids)
@@ -231,7 +241,7 @@ def _are_of(renderer: ChatRenderer, turn: Turn) -> bool:
 def batches_of(
     units: Sequence[UnitT], size: int, config: RunConfig, policy: str, use: str
 ) -> Iterator[list[UnitT]]:
-    """Batches without end; each unit once in an epoch, in an order that the seed gives."""
+    """Endless batches; each epoch has every unit once, in an order given by the seed."""
     num_parts = max(1, len(units) // size)
     for epoch in itertools.count():
         yield from split(units, num_parts, derive_seed(config.seed, use, policy, epoch))
@@ -240,18 +250,18 @@ def batches_of(
 def _supervised(config: RunConfig) -> RunConfig:
     """The run whose learner learns by likelihood alone."""
     section = _section(config)
-    return taught_config(config, loss_config("plain"), section.num_steps, section.lr)
+    return supervised_config(config, loss_config("plain"), section.num_steps, section.lr)
 
 
 def _section(config: RunConfig) -> SftConfig:
     return config.sft or SftConfig()
 
 
-def taught_config(
+def supervised_config(
     config: RunConfig, loss: LossConfig, num_steps: int, lr: float | None
 ) -> RunConfig:
-    """The run whose learner learns what it is given, one optimizer step a batch, at a rate that
-    falls to the end. Critics have nothing to learn from: nothing is paid."""
+    """The configuration of a run with one optimizer step per batch and a learning rate that decays
+    to the end. It has no critic, because there are no rewards."""
     schedule = {"decay_steps": num_steps, "decay_tokens": 0}
     once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
     learner = config.learner.model_copy(update=once)

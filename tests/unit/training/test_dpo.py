@@ -26,8 +26,8 @@ from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
 from pettingllms.models.tokenizer_texts import texts_of
 from pettingllms.runs.folder import RunFolder
-from pettingllms.training.dpo import Preferred, _dpo, _preferring, pairs_by_policy, preferred
-from pettingllms.training.sft import pupil
+from pettingllms.training.dpo import Preferred, _dpo, _dpo_config, pairs_by_policy, preferred
+from pettingllms.training.sft import learner_of
 from pettingllms.types import (
     Episode,
     Failed,
@@ -182,7 +182,7 @@ def sampled(model: Path, roles: tuple[str, ...] = ROLES, shared: bool = False) -
             overwrite(turn, response_ids=renderer.encode(text))
             overwrite(turn, logprobs=np.full(len(turn.response_ids), -1, np.float32))
             plays.append(play)
-        whose = partial(pupil, config(model, shared=shared))
+        whose = partial(learner_of, config(model, shared=shared))
         pairs += preferred(plays, MIX, DpoConfig(), whose)
     return pairs
 
@@ -206,7 +206,7 @@ def test_replies_of_opponents_and_of_other_learners_are_nobodys_pairs(model: Pat
         overwrite(play.turns[0], policy=by)
         overwrite(play.turns[1], policy="checker")
         plays.append(play)
-    whose = partial(pupil, config(model))
+    whose = partial(learner_of, config(model))
     (pair,) = preferred(plays, MIX, DpoConfig(), whose)
     assert (pair.policy, pair.chosen.text, pair.rejected.text) == ("planner", "R", "D")
     overwrite(plays[1].turns[0], policy="checker")  # rotated
@@ -241,7 +241,7 @@ class Team:
     async def logprobs(self, policy: str, items: list[Item]) -> Any:
         return self.learner.logprobs(policy, items)
 
-    async def teach(self, policy: str, units: list[Unit], step: int) -> dict[str, float]:
+    async def learn_units(self, policy: str, units: list[Unit], step: int) -> dict[str, float]:
         self.seen.append(units)
         return self.learner.train(policy, units, step)
 
@@ -256,7 +256,7 @@ def test_it_learns_through_the_whole_path_and_is_held_to_where_it_began(
 ) -> None:
     from pettingllms.cluster import team as cluster_team
 
-    run = _preferring(config(model, dpo={"num_steps": 8, "beta": 0.5}))
+    run = _dpo_config(config(model, dpo={"num_steps": 8, "beta": 0.5}))
     assert (run.loss.type, run.loss.beta) == ("dpo", 0.5)
     team = Team(run)
     pairs = pairs_by_policy(run, sampled(model))

@@ -124,7 +124,7 @@ def test_a_script_is_not_cut_and_what_could_not_be_sampled_is_not_taught(model: 
     assert [t.text for e in episodes for t in e.main_turns()] == [
         t.text for e in source_episodes(config(model)) for t in e.main_turns()
     ]
-    with pytest.raises(ConfigError, match=r"max_reply_tokens cuts .* after 1; set it to \d+"):
+    with pytest.raises(ConfigError, match=r"max_reply_tokens is 1; set it to \d+"):
         items_by_policy(run, episodes)
 
 
@@ -159,7 +159,7 @@ class Taught:
     async def load_learners(self, saved: Any) -> None:
         self.begun = saved
 
-    async def teach(self, policy: str, items: Any, step: int) -> dict[str, float]:
+    async def learn_units(self, policy: str, items: Any, step: int) -> dict[str, float]:
         self.steps.append((policy, step))
         return {"loss": 1.0, "skipped_updates": self.skipped}
 
@@ -203,7 +203,7 @@ def test_a_step_that_was_skipped_is_said(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, said = taught(config(model, num_steps=1), tmp_path / "run", monkeypatch, Taught(1.0))
-    assert "step 1 of 'planner' was skipped: it was not finite" in said
+    assert "step 1 of 'planner' was skipped: its gradient is not finite" in said
 
 
 def test_what_sft_wrote_is_not_resumed_as_a_run_of_train(
@@ -261,7 +261,7 @@ def test_a_policy_that_changes_seats_is_taught_every_seat() -> None:
 
 
 def test_a_run_without_a_teacher_or_with_two_is_refused(model: Path) -> None:
-    with pytest.raises(ConfigError, match="no teacher"):
+    with pytest.raises(ConfigError, match="no episodes to learn from"):
         source_episodes(config(model, player=""))
     with pytest.raises(ConfigError, match="both set"):
         source_episodes(config(model, episodes=["somewhere.jsonl"]))
