@@ -1,4 +1,4 @@
-"""Make the tables, figures and slides of docs/results again from the results.json beside them.
+"""Recreate the tables, figures and slides in docs/results from the results.json files.
 
     python docs/make_results.py [NAME ...]
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(names: list[str]) -> None:
-    """Go through the named experiments, or through all."""
+    """Redraw the named experiments, or all."""
     for path in sorted((ROOT / "docs" / "results").glob(f"*/{RESULTS}")):
         if not names or path.parent.name in names:
             redraw(load_experiment(ROOT / "experiments" / path.parent.name), path.parent)

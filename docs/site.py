@@ -1,5 +1,7 @@
-"""MkDocs hook: what a page links to outside of docs/ is not on the site, so it is named there
-instead. Links within docs/ stay links, and a broken one stops the build."""
+"""MkDocs hook: show links to files outside of docs/, which are not on the site, as file names.
+
+Links within docs/ stay links, and a broken one stops the build.
+"""
 
 import posixpath
 import re
@@ -9,7 +11,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]*)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """The page with every link that leaves docs/ written as its words and the file's path."""
+    """The page with each link that leaves docs/ replaced by its text and the path of the file."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def named(found: re.Match[str]) -> str:

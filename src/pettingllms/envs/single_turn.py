@@ -16,6 +16,8 @@ from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.errors import DataError, describe, nearest
 from pettingllms.types import Failed, Message, Reward, Rewards, Scored, Task, system, user
 
+__all__ = ["single_turn"]
+
 ROLE = "assistant"
 PROMPTS = ("prompt", "question")
 """Columns that may hold the prompt, in order of preference."""
