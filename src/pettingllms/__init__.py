@@ -4,9 +4,7 @@ The names below are the public interface. They are imported when first used, so 
 `import pettingllms` is fast.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,22 +143,3 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'pettingllms' has no attribute '{name}'")
     return getattr(import_module(_HOME_OF[name]), name)
-
-
-class _CallableModule(ModuleType):
-    """A subpackage whose name is also that of a call: `pettingllms.rollout(...)`."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return getattr(import_module("pettingllms.api"), self.__name__.rpartition(".")[2])(
-            *args, **options
-        )
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOMES["pettingllms.api"] and isinstance(value, ModuleType):
-            value.__class__ = _CallableModule  # the import system sets subpackages as attributes
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -22,8 +22,8 @@ BOUNDARIES = {
     "grading/worker.py",  # whatever an answer makes the algebra raise
     "judges/requests.py",  # calls into a judge's voice
     "registry.py",  # an author's module
-    "rollout/env_calls.py",  # calls into an environment
-    "rollout/player.py",  # calls into a sampler
+    "rollouts/env_calls.py",  # calls into an environment
+    "rollouts/player.py",  # calls into a sampler
     "runs/trackers.py",  # calls into somebody else's service
     "sandbox/inside.py",  # whatever the program in the sandbox raises
 }

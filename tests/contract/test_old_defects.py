@@ -20,9 +20,9 @@ from pettingllms.config import load_config, parse_config
 from pettingllms.envs import StepResult, make_env
 from pettingllms.errors import ConfigError, UnknownNameError
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
-from pettingllms.rollout import Player, tree
-from pettingllms.rollout.context import Table
-from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollouts import Player, tree
+from pettingllms.rollouts.context import Table
+from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.training.collect import collect
 from pettingllms.types import Episode, Failed, Scored
 

@@ -6,7 +6,7 @@ import sys
 
 ENGINES = ("torch", "vllm", "ray", "transformers", "peft")
 CORE = (
-    *("types", "config", "envs", "algos", "rollout", "exploitability"),
+    *("types", "config", "envs", "algos", "rollouts", "exploitability"),
     *("training.collect", "cli.main", "registry"),
 )
 

@@ -10,8 +10,8 @@ from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 from pettingllms.algos import make_algorithm
 from pettingllms.errors import SamplerError
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Episode, Rewards, Sample, Scored, Task, episode_line, user
 
 
@@ -166,7 +166,7 @@ def test_a_bug_of_ours_is_not_swallowed(monkeypatch) -> None:
     def broken(*_):
         raise AssertionError("ours")
 
-    monkeypatch.setattr("pettingllms.rollout.context.derive_seed", broken)
+    monkeypatch.setattr("pettingllms.rollouts.context.derive_seed", broken)
     with pytest.raises(ExceptionGroup) as caught:
         roll(Relay(), num_tasks=1)
     assert "ours" in str(caught.value.exceptions[0])
@@ -181,7 +181,7 @@ def test_a_run_that_is_cancelled_stops_at_once() -> None:
 
     async def run() -> None:
         from pettingllms.config import RewardConfig, RolloutConfig
-        from pettingllms.rollout import Worker
+        from pettingllms.rollouts import Worker
 
         env = Relay()
         players = {role: Player("p", Never(), ByteRenderer()) for role in env.roles}

@@ -17,11 +17,11 @@ from credit_games import Game, Rules, State
 
 from pettingllms.algos import make_algorithm
 from pettingllms.config import RewardConfig, RolloutConfig
-from pettingllms.rollout import Player
-from pettingllms.rollout.context import Table
-from pettingllms.rollout.env_calls import Guard
-from pettingllms.rollout.scripted import ByteRenderer, text_ids
-from pettingllms.rollout.worker import ROLLOUTS
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.context import Table
+from pettingllms.rollouts.env_calls import Guard
+from pettingllms.rollouts.scripted import ByteRenderer, text_ids
+from pettingllms.rollouts.worker import ROLLOUTS
 from pettingllms.types import Episode, Failed, Sample, SampleRequest, Scored, total
 
 ResultT = TypeVar("ResultT")

@@ -16,7 +16,7 @@ import pytest
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy
 from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
-from pettingllms.rollout.scripted import ByteRenderer, text_ids
+from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.types import Given, Sample, SampleRequest

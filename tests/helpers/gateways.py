@@ -10,8 +10,8 @@ from pettingllms.envs import Agents, RoleRule
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits, Session
-from pettingllms.rollout.player import Player
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts.player import Player
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Episode, SampleRequest, Task
 
 ResultT = TypeVar("ResultT")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pettingllms.inference.http import JsonRenderer
 from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.judges.llm import LlmConfig, LlmJudge
-from pettingllms.rollout.scripted import text_ids
+from pettingllms.rollouts.scripted import text_ids
 from pettingllms.types import Failed, Reward, Sample, SampleRequest, Scored, Submission
 
 ResultT = TypeVar("ResultT")

@@ -15,8 +15,8 @@ from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Agents, Split, Workflow, WorkflowConfig, command
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.programs import Play, Stage
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Episode, Rewards, SampleRequest, Scored, Task
 
 PROGRAM = """

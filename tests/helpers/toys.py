@@ -10,8 +10,8 @@ import numpy as np
 
 from pettingllms.config import EnvConfig, RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, Split, StepResult
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer, text_ids
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.types import (
     Episode,
     Failed,

@@ -20,7 +20,7 @@ from pettingllms.gateway.session import Limits
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import VllmEngine
-from pettingllms.rollout.player import Player
+from pettingllms.rollouts.player import Player
 from pettingllms.types import Episode, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -11,7 +11,7 @@ from pettingllms.envs.base import StepResult
 from pettingllms.envs.tasks.code.env import BUILT
 from pettingllms.envs.tasks.code.grade import grade, solves
 from pettingllms.envs.tasks.code.run import Clock
-from pettingllms.rollout.env_calls import Guard
+from pettingllms.rollouts.env_calls import Guard
 from pettingllms.sandbox import Limits, open_sandbox, python
 from pettingllms.types import Scored
 

@@ -21,7 +21,7 @@ pytest.importorskip("uvicorn")
 from gateways import Served, served
 
 from pettingllms.gateway.session import Limits
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts.scripted import ByteRenderer
 
 MOST = 0.05
 TRIES = 5

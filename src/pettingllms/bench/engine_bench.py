@@ -32,7 +32,7 @@ from pettingllms.inference.engines.vllm_worker import OWNER
 from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
-from pettingllms.rollout import Player, Worker
+from pettingllms.rollouts import Player, Worker
 from pettingllms.runtime.resources import num_cores
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import make_env
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Sample, SampleRequest
 
 NUM_FEW = 100

@@ -177,7 +177,7 @@ async def _engine(stack: Any, name: str, max_model_len: int) -> Any:
     from pettingllms.inference.engines.vllm import VllmEngine
     from pettingllms.inference.multimodal_chat import renderer_of
     from pettingllms.models import find_model
-    from pettingllms.rollout.player import Player
+    from pettingllms.rollouts.player import Player
 
     folder = find_model(name)
     if find_spec("vllm") is None:

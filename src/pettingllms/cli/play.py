@@ -26,8 +26,8 @@ from pettingllms.evaluation.players import (
     parse_player,
     with_model,
 )
-from pettingllms.rollout.env_calls import CallFailed, Guard
-from pettingllms.rollout.player import Player, Question, ask
+from pettingllms.rollouts.env_calls import CallFailed, Guard
+from pettingllms.rollouts.player import Player, Question, ask
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored
 

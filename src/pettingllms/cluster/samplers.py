@@ -12,8 +12,8 @@ from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
 from pettingllms.judges import JudgeModel
 from pettingllms.league import SCRIPT
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.types import Renderer, Sampler
 
 Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]

@@ -39,7 +39,7 @@ from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, check_resources, plan_models
 from pettingllms.policies.files import Saved
-from pettingllms.rollout import Player, Worker, in_order
+from pettingllms.rollouts import Player, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
 NO_ASSIGNMENTS: Mapping[str, Assignment] = {}

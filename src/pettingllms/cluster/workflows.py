@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pettingllms.config import RolloutConfig
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.programs import Play, Stage
-from pettingllms.rollout import Player
+from pettingllms.rollouts import Player
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, SamplerError, UnknownNameError, describe, nearest
 from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.models import find_model
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 from pettingllms.runtime.http_client import KeyedClient
 

@@ -15,7 +15,7 @@ from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.server import make_app
 from pettingllms.gateway.session import Limits, Session
 from pettingllms.gateway.templates import Template
-from pettingllms.rollout.player import Player
+from pettingllms.rollouts.player import Player
 from pettingllms.types import Episode, Renderer, Rewards
 
 LOOPBACK = "127.0.0.1"

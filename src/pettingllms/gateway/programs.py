@@ -18,7 +18,7 @@ from pettingllms.envs.workflow import Agents, Workflow
 from pettingllms.errors import describe
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.session import Limits, Session, merged
-from pettingllms.rollout.player import Player
+from pettingllms.rollouts.player import Player
 from pettingllms.runtime.in_flight import ServiceClock, served_within
 from pettingllms.seeds import derive_seed
 from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Task

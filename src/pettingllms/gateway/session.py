@@ -21,7 +21,7 @@ from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template
 from pettingllms.gateway.threads import off_loop
 from pettingllms.gateway.tool_prompts import calls_of, whole_letters
-from pettingllms.rollout.player import Player, Question, ask
+from pettingllms.rollouts.player import Player, Question, ask
 from pettingllms.runtime.in_flight import ServiceClock
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (

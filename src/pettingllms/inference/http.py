@@ -12,7 +12,7 @@ from typing import Any
 
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import NoAnswerError, SamplerError
-from pettingllms.rollout.scripted import text_ids
+from pettingllms.rollouts.scripted import text_ids
 from pettingllms.runtime.http_client import KeyedClient
 from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
 from pettingllms.types.turns import Finish

@@ -23,8 +23,8 @@ from pettingllms.judges import (
 )
 from pettingllms.judges.rule import RuleJudge
 from pettingllms.league import SCRIPT, Assignment, make_co_players, rotations
-from pettingllms.rollout import Player, Worker, in_order
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player, Worker, in_order
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, summarize
 from pettingllms.runs.trust import remember_code

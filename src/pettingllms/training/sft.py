@@ -23,7 +23,7 @@ from pettingllms.inference.multimodal_chat import renderer_of
 from pettingllms.league import rotations
 from pettingllms.learners.batches import Item, Unit, UnitT, split
 from pettingllms.models import find_model
-from pettingllms.rollout import in_order
+from pettingllms.rollouts import in_order
 from pettingllms.runs.callbacks import Callback, running_callbacks
 from pettingllms.runs.checkpoint import State
 from pettingllms.runs.folder import RunFolder

@@ -200,8 +200,8 @@ def test_a_line_that_is_still_being_written_is_no_row(tmp_path: Path) -> None:
 
 
 def test_rollout_is_a_call_and_a_package() -> None:
-    import pettingllms.rollout
-    import pettingllms.rollout.env_calls as env_calls
+    import pettingllms.rollouts
+    import pettingllms.rollouts.env_calls as env_calls
 
     assert callable(pl.rollout)
-    assert pettingllms.rollout.env_calls is env_calls
+    assert pettingllms.rollouts.env_calls is env_calls

@@ -29,8 +29,10 @@ def refused(command: str, out: Path) -> str:
     return str(result.exception)
 
 
-@pytest.mark.parametrize(("command", "reason"), [("sft", "no episodes to learn from"), ("dpo", "give
-files")]) def test_a_refused_command_can_be_given_again(command: str, reason: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "reason"), [("sft", "no episodes to learn from"), ("dpo", "give files")]
+)
+def test_a_refused_command_can_be_given_again(command: str, reason: str, tmp_path: Path) -> None:
     for _ in range(2):
         assert reason in refused(command, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -79,9 +81,7 @@ def test_a_file_of_episodes_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(CONFIG)
     words = ["dpo", str(tmp_path / "config.toml"), "nowhere.jsonl", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(app, words)
-    assert "no file nowhere.jsonl; episodes of a run are RUN/episodes" in str(
-        result.exception
-    )
+    assert "no file nowhere.jsonl; episodes of a run are RUN/episodes" in str(result.exception)
 
 
 def test_an_export_without_a_checkpoint_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pettingllms.cluster.weight_sync import Publisher
 from pettingllms.envs import make_env
 from pettingllms.errors import StaleWeightsError
 from pettingllms.learners.batches import Item
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts.scripted import ByteRenderer
 
 IDS = np.array([1, 2], dtype=np.int32)
 

@@ -19,8 +19,8 @@ from pettingllms.cluster.engines import Engines
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import EngineDiedError
 from pettingllms.inference.engines.base import EngineSpec
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Episode, Given, Sample, SampleRequest
 
 AT_ONCE = 4

@@ -17,8 +17,8 @@ from pettingllms.gateway.rate_limits import Bounds
 from pettingllms.gateway.session import Limits
 from pettingllms.gateway.templates import Template
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.rollout.player import Player
-from pettingllms.rollout.scripted import ByteRenderer, text_ids
+from pettingllms.rollouts.player import Player
+from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.types import SampleRequest
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -31,7 +31,7 @@ from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
-from pettingllms.rollout.player import Player
+from pettingllms.rollouts.player import Player
 from pettingllms.types import (
     Episode,
     Image,

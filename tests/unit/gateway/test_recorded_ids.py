@@ -20,7 +20,7 @@ from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.models import make_tiny
-from pettingllms.rollout.player import Player
+from pettingllms.rollouts.player import Player
 from pettingllms.types import Episode, Given, SampleRequest, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -18,8 +18,8 @@ from pettingllms.gateway.session import Limits, Session
 from pettingllms.gateway.templates import Template
 from pettingllms.gateway.tool_prompts import calls_of
 from pettingllms.inference.http import JsonRenderer
-from pettingllms.rollout.player import Player
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts.player import Player
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Episode, Ids, Rewards, Scored, Task
 
 USER = {"role": "user", "content": "hi"}

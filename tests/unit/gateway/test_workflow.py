@@ -17,8 +17,8 @@ from pettingllms.envs.workflow import WorkflowConfig
 from pettingllms.errors import ConfigError, ForkError
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.programs import Play, Stage
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.runtime.in_flight import InFlight
 from pettingllms.types import (
     Episode,

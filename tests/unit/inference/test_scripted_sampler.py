@@ -4,8 +4,8 @@ import asyncio
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import make_env
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode
 
 

@@ -16,8 +16,8 @@ from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.judges.base import JudgeModel
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.requests import JudgeRequests
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.runtime.in_flight import InFlight, off_the_clock, served_within
 from pettingllms.types import Sample, Scored, user
 

@@ -107,7 +107,7 @@ def test_every_kind_of_failure_counts(env, reason: str, tmp_path: Path) -> None:
 
 
 def test_episodes_are_written_in_the_order_of_tasks_and_plays(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("pettingllms.rollout.scripted.ScriptedSampler", InstantSampler)
+    monkeypatch.setattr("pettingllms.rollouts.scripted.ScriptedSampler", InstantSampler)
     ended = []
     config = mixed_team(rollout={"num_samples": 12, "num_tasks": 3})
     collect(config, tmp_path, on_episode=lambda episode: ended.append(episode.id))

@@ -15,8 +15,8 @@ from pettingllms.cluster.team import Team
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.envs import make_env_for
 from pettingllms.league import SCRIPT, Assignment, make_co_players, rotations
-from pettingllms.rollout import Player, Worker, in_order
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player, Worker, in_order
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.training.collect import EPISODES_FILE, collect
 from pettingllms.training.judging import RolloutInputs, make_run_judges
 from pettingllms.types import Episode, Rewards, Scored, Step, Submission, Task, read_episodes

@@ -11,7 +11,7 @@ from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.evaluation.match.logs import LoggedSampler, Logs
 from pettingllms.evaluation.match.tally import Outcome, Row, outcome_of
 from pettingllms.evaluation.players import Env, PlayerSpec, ServerOptions, open_players
-from pettingllms.rollout import Player, Worker
+from pettingllms.rollouts import Player, Worker
 from pettingllms.types import Episode, Task
 
 

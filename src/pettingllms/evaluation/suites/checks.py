@@ -20,9 +20,9 @@ from pettingllms.evaluation.players import Env, no_image_support
 from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Form, Settings
 from pettingllms.evaluation.suites.suite import SOLO, Bench
-from pettingllms.rollout import Worker
-from pettingllms.rollout.env_calls import CallFailed, Guard
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Worker
+from pettingllms.rollouts.env_calls import CallFailed, Guard
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.types import Episode, Task
 
 TRIAL_PLAYER = "random"

@@ -25,8 +25,8 @@ from pettingllms.evaluation.players import (
 )
 from pettingllms.models import find_model
 from pettingllms.policies.files import Saved
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.training.initial_weights import initial_weights
 
 PlayerFor = Callable[[Env, str], Player]

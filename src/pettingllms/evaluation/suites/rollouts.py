@@ -10,8 +10,8 @@ from pettingllms.evaluation.suites.evaluated import PlayerFor
 from pettingllms.evaluation.suites.scoring import EpisodeScore, score_episode
 from pettingllms.evaluation.suites.suite import SOLO, TEAM, Bench
 from pettingllms.evaluation.suites.token_matched import num_samples_for
-from pettingllms.rollout import Player, Worker, in_order
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player, Worker, in_order
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task
 

@@ -21,8 +21,8 @@ from pettingllms.evaluation.tournament.roster import TournamentEntry
 from pettingllms.league.assignments import Assignment, duel
 from pettingllms.league.payoff import game_result
 from pettingllms.league.standings import Game, Standings, standings
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import scripted_player
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.types import Episode, Task
 
 Players = Mapping[str, Player]

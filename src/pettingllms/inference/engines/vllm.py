@@ -27,7 +27,7 @@ from pettingllms.inference.engines.base import (
 )
 from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.files import Files
-from pettingllms.rollout.player import NO_IDS
+from pettingllms.rollouts.player import NO_IDS
 from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
 from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import load_image_processor

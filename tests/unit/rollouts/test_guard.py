@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-import pettingllms.rollout.env_calls as guard_module
-from pettingllms.rollout.env_calls import CallFailed, Guard, _Call
+import pettingllms.rollouts.env_calls as guard_module
+from pettingllms.rollouts.env_calls import CallFailed, Guard, _Call
 from pettingllms.runtime.call_clock import uncounted
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toys import AnsweringSampler, Duel, Relay, by_chance, play_with, roll
 
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import ByteRenderer, scripted_player
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import ByteRenderer, scripted_player
 from pettingllms.types import (
     Failed,
     Scored,

@@ -10,8 +10,8 @@ import pytest
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, make_env
 from pettingllms.learners.batches import joint_actions_of
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, images_of, read_episodes, system, user, write_episodes
 
 

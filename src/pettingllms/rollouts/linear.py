@@ -1,7 +1,7 @@
 """Linear rollouts: an episode is played from its start to its end, one reply a turn."""
 
-from pettingllms.rollout.context import Position, Table
-from pettingllms.rollout.env_calls import CallFailed
+from pettingllms.rollouts.context import Position, Table
+from pettingllms.rollouts.env_calls import CallFailed
 from pettingllms.types import Episode, Failed, Turn
 
 

@@ -9,8 +9,8 @@ from pettingllms.algos import make_algorithm
 from pettingllms.algos.credit import turn_reward
 from pettingllms.config import RewardConfig
 from pettingllms.envs import StepResult, make_env
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Failed, Rewards, Scored, Turn, episode_line
 
 MIX = RewardConfig()

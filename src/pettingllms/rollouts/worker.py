@@ -11,12 +11,12 @@ from typing import Any
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment
 from pettingllms.errors import ClusterError, TaskError
-from pettingllms.rollout.context import Table
-from pettingllms.rollout.env_calls import Guard
-from pettingllms.rollout.linear import judge_turns, play_linear
-from pettingllms.rollout.player import Player
-from pettingllms.rollout.replay import play_replay
-from pettingllms.rollout.tree import play_tree
+from pettingllms.rollouts.context import Table
+from pettingllms.rollouts.env_calls import Guard
+from pettingllms.rollouts.linear import judge_turns, play_linear
+from pettingllms.rollouts.player import Player
+from pettingllms.rollouts.replay import play_replay
+from pettingllms.rollouts.tree import play_tree
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 

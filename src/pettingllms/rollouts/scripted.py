@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.envs import Environment
-from pettingllms.rollout.player import Player
+from pettingllms.rollouts.player import Player
 from pettingllms.types import Ids, Message, Sample, SampleRequest
 
 

@@ -15,8 +15,8 @@ from pettingllms.envs import Environment, StepResult, find_faults, make_env
 from pettingllms.evaluation.match.tally import outcome_of
 from pettingllms.evaluation.suites.scoring import play_of
 from pettingllms.inference.engines.base import marked_if_cut, too_long
-from pettingllms.rollout import Player
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import (
     Episode,
     Failed,

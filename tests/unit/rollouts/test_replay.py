@@ -7,8 +7,8 @@ from toys import AnsweringSampler, Relay, by_chance, play_with, roll
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import check_env, make_env
-from pettingllms.rollout import Player, Worker
-from pettingllms.rollout.scripted import ByteRenderer, ScriptedSampler
+from pettingllms.rollouts import Player, Worker
+from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.types import Episode, Failed, Turn, episode_line, episode_to_json
 
 KINDS = ["resampled", "silent"]

@@ -6,8 +6,8 @@ from toys import Relay, roll
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.errors import ClusterError
-from pettingllms.rollout import Player, Worker, worker
-from pettingllms.rollout.scripted import ByteRenderer
+from pettingllms.rollouts import Player, Worker, worker
+from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Sample, SampleRequest
 
 

@@ -15,10 +15,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pettingllms.rollout.context import Position, Table
-from pettingllms.rollout.env_calls import CallFailed
-from pettingllms.rollout.linear import play_linear
-from pettingllms.rollout.tree import (
+from pettingllms.rollouts.context import Position, Table
+from pettingllms.rollouts.env_calls import CallFailed
+from pettingllms.rollouts.linear import play_linear
+from pettingllms.rollouts.tree import (
     Fork,
     make_fork,
     no_tokens_left,

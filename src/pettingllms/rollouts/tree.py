@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pettingllms.algos.credit import mean, sibling_rewards
-from pettingllms.rollout.context import Position, Table
-from pettingllms.rollout.env_calls import CallFailed
-from pettingllms.rollout.linear import judge_turns, play_on
+from pettingllms.rollouts.context import Position, Table
+from pettingllms.rollouts.env_calls import CallFailed
+from pettingllms.rollouts.linear import judge_turns, play_on
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Scored, Turn
 

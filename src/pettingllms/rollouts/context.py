@@ -9,8 +9,8 @@ from typing import Any
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
 from pettingllms.envs.base import successes
-from pettingllms.rollout.env_calls import Guard
-from pettingllms.rollout.player import NO_IDS, Player, Question, ask
+from pettingllms.rollouts.env_calls import Guard
+from pettingllms.rollouts.player import NO_IDS, Player, Question, ask
 from pettingllms.sandbox.blocked_calls import refused_calls, to_metrics
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
