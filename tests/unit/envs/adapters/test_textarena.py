@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pettingllms.envs import check_env, make_env
-from pettingllms.envs.adapters import lines
+from pettingllms.envs.adapters import replayed
 from pettingllms.envs.adapters.library import CRASHED, seeded
 from pettingllms.errors import ForkError, LibraryError
 from pettingllms.types import Failed, Rewards, Scored
@@ -81,8 +81,8 @@ def test_a_play_that_cannot_be_made_again_says_so(monkeypatch: pytest.MonkeyPatc
     for _ in range(4):
         state = notify(env, state, "roll").state
     notify(env, state, "roll")
-    monkeypatch.setattr(lines, "seeded", lambda seed: seeded(seed + 1))
-    with pytest.raises(ForkError, match="Step each state once"):
+    monkeypatch.setattr(replayed, "seeded", lambda seed: seeded(seed + 1))
+    with pytest.raises(ForkError, match="step each state only once"):
         notify(env, state, "roll")
 
 
@@ -153,7 +153,7 @@ def test_a_terse_view_tells_a_role_what_it_alone_knows(name: str) -> None:
 
 def test_who_was_not_paid_fails_and_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     env, state = start("Secretary-v0")
-    monkeypatch.setattr("pettingllms.envs.adapters.textarena.Table.paid", lambda *_: None)
+    monkeypatch.setattr("pettingllms.envs.adapters.textarena.Session.return_of", lambda *_: None)
     result = notify(env, state, "accept")
     assert isinstance(result.rewards.agent["player_0"], Failed)
 
