@@ -1,4 +1,4 @@
-"""Problems in their published formats, from files or from a hub, and problems made on the spot."""
+"""Data sets in their published formats, from files or the hub, and generated problems."""
 
 from pettingllms.datasets.catalog import LOADERS, load
 from pettingllms.datasets.overlap import check_overlap

@@ -1,7 +1,7 @@
-"""Arithmetic word problems made from a seed: a stock of something, changed a few times.
+"""Arithmetic word problems generated from a seed: a quantity that changes a few times.
 
-Every number on the way is a whole one, and none is below zero: what is hard is to read and to keep
-count, not to divide.
+All intermediate numbers are non-negative integers: the difficulty is reading and bookkeeping, not
+division.
 """
 
 import random
@@ -21,21 +21,21 @@ PLACES = ("a box", "a drawer", "a bag", "a basket", "a jar")
 MAX_STOCK = 400
 
 Change = Callable[[random.Random, int], tuple[str, int, str] | None]
-"""A stock in; a sentence, the new stock and the step as a formula out, or None if it cannot be."""
+"""Maps a quantity to a sentence, the new quantity and the formula of the step, or to None."""
 
 
 def make(seed: int, num_steps: int = 2) -> Problem:
-    """The problem of a seed: the same each time."""
+    """The problem of a seed; deterministic."""
     rng = random.Random(seed)
     name, other = rng.sample(NAMES, 2)
     thing, stock = rng.choice(THINGS), rng.randint(3, 40)
-    told = [f"NAME has {stock} THINGS in {rng.choice(PLACES)}."]
+    sentences = [f"NAME has {stock} THINGS in {rng.choice(PLACES)}."]
     formula, last = str(stock), None
     for _ in range(num_steps):
         last, (sentence, stock, step) = _change(rng, stock, last)
-        told.append(sentence)
+        sentences.append(sentence)
         formula = f"({formula}){step}" if step[0] in "*/" else f"{formula}{step}"
-    text = " ".join([*told, "How many THINGS does NAME have now?"])
+    text = " ".join([*sentences, "How many THINGS does NAME have now?"])
     for word, meant in (("NAME", name), ("OTHER", other), ("THINGS", thing)):
         text = text.replace(word, meant)
     return Problem(f"arithmetic:{seed}:{num_steps}", text, str(stock), short=f"{formula}=")
@@ -44,7 +44,7 @@ def make(seed: int, num_steps: int = 2) -> Problem:
 def _change(
     rng: random.Random, stock: int, last: Change | None
 ) -> tuple[Change, tuple[str, int, str]]:
-    """A change that fits the stock, and that is not of the same kind as the last one."""
+    """A change that is possible for the quantity and of another kind than the last one."""
     while True:
         change = rng.choice(CHANGES)
         made = None if change is last else change(rng, stock)
@@ -59,8 +59,8 @@ def _gets(rng: random.Random, stock: int) -> tuple[str, int, str]:
 
 def _buys(rng: random.Random, stock: int) -> tuple[str, int, str]:
     packs, each = rng.randint(2, 6), rng.randint(2, 9)
-    told = f"NAME buys {packs} packs of {each} THINGS each."
-    return told, stock + packs * each, f"+{packs}*{each}"
+    sentence = f"NAME buys {packs} packs of {each} THINGS each."
+    return sentence, stock + packs * each, f"+{packs}*{each}"
 
 
 def _loses(rng: random.Random, stock: int) -> tuple[str, int, str] | None:
@@ -81,8 +81,8 @@ def _shares(rng: random.Random, stock: int) -> tuple[str, int, str] | None:
     if not ways:
         return None
     parts = rng.choice(ways)
-    told = f"NAME divides them equally among {parts} people and keeps one share."
-    return told, stock // parts, f"/{parts}"
+    sentence = f"NAME divides them equally among {parts} people and keeps one share."
+    return sentence, stock // parts, f"/{parts}"
 
 
 CHANGES: tuple[Change, ...] = (_gets, _buys, _loses, _grows, _shares)

@@ -1,8 +1,8 @@
-"""Asserts of data sets, taken apart into a call and the value that it must give.
+"""Splits asserts of data sets into a call and its expected value.
 
-The value then stays outside of the sandbox, where no solution can see it. Only a direct call of
-the function is taken apart: in `abs(f(2) - 4) < 0.1` the value would be `True`, which is easy to
-guess. The text is the data set's own, never a model's.
+The value stays outside the sandbox, where no solution can read it. Only direct calls of the
+function are split: in `abs(f(2) - 4) < 0.1` the value would be `True`, which is easy to guess. The
+text comes from the data set, never from a model.
 """
 
 import ast
@@ -15,7 +15,7 @@ from pettingllms.datasets.wire import encode
 
 
 def parsed(text: str) -> ast.Module:
-    """A data set's own Python; SyntaxError if it is none. What it could be warned of stays so."""
+    """Parse Python of a data set without warnings; SyntaxError if it is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -23,7 +23,7 @@ def parsed(text: str) -> ast.Module:
 
 
 def cases_in(asserts: Iterable[str], function: str) -> tuple[tuple[Case, ...], tuple[str, ...]]:
-    """The tests that are a call and a value, and those that are not; SyntaxError if not Python."""
+    """Tests that are a call and a value, and all others; SyntaxError if not Python."""
     cases, others = [], []
     for text in asserts:
         for statement in parsed(text).body:
@@ -36,7 +36,7 @@ def cases_in(asserts: Iterable[str], function: str) -> tuple[tuple[Case, ...], t
 
 
 def case_of(statement: ast.stmt, function: str, called: str = "") -> Case | None:
-    """An assert as call and value, if it is one. `called` is its name for the function."""
+    """An assert as call and value, if possible. `called` is its name for the function."""
     if not isinstance(statement, ast.Assert):
         return None
     test = statement.test
@@ -67,7 +67,7 @@ def _calls(node: ast.expr, name: str) -> bool:
 
 
 def checks_in(test: str, function: str) -> tuple[tuple[Case, ...], tuple[str, ...]]:
-    """The tests of HumanEval's `check(candidate)`: cases, and one check with all that are none."""
+    """The tests of HumanEval's `check(candidate)`: cases, and one check with all others."""
     tree = parsed(test)
     check = next(
         (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "check"), None
@@ -95,7 +95,7 @@ def _names(statement: ast.stmt) -> set[str]:
 
 
 def _trivial(statement: ast.stmt) -> bool:
-    """Whether it holds for every function: `assert True`, or a string."""
+    """Whether the assert holds for every function: `assert True`, or a string."""
     value = statement.test if isinstance(statement, ast.Assert) else None
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
@@ -123,7 +123,7 @@ def _example(source: str, want: str, function: str) -> Case | None:
 
 
 def names_called(text: str) -> tuple[str, ...]:
-    """Every plain name that is called, outermost and leftmost first."""
+    """All plain names that are called, outermost and leftmost first."""
     calls = (node for node in ast.walk(parsed(text)) if isinstance(node, ast.Call))
     return tuple(node.func.id for node in calls if isinstance(node.func, ast.Name))
 
@@ -135,7 +135,7 @@ def names_defined(source: str) -> tuple[str, ...]:
 
 
 def without(source: str, function: str) -> str:
-    """A program but for one of its functions: what a statement gives beside it."""
+    """A program without one of its functions: the rest that a statement provides."""
     tree = parsed(source)
     tree.body = [
         node

@@ -1,4 +1,4 @@
-"""The data sets by name, from a file of yours or from the hub."""
+"""The data sets by name, from a local file or the hub."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
@@ -19,7 +19,7 @@ LOADERS: Mapping[str, Callable[[Row], Problem]] = {
     "svamp": maths.svamp,
     "anli": inference.anli,
 }
-"""What reads a row of a data set, by the set's name."""
+"""Functions that parse a row, by the name of the data set."""
 HUB: Mapping[str, tuple[str, Mapping[Part, str]]] = {
     "gsm8k": (
         "openai/gsm8k",
@@ -38,10 +38,10 @@ HUB: Mapping[str, tuple[str, Mapping[Part, str]]] = {
         },
     ),
 }
-"""Repository and files of the sets that the hub has under one stable name."""
+"""Repository and files of the data sets that are on the hub."""
 
 REPEATED = {"dapo_math"}
-"""Sets that were published with every problem many times over; each is taken once."""
+"""Data sets that repeat every problem; duplicates are removed."""
 
 
 def load(source: str, part: Part = "train") -> tuple[Problem, ...]:
@@ -58,7 +58,7 @@ def load(source: str, part: Part = "train") -> tuple[Problem, ...]:
 
 
 def _each_once(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Every problem where it stands first."""
+    """The first occurrence of every problem."""
     seen = set()
     for problem in problems:
         if (key := problem.key()) not in seen:
@@ -67,22 +67,22 @@ def _each_once(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def fetched(name: str, part: Part) -> str:
-    """The file of a set on this machine, fetched from the hub if it is not here yet."""
+    """The local file of a data set, downloaded from the hub if necessary."""
     repo, files = HUB.get(name, ("", {}))
     if part not in files:
-        raise DataError(f"'{name}' cannot be fetched to {part} with; give a file: \"{name}:FILE\"")
+        raise DataError(f"'{name}' has no {part} split to download; give a file: \"{name}:FILE\"")
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError:
         raise DataError(
-            f"'{name}' is fetched by huggingface_hub, which is not installed; "
+            f"'{name}' needs huggingface_hub, which is not installed; "
             f"pip install 'pettingllms[data]', or give a file: \"{name}:FILE\""
         ) from None
     try:
         return str(hf_hub_download(repo, files[part], repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:
         raise DataError(
-            f"'{name}' cannot be fetched from {repo}: {str(error).splitlines()[0]}; give a file: "
-            f'"{name}:FILE"'
+            f"'{name}' cannot be downloaded from {repo}: {str(error).splitlines()[0]}; give a "
+            f'file: "{name}:FILE"'
         ) from None

@@ -1,6 +1,6 @@
 """Programming data sets in their published formats.
 
-| set | told by | published as |
+| data set | recognized by | published as |
 | --- | --- | --- |
 | APPS | `input_output` | Hendrycks et al., 2021: JSON lines, with JSON inside of JSON |
 | CodeContests | `public_tests` | Li et al., 2022: Parquet or JSON lines |
@@ -8,7 +8,7 @@
 | HumanEval | `entry_point` | Chen et al., 2021: gzipped JSON lines |
 | MBPP | `test_list` | Austin et al., 2021: JSON lines, or a JSON list if sanitized |
 
-Rows that their publishers left without any test are left out: nothing could be graded by them.
+Rows without tests are left out: solutions to them could not be graded.
 """
 
 import json
@@ -31,16 +31,16 @@ from pettingllms.datasets.wire import encode
 from pettingllms.errors import DataError
 
 NUM_VISIBLE = 2
-"""Tests to show where a data set does not say which, but never more than half of them."""
+"""Visible tests if the data set does not specify them, at most half of all tests."""
 PYTHON_3 = 3
 """CodeContests' number for the language."""
 IMPORTS = "from typing import *\nfrom collections import *\nimport collections, heapq, math"
-"""What LiveCodeBench and APPS take for granted in a function."""
+"""Imports that LiveCodeBench and APPS assume in a function."""
 
 
 @lru_cache(maxsize=16)
 def read_problems(path: str) -> tuple[CodeProblem, ...]:
-    """All problems of a file, whichever of the known formats it is in."""
+    """All problems of a file in any known format."""
     problems: dict[str, CodeProblem] = {}
     for row in read_rows(path):
         read = next((read for key, read in FORMATS.items() if key in row.values), None)
@@ -59,16 +59,16 @@ def read_problems(path: str) -> tuple[CodeProblem, ...]:
             raise row.wrong(f"a second problem called '{problem.name}'")
         problems[problem.name] = problem
     if not problems:
-        raise DataError(f"{path}: no problem in it that has a test")
+        raise DataError(f"{path}: has no problem with a test")
     return tuple(problems.values())
 
 
-def _refuse(what: str) -> NoReturn:
+def _reject(what: str) -> NoReturn:
     raise ValueError(what)
 
 
 class _Fields:
-    """A row whose fields are taken with the type that they must have."""
+    """A row with typed access to its fields."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
@@ -78,9 +78,9 @@ class _Fields:
             if isinstance(value := self._row.get(name), str | int):
                 return str(value)
             if value is not None:
-                _refuse(f"'{name}' is a {type(value).__name__}; a text was expected")
+                _reject(f"'{name}' is a {type(value).__name__}; a text was expected")
         if default is None:
-            _refuse(f"'{names[0]}' is missing; a text was expected")
+            _reject(f"'{names[0]}' is missing; a text was expected")
         return default
 
     def texts(self, name: str) -> list[str]:
@@ -89,18 +89,18 @@ class _Fields:
     def table(self, name: str) -> "_Fields":
         value = self._row.get(name) or {}
         if not isinstance(value, Mapping):
-            _refuse(f"'{name}' is a {type(value).__name__}; an object was expected")
+            _reject(f"'{name}' is a {type(value).__name__}; an object was expected")
         return _Fields(value)
 
     def items(self, name: str) -> list[Any]:
         value = self._row.get(name)
         if not isinstance(value, list):
             what = "missing" if value is None else f"a {type(value).__name__}"
-            _refuse(f"'{name}' is {what}; a list was expected")
+            _reject(f"'{name}' is {what}; a list was expected")
         return value
 
     def nested(self, name: str) -> Any:
-        """What a field holds as JSON text; None if the text is empty."""
+        """The parsed JSON text of a field; None if the text is empty."""
         text = self.text(name, default="")
         try:
             return json.loads(text) if text.strip() else None
@@ -110,12 +110,12 @@ class _Fields:
 
 def _texts(value: object, name: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        _refuse(f"'{name}' should be a list of texts")
+        _reject(f"'{name}' should be a list of texts")
     return value
 
 
 def _shared(cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Visible tests and hidden ones, each once."""
+    """Visible and hidden tests, without duplicates."""
     unique = tuple(dict.fromkeys(cases))
     num_visible = min(NUM_VISIBLE, len(unique) // 2)
     return unique[:num_visible], unique[num_visible:]
@@ -130,11 +130,11 @@ def _apps(row: _Fields) -> CodeProblem | None:
     if not tests:
         return None
     if not isinstance(tests, dict):
-        _refuse("'input_output' should hold an object with 'inputs' and 'outputs'")
+        _reject("'input_output' should hold an object with 'inputs' and 'outputs'")
     fields = _Fields(tests)
     inputs, outputs = fields.items("inputs"), fields.items("outputs")
     if len(inputs) != len(outputs):
-        _refuse(f"{len(inputs)} inputs but {len(outputs)} outputs")
+        _reject(f"{len(inputs)} inputs but {len(outputs)} outputs")
     function = fields.text("fn_name", default="")
     pairs = zip(inputs, outputs, strict=True)
     visible, hidden = _shared(_apps_case(function, given, want) for given, want in pairs)
@@ -157,17 +157,17 @@ def _apps_case(function: str, given: object, want: object) -> Case:
     if not function:
         return Case(_lines(given), _lines(want))
     if not isinstance(given, list):
-        _refuse(f"an input of '{function}' is no list of arguments: {given!r:.60}")
+        _reject(f"an input of '{function}' is no list of arguments: {given!r:.60}")
     alone = isinstance(want, list) and len(want) == 1
     return Case(_call(function, given), encode(want), encode(want[0]) if alone else "")  # type: ignore[index]
 
 
 def _lines(value: object) -> str:
-    """A text, or a list of its lines."""
+    """A text, from a string or a list of its lines."""
     if isinstance(value, list):
         return "\n".join(map(str, value))
     if not isinstance(value, str):
-        _refuse(f"a test is {value!r:.60}; a text or a list of lines was expected")
+        _reject(f"a test is {value!r:.60}; a text or a list of lines was expected")
     return value
 
 
@@ -197,7 +197,7 @@ def _code_contests(row: _Fields) -> CodeProblem | None:
 def _paired(tests: _Fields) -> tuple[Case, ...]:
     inputs, outputs = tests.texts("input"), tests.texts("output")
     if len(inputs) != len(outputs):
-        _refuse(f"{len(inputs)} inputs but {len(outputs)} outputs")
+        _reject(f"{len(inputs)} inputs but {len(outputs)} outputs")
     return tuple(Case(given, want) for given, want in zip(inputs, outputs, strict=True))
 
 
@@ -205,7 +205,7 @@ def _in_python(solutions: _Fields) -> tuple[str, ...]:
     sources = solutions.texts("solution")
     languages = solutions.items("language") if sources else []
     if len(sources) != len(languages):
-        _refuse(f"{len(sources)} solutions but {len(languages)} languages")
+        _reject(f"{len(sources)} solutions but {len(languages)} languages")
     return tuple(s for s, one in zip(sources, languages, strict=True) if one == PYTHON_3)
 
 
@@ -248,15 +248,15 @@ def _private_tests(row: _Fields) -> list[Any]:
 
 def _live_case(function: str, test: object) -> Case:
     if not isinstance(test, dict):
-        _refuse(f"a test is {test!r:.60}; an object was expected")
+        _reject(f"a test is {test!r:.60}; an object was expected")
     fields = _Fields(test)
     given, want = fields.text("input"), fields.text("output")
     if fields.text("testtype", default="stdin") == "stdin":
         if function:
-            _refuse(f"a test by stdin, but '{function}' is to be written")
+            _reject(f"a stdin test, but the problem asks for the function '{function}'")
         return Case(given, want)
     if not function:
-        _refuse("a functional test, but 'metadata' has no 'func_name'")
+        _reject("a functional test, but 'metadata' has no 'func_name'")
     try:
         arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
         return Case(_call(function, arguments), encode(json.loads(want)))
@@ -268,7 +268,7 @@ def _human_eval(row: _Fields) -> CodeProblem:
     function, prompt = row.text("entry_point"), row.text("prompt")
     cases, checks = checks_in(row.text("test"), function)
     if not cases and not checks:
-        _refuse("'test' asserts nothing")
+        _reject("'test' asserts nothing")
     tested = {case.given: case for case in cases}
     examples = examples_in(prompt, function)
     visible = tuple(tested.get(case.given, case) for case in examples)  # a test outweighs a text
@@ -289,11 +289,11 @@ def _mbpp(row: _Fields) -> CodeProblem:
     code = row.text("code").replace("\r\n", "\n")
     fixture = "\n".join([*row.texts("test_imports"), row.text("test_setup_code", default="")])
     if not tests:
-        _refuse("'test_list' is empty")
+        _reject("'test_list' is empty")
     defined = names_defined(code)
     function = next((name for name in names_called(tests[0]) if name in defined), None)
     if function is None:
-        _refuse(f"'code' defines {list(defined)}, but the test calls none: {tests[0]:.80}")
+        _reject(f"'code' defines {list(defined)}, but the test calls none: {tests[0]:.80}")
     cases, checks = cases_in(tests, function)
     unique = tuple(dict.fromkeys(cases))
     return CodeProblem(
@@ -315,4 +315,4 @@ FORMATS: Mapping[str, Callable[[_Fields], CodeProblem | None]] = {
     "entry_point": _human_eval,
     "test_list": _mbpp,
 }
-"""How a row is read, by the field that only such rows have."""
+"""Row parsers, by the field that identifies the format."""

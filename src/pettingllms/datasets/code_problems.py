@@ -1,8 +1,8 @@
-"""Programming problems: what to write, tests that are shown, tests that are not.
+"""Programming problems: a statement, visible tests and hidden tests.
 
-There are two kinds. A program reads stdin and writes stdout. A function is called, and a test is a
-call as Python text with the value that it must give, kept as it is on the wire. A test that cannot
-be put so is a check: a piece of the data set's own code that raises if the function is wrong.
+There are two kinds. A program reads stdin and writes stdout. A function is called: a test is a call
+as Python text and the expected value in wire format. A test that has another form is a check: code
+of the data set that raises if the function is wrong.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pettingllms.datasets.wire import decode
 
 MAX_CASE_MB, MAX_TESTS_MB = 8, 64
-"""What one test may expect, and all tests of a problem together: answers are held in memory."""
+"""Size limits of expected values, per test and per problem: they are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class Case:
     """One test."""
 
     given: str
-    """What the program reads, or the call of the function."""
+    """Standard input of the program, or the call of the function."""
     expected: str
-    """What the program writes, or the value on the wire."""
+    """Standard output of the program, or the value in wire format."""
     also: str = ""
-    """Another value that is as good, if there is one."""
+    """An alternative correct value, if there is one."""
 
     def told(self, calls: bool) -> str:
-        """The test as a role reads and writes it."""
+        """The test as roles read and write it."""
         if calls:
             return f"{self.given} == {decode(self.expected)!r}"
         return f"input:\n{self.given.rstrip()}\noutput:\n{self.expected.rstrip()}"
@@ -38,24 +38,24 @@ class CodeProblem:
     name: str
     statement: str
     function: str = ""
-    """Its name; empty if a program is asked for."""
+    """Name of the function; empty if the problem asks for a program."""
     visible: tuple[Case, ...] = ()
     hidden: tuple[Case, ...] = ()
     checks: tuple[str, ...] = ()
-    """Hidden tests that are no call and value. Each stands alone and names the function."""
+    """Hidden tests without call and value. Each is self-contained and names the function."""
     setup: str = ""
-    """Code that goes before a solution: imports and what the statement gives."""
+    """Code before a solution: imports and definitions of the statement."""
     fixture: str = ""
-    """Code that goes before a call: what its arguments are made of."""
+    """Code before a call: definitions for its arguments."""
     loose: bool = False
-    """Whether a tuple is as good as a list."""
+    """Whether tuples and lists are equal."""
     good: tuple[str, ...] = ()
-    """Solutions that are known to be right."""
+    """Known correct solutions."""
     bad: tuple[str, ...] = ()
-    """Solutions that are known to be wrong."""
+    """Known wrong solutions."""
 
     def check_sizes(self) -> None:
-        """Raise ValueError if the tests expect more than a program is given room to say."""
+        """Raise ValueError if expected values exceed the size limits."""
         tests = (*self.visible, *self.hidden)
         sizes = [len(f"{case.expected}{case.also}".encode(errors="replace")) for case in tests]
         if max(sizes, default=0) > MAX_CASE_MB << 20 or sum(sizes) > MAX_TESTS_MB << 20:

@@ -1,7 +1,6 @@
-"""Mathematics in its published formats: a question, and the answer without its solution.
+"""Math data sets in their published formats: a question and its final answer.
 
-Where a set was published in several forms, all of them are read: names of fields differ between
-the authors' files and those of the hub, and nothing else does.
+Field names differ between the authors' files and the hub; both are accepted.
 """
 
 import re
@@ -12,12 +11,12 @@ from pettingllms.datasets.rows import Row
 
 HASHES = "####"
 BARE = r"-?\(?(?:\.?\d|[A-Za-z](?![A-Za-z])|\\[A-Za-z]+(?![A-Za-z\s]))(?:(?!\\[)\]])[^\s$])*"
-"""A box without braces holds what stands together behind it, if that is no word of the text."""
+"""A box without braces holds the token after it, unless that is a word."""
 BOXES = tuple(
     re.compile(rf"\\{box}(?![A-Za-z])\s*(?:\{{|(?P<bare>{BARE}))") for box in ("boxed", "fbox")
 )
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-"""A backslash takes the next sign with it, and may itself be what was taken."""
+"""A backslash escapes the next character, including a backslash."""
 NUMBER = re.compile(r"-?[\d,]*\.?\d+")
 DAPO_HEAD = "Solve the following math problem step by step."
 DAPO_TAIL = "Remember to put your answer on its own line"
@@ -96,14 +95,14 @@ def svamp(row: Row) -> Problem:
     except ValueError:
         raise row.wrong(f"'Answer' is {answer!r:.40}; expected a number") from None
     if not abs(number) < 1e15:
-        raise row.wrong(f"'Answer' is {answer!r:.40}; expected a number that can be counted to")
+        raise row.wrong(f"'Answer' is {answer!r:.40}; expected a finite number")
     body = row.text("Body")
     asked = f"{body if body[-1] in '.,?!' else body + '.'} {row.text('Question')}"
     return Problem(row.name, asked, f"{number:.15g}")
 
 
 def last_boxed(text: str) -> str | None:
-    """What stands in the last box of a text, by its braces; None if there is none that closes."""
+    """The content of the last closed box of a text; None if there is none."""
     for box in BOXES:
         for found in deque(box.finditer(text), maxlen=1):
             if found["bare"]:
@@ -114,7 +113,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _braced(text: str, start: int) -> str | None:
-    """From behind a brace to the one that closes it."""
+    """The text from after an opening brace to its closing brace."""
     depth = 1
     for brace in BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)

@@ -1,4 +1,4 @@
-"""Natural-language inference: whether a statement follows from a text, against it, or neither."""
+"""Natural-language inference: entailment, contradiction or neutral."""
 
 from pettingllms.datasets.problems import Problem
 from pettingllms.datasets.rows import Row
@@ -22,6 +22,6 @@ def anli(row: Row) -> Problem:
 
 
 def asked(context: str, statement: str) -> str:
-    """The question that a pair is."""
+    """The question for a text and a statement."""
     ask = "Is the statement to the text entailment, neutral or contradiction?"
     return f"Text: {context}\nStatement: {statement}\n{ask}"

@@ -1,8 +1,7 @@
-"""Train and test must not meet: a problem in both makes a figure worthless.
+"""Checks that train and test problems do not overlap.
 
-Two problems are the same if they ask the same, whatever their ids, spaces, punctuation and
-capitals. Answers are not looked at: a question with another answer in each file is worse, not
-better.
+Two problems are equal if their questions are, ignoring ids, whitespace, punctuation and case.
+Answers are ignored: the same question with two answers is also an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,19 +14,19 @@ NUM_SHOWN = 3
 
 
 def overlap(train: Iterable[Problem], test: Iterable[Problem]) -> list[tuple[Problem, Problem]]:
-    """Every problem of the second that the first has too, with its twin."""
+    """Problems that are in both, as pairs."""
     asked = {problem.key(): problem for problem in train}
     return [(asked[twin.key()], twin) for twin in test if twin.key() in asked]
 
 
 def check_overlap(train: Iterable[Problem], test: Iterable[Problem]) -> None:
-    """Raise DataError if a problem stands in both."""
+    """Raise DataError if a problem is in both."""
     shared = overlap(train, test)
     if shared:
         shown = "; ".join(f"{ours.id} = {theirs.id}" for ours, theirs in shared[:NUM_SHOWN])
         more = "" if len(shared) <= NUM_SHOWN else f" and {len(shared) - NUM_SHOWN} more"
         raise DataError(
-            f"{len(shared)} problems to test on are also trained on: {shown}{more}; remove them "
+            f"{len(shared)} test problems are also training problems: {shown}{more}; remove them "
             "from one of the two files"
         )
 
@@ -35,7 +34,7 @@ def check_overlap(train: Iterable[Problem], test: Iterable[Problem]) -> None:
 def divided(
     problems: Sequence[Problem], test_share: float
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """To train and to test, by what is asked: twins within one file go the same way."""
+    """Split problems by their question, so that duplicates are in the same split."""
     edge = int(test_share * 1000)
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:

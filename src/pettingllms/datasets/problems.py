@@ -1,4 +1,4 @@
-"""A problem: what is asked, and what is right."""
+"""A problem: a question and its answer."""
 
 import re
 from collections.abc import Mapping
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT = re.compile(r"\w+|[-+*/^=<>.%()\[\]{}|!×÷·−±√≤≥≠∪∩]")
-"""Of a question, what another must share to ask the same."""
+"""The parts of a question that identify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question with one right answer, which is no part of it."""
+    """A question with one correct answer."""
 
     id: str
     question: str
     answer: str
     """In plain digits or in LaTeX, without `$`; or one of the choices."""
     choices: tuple[str, ...] = ()
-    """All answers that there are; empty where the answer is free, which is mathematics."""
+    """All possible answers; empty for free-form (math) answers."""
     short: str = ""
-    """The question in a few signs, for tiny models; empty where there is no such form."""
+    """A short form of the question for tiny models; empty if there is none."""
 
     def key(self) -> str:
-        """What two problems share that ask the same, written with other spaces, capitals or
-        punctuation. Signs that mean something stay: `(2+3)*4` is not `2+(3*4)`, and `5!` not 5."""
+        """A key that ignores whitespace, case and punctuation. Meaningful signs stay: `(2+3)*4` is
+        not `2+(3*4)`, and `5!` is not 5."""
         return " ".join(KEPT.findall(self.question.casefold()))
 
     def to_data(self) -> dict[str, Any]:
-        """As the data of a task, which JSON can write."""
+        """The JSON data of a task."""
         return {
             "question": self.question,
             "answer": self.answer,
@@ -38,6 +38,6 @@ class Problem:
 
     @classmethod
     def from_data(cls, id: str, data: Mapping[str, Any]) -> "Problem":  # noqa: A002
-        """Back from the data of a task."""
+        """The problem from the data of a task."""
         short, choices = str(data["short"]), tuple(data["choices"])
         return cls(id, str(data["question"]), str(data["answer"]), choices, short)

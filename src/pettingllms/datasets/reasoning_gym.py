@@ -1,7 +1,7 @@
-"""Problems of reasoning-gym (Stojanovski et al., 2025), which is an extra.
+"""Problems of reasoning-gym (Stojanovski et al., 2025), an optional dependency.
 
-It has generators of its own for a hundred kinds of problem; those with one short answer are of use
-here, and are graded as mathematics or as words.
+Its generators cover a hundred kinds of problems. Those with one short answer work here and are
+graded as math or as text.
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ NUM_AT_ONCE = 1 << 20
 
 
 def gym_problem(name: str, seed: int) -> Problem:
-    """One problem of a generator, the same for the same seed."""
+    """One problem of a generator, determined by the seed."""
     entry = _generator(name)[seed % NUM_AT_ONCE]
     question, answer = str(entry["question"]).strip(), entry["answer"]
     if not isinstance(answer, str) or not answer.strip():

@@ -1,7 +1,7 @@
-"""Rows of a data file, whatever it is written in: JSON lines, CSV or parquet, gzipped or not.
+"""Rows of a data file: JSON lines, CSV or parquet, optionally gzipped.
 
-A row that is not what it should be is an error with its file and its number, never a row that is
-left out: a data set that shrinks in silence gives a figure that nobody can repeat.
+An invalid row is an error that names its file and number. Rows are never skipped silently, because
+results on a smaller data set could not be reproduced.
 """
 
 import csv
@@ -17,38 +17,38 @@ from typing import Any
 from pettingllms.errors import DataError, nearest
 
 MAX_FIELD = 1 << 24
-"""Letters of one field of a CSV file."""
+"""Maximum characters of a CSV field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: where it stands, and its values by name."""
+    """One row: its location, and its values by name."""
 
     file: str
     number: int
-    """From 1. In JSON lines it is the number of the line; the head of a CSV file is not counted."""
+    """From 1. In JSON lines, the line number; the header of a CSV file does not count."""
     values: Mapping[str, Any]
     folder: str = ""
-    """That was given, if the file was found in one."""
+    """The given folder, if the file was found in one."""
 
     @property
     def name(self) -> str:
-        """The file's name and the row's number: what a message about the problem can say. In a
-        folder it is the path from there: sets have one file of a name in each of many folders."""
+        """File name and row number, for messages. In a folder, the path relative to it, since
+        several subfolders may have files of the same name."""
         file = Path(self.file)
         shown = file.relative_to(self.folder).as_posix() if self.folder else file.name
         return f"{shown}:{self.number}"
 
     def wrong(self, what: str) -> DataError:
-        """The error for something that is wrong with this row."""
+        """An error about this row."""
         return DataError(f"{self.file}, row {self.number}: {what}")
 
     def has(self, key: str) -> bool:
-        """Whether the row has a value of that name."""
+        """Whether the row has a value of this name."""
         return self.values.get(key) is not None
 
     def get(self, key: str, kind: type | tuple[type, ...], what: str) -> Any:
-        """A value that must be there; `what` says in words what it must be."""
+        """A required value; `what` describes it in messages."""
         if key not in self.values:
             close = nearest(key, [str(name) for name in self.values])
             raise self.wrong(f"has no '{key}'; expected {what}, {close}")
@@ -65,12 +65,12 @@ class Row:
         return found
 
     def first(self, *keys: str) -> str:
-        """The first of these names that the row has; the first of all if it has none."""
+        """The first of these names that the row has; the first name if it has none."""
         return next((key for key in keys if self.has(key)), keys[0])
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
-    """Every row of a file, or of all files of a folder; its name says how one is written."""
+    """All rows of a file, or of all files of a folder; the suffix determines the format."""
     if Path(path).is_dir():
         for file in sorted(part for part in Path(path).rglob("*") if part.is_file()):
             yield from (replace(row, folder=str(path)) for row in _rows_of(file))
@@ -86,7 +86,7 @@ def _rows_of(file: Path) -> Iterator[Row]:
         return _parquet(file)
     if kind not in readers:
         names = f"{', '.join(readers)}, each with .gz or without, or .parquet"
-        raise DataError(f"{file}: cannot tell how it is written; end its name in {names}")
+        raise DataError(f"{file}: unknown format; end the file name in {names}")
     return readers[kind](file, _text_of(file, packed))
 
 
@@ -98,10 +98,10 @@ def _text_of(file: Path, packed: bool) -> str:
         row = error.object[: error.start].count(b"\n") + 1
         raise DataError(f"{file}, row {row}: not UTF-8 ({error.reason})") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{file}, row 1: not a whole gzip file ({error})") from None
+        raise DataError(f"{file}, row 1: not a complete gzip file ({error})") from None
     except OSError as error:
         raise DataError(
-            f"{file}: cannot be read: {error.strerror or error}; give a file that is there"
+            f"{file}: cannot be read: {error.strerror or error}; give an existing file"
         ) from None
 
 
@@ -119,8 +119,8 @@ def _json(file: Path, text: str) -> Iterator[Row]:
 
 
 def _begins_with_a_line(text: str) -> bool:
-    """Whether a text that is not JSON as a whole is JSON lines: its first line is JSON by itself,
-    or there is none."""
+    """Whether text that is not one JSON document is JSON lines: its first line is JSON, or it is
+    empty."""
     try:
         json.loads(text.lstrip().split("\n", 1)[0] or "{}")
     except (ValueError, RecursionError):
@@ -155,7 +155,7 @@ def _csv(file: Path, text: str) -> Iterator[Row]:
     try:
         names = next(reader, [])
         if not names or len(set(names)) < len(names):
-            raise DataError(f"{file}, row 0: the head is {names!r:.60}; expected names, each once")
+            raise DataError(f"{file}, row 0: the header is {names!r:.60}; expected unique names")
         for number, values in enumerate(reader, start=1):
             if len(values) != len(names):
                 raise DataError(
@@ -172,11 +172,10 @@ def _parquet(file: Path) -> Iterator[Row]:
         import duckdb
     except ImportError:
         raise DataError(
-            f"{file}: parquet is read by duckdb, which is not installed; "
-            "pip install 'pettingllms[data]'"
+            f"{file}: parquet needs duckdb, which is not installed; pip install 'pettingllms[data]'"
         ) from None
     if not file.is_file():
-        raise DataError(f"{file}: cannot be read: no such file; give one that is there")
+        raise DataError(f"{file}: cannot be read: no such file; give an existing file")
     try:
         found = duckdb.connect().read_parquet(_unglobbed(str(file)))
         names, rows = found.columns, found.fetchall()
@@ -187,5 +186,5 @@ def _parquet(file: Path) -> Iterator[Row]:
 
 
 def _unglobbed(path: str) -> str:
-    """The path with the signs escaped that duckdb would take for a pattern."""
+    """The path with glob characters escaped for duckdb."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)

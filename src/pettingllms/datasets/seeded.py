@@ -1,4 +1,4 @@
-"""Tasks that are nothing but a seed: the environment makes the problem from it."""
+"""Tasks that consist of a seed from which the environment generates the problem."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar, overload
@@ -9,24 +9,24 @@ from pettingllms.types import Task
 Split = Literal["train", "test"]
 Made = TypeVar("Made")
 TRIES = 64
-"""Things to make before one of the other split's half is taken."""
+"""Attempts before an instance of the other split's half is accepted."""
 NUM_MADE = 1024
-"""Tasks of a split that are made if nobody says how many."""
+"""Default number of tasks per split."""
 
 
 def task_seed(split: Split, index: int) -> int:
-    """The seed of a task, unlike that of any other."""
+    """The unique seed of a task."""
     return derive_seed("task", split, index)
 
 
 def halved_seed(split: Split, index: int) -> int:
-    """Even to train and odd to test: the half of all puzzles that a task's puzzle must be of."""
+    """A seed that is even for train and odd for test; its parity selects the task's half."""
     return task_seed(split, index) // 2 * 2 + (split == "test")
 
 
 def of_half(half: int, make: Callable[[int], Made], show: Callable[[Made], str]) -> Made:
-    """What the first attempt makes that is of this half of all there is, by what is shown of it:
-    small puzzles would come up in both splits otherwise."""
+    """The first generated instance whose visible text hashes to this half of all instances, so
+    that small puzzles are never in both splits."""
     for attempt in range(TRIES):
         made = make(attempt)
         if derive_seed(show(made)) % 2 == half:
@@ -35,7 +35,7 @@ def of_half(half: int, make: Callable[[int], Made], show: Callable[[Made], str])
 
 
 class SeededTasks(Sequence[Task]):
-    """`num_tasks` tasks made on demand; those of one split never share an id with the other's."""
+    """`num_tasks` tasks, created on demand; ids of the splits are disjoint."""
 
     def __init__(
         self, split: Split, num_tasks: int, seed_of: Callable[[Split, int], int] = task_seed

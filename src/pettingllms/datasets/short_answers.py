@@ -1,6 +1,6 @@
 """Questions with short answers, as JSON lines: `question`, and `answer` or `golden_answers`.
 
-So are Natural Questions, HotpotQA (Yang et al., 2018) and their like passed around for search.
+Natural Questions, HotpotQA (Yang et al., 2018) and similar search data sets use this format.
 """
 
 import json
@@ -14,7 +14,7 @@ from pettingllms.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class ShortAnswer:
-    """One question, and every answer that counts as right."""
+    """One question and all accepted answers."""
 
     question: str
     answers: tuple[str, ...]
@@ -22,7 +22,7 @@ class ShortAnswer:
 
 @lru_cache(maxsize=8)
 def read_short_answers(file: str) -> tuple[ShortAnswer, ...]:
-    """Every question of a file. DataError names the file and the row that cannot be read."""
+    """All questions of a file. DataError names the file and the invalid row."""
     path = Path(file)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")

@@ -1,9 +1,9 @@
-"""Where an environment's problems come from, as tasks of two splits that never meet.
+"""The problems of an environment, as tasks of two disjoint splits.
 
 | data | problems |
 | --- | --- |
-| empty | arithmetic word problems, made from each task's seed |
-| `statements` | natural-language inference, made from each task's seed |
+| empty | arithmetic word problems, generated from each task's seed |
+| `statements` | natural-language inference, generated from each task's seed |
 | `reasoning_gym:NAME` | a generator of reasoning-gym, if it is installed |
 | `NAME:FILE` | a file of a published data set |
 | `NAME` | the same from the hub |
@@ -36,7 +36,7 @@ class ProblemTasks:
         self._data, self._num_tasks, self._num_steps = data, num_tasks, num_steps
         made = data in MADE or data.startswith(GYM)
         if made and test_data:
-            raise DataError(f"test_data is '{test_data}', but problems are made; leave it out")
+            raise DataError(f"test_data is '{test_data}', but problems are generated; leave it out")
         if data.startswith(GYM):
             gym_problem(data.removeprefix(GYM), 0)
         self._split = None if made else _read(data, test_data, test_share)
@@ -49,8 +49,8 @@ class ProblemTasks:
         return [Task(f"{part}-{problem.id}", problem.to_data()) for problem in problems]
 
     def problem(self, task: Task) -> Problem:
-        """The problem of a task. Made ones that are alike in a few signs are of one split, as those
-        may be all that a role is shown."""
+        """The problem of a task. Generated problems with the same short form are in one split, as
+        roles may see only that form."""
         if task.data:
             return Problem.from_data(task.id, task.data)
         return of_half(
@@ -69,7 +69,7 @@ class ProblemTasks:
 def _read(
     data: str, test_data: str, test_share: float
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Problems to train and to test on, from two files that do not meet or from one, divided."""
+    """Train and test problems, from two disjoint files or from one file that is split."""
     if test_data:
         train, test = load(data, "train"), load(test_data, "test")
         check_overlap(train, test)
@@ -77,7 +77,7 @@ def _read(
     train, test = divided(load(data, "train"), test_share)
     if not train or not test:
         raise DataError(
-            f"{data}: {len(train)} problems to train on and {len(test)} to test on are left; give "
-            "more, another test_share, or a file of its own as test_data"
+            f"{data}: {len(train)} training and {len(test)} test problems are left; give more, "
+            "another test_share, or a separate file as test_data"
         )
     return train, test

@@ -1,7 +1,7 @@
-"""Statements about who has how much, made from a seed: inference that needs no data set.
+"""Comparative statements generated from a seed: natural-language inference without a data set.
 
-A text compares three people in a row. The statement follows from it, goes against it, or speaks of
-somebody of whom the text says too little.
+A text compares several people. The statement follows from it, contradicts it, or compares people
+that the text does not relate.
 """
 
 import random
@@ -13,14 +13,14 @@ from pettingllms.datasets.problems import Problem
 
 
 def make(seed: int, num_steps: int = 2) -> Problem:
-    """The problem of a seed; `num_steps` more people than one stand in the row."""
+    """The problem of a seed, with a chain of `num_steps` comparisons."""
     rng = random.Random(seed)
     thing = rng.choice(THINGS)
     row = rng.sample(NAMES, num_steps + 2)
     apart, row = row[0], row[1:]
-    told = [f"{more} has more {thing} than {less}." for more, less in pairwise(row)]
-    told.append(f"{apart} has more {thing} than {row[-1]}.")
-    rng.shuffle(told)
+    sentences = [f"{more} has more {thing} than {less}." for more, less in pairwise(row)]
+    sentences.append(f"{apart} has more {thing} than {row[-1]}.")
+    rng.shuffle(sentences)
     label = rng.choice(LABELS)
     high, low = sorted(rng.sample(range(len(row)), 2))
     pair = (row[high], row[low])
@@ -31,8 +31,8 @@ def make(seed: int, num_steps: int = 2) -> Problem:
         pair = (pair[1], pair[0])
     statement = f"{pair[0]} has more {thing} than {pair[1]}."
     names = {name: sign for sign, name in zip("ABCDEFGH", sorted([apart, *row]), strict=False)}
-    short = "".join(_shortly(line, names) for line in [*told, statement])
-    question = asked(" ".join(told), statement)
+    short = "".join(_shortly(line, names) for line in [*sentences, statement])
+    question = asked(" ".join(sentences), statement)
     return Problem(f"statements:{seed}:{num_steps}", question, label, LABELS, short)
 
 

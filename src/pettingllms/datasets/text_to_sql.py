@@ -20,7 +20,7 @@ MAX_MB = 64
 
 @dataclass(frozen=True, slots=True)
 class SqlRow:
-    """One question, and where its database is."""
+    """One question, its reference query and its database."""
 
     question: str
     query: str
@@ -28,7 +28,7 @@ class SqlRow:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the answer's rows counts: where the reference query has one."""
+        """Whether the row order counts: if the reference query sorts."""
         return re.search(r"\border\s+by\b", self.query, re.IGNORECASE) is not None
 
     def database(self) -> bytes:
@@ -38,7 +38,7 @@ class SqlRow:
 
 @lru_cache(maxsize=8)
 def read_questions(file: str) -> tuple[SqlRow, ...]:
-    """Every question of a file. DataError names the file and the row that cannot be read."""
+    """All questions of a file. DataError names the file and the invalid row."""
     path = Path(file)
     try:
         rows = json.loads(path.read_bytes())

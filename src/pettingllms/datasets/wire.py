@@ -1,9 +1,10 @@
-"""Values of Python as one line of JSON that keeps their types, and nothing but plain data.
+"""Python values as one line of JSON that keeps their types, for plain data only.
 
-What a program returns leaves its process this way. Whatever its classes say of themselves, only
-the data of the built-in type below is written, so a value that is equal to everything is not when
-it arrives. This file also runs inside the sandbox: it needs the standard library alone. Decode what
-a program returned only there, since building it may take any time; `values` compares it outside.
+Return values of programs leave their process in this format. Only the data of the built-in types
+below is written, whatever their classes override, so a value that claims equality with everything
+loses that claim. This file also runs inside the sandbox and needs only the standard library. Decode
+return values only there, since building them may take any time; `wire_values` compares them
+outside.
 """
 
 import json
@@ -12,7 +13,7 @@ LISTS = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def encode(value: object) -> str:
-    """One line of ASCII. What is no plain data is written by the name of its type."""
+    """One line of ASCII. Values other than plain data become the name of their type."""
     return json.dumps(_plain(value))
 
 
@@ -25,7 +26,7 @@ def decode(text: str) -> object:
 
 
 class Opaque:
-    """What stands for a value that is no plain data: equal to nothing, not even to itself."""
+    """Placeholder for a value that is not plain data; unequal to everything, including itself."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -1,8 +1,8 @@
-"""Values on the wire, compared and shown as they arrived: none is built in a process of ours.
+"""Compares and prints values in wire format without building them in our processes.
 
-A program chooses what it returns. Numbers whose hashes are equal make a Python set quadratic, and a
-number that is too large for a float raises in the middle of a comparison. Here elements and keys
-are compared by texts, whose hashes nobody can choose, and the cost is linear in what was written.
+A program chooses its return value. Numbers with equal hashes make a Python set quadratic, and a
+number too large for a float raises during comparison. Here elements and keys are compared as
+strings, whose hashes cannot be chosen, and the cost is linear in the encoded size.
 """
 
 import json
@@ -11,13 +11,13 @@ from itertools import count
 from typing import Any, NamedTuple
 
 CLOSE, CLOSE_TO_ZERO = 1e-9, 1e-12
-"""How near a float must be to what is expected."""
+"""Tolerance for floats."""
 _unequal = count()
 """NaN equals nothing, not even itself: each one has its own key."""
 
 
 class Value(NamedTuple):
-    """One value: what kind it is, and what it holds."""
+    """One value: its kind and its content."""
 
     kind: str
     """number, str, bytes, none, list, tuple, set, frozenset, dict or other."""
@@ -34,7 +34,7 @@ def parse(text: str) -> Value:
 
 
 def same(got: Value, want: Value, loose: bool = False) -> bool:
-    """Whether two values are equal as Python has it; floats need only be very close.
+    """Whether two values are equal in Python's sense; floats need only be very close.
 
     Loosely, a tuple is as good as a list: for data sets that know JSON alone.
     """
@@ -56,7 +56,7 @@ def same(got: Value, want: Value, loose: bool = False) -> bool:
 
 
 def text_of(value: Value) -> str:
-    """The value as Python writes it; what is no plain data by the name of its type."""
+    """The `repr` of the value; the name of the type if it is not plain data."""
     kind, inner = value
     if kind == "dict":
         pairs = (f"{text_of(key)}: {text_of(item)}" for key, item in inner.values())
@@ -105,12 +105,12 @@ def _tagged(plain: dict[str, Any]) -> Value:
 def _by_key(pairs: list[tuple[Value, Value]], first: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {_key(pair[0]): pair[0] if first else pair for pair in pairs}
     if len(found) < len(pairs):
-        raise ValueError("an element or a key stands there twice")
+        raise ValueError("duplicate element or key")
     return found
 
 
 def _key(value: Value) -> str:
-    """A text that two values have in common if and only if Python takes them for equal."""
+    """A string that is the same for two values if and only if Python considers them equal."""
     kind, inner = value
     if kind == "number":
         return _number_key(inner)
@@ -144,7 +144,7 @@ def _same_number(got: Any, want: Any) -> bool:
         return bool(got == want)
     try:
         near = math.isclose(got, want, rel_tol=CLOSE, abs_tol=CLOSE_TO_ZERO)
-    except OverflowError:  # a whole number that no float is near to
+    except OverflowError:  # an integer beyond the range of floats
         return False
     return near or got == want
 

@@ -1,4 +1,4 @@
-"""Grading mathematics outside of our processes."""
+"""Grading of math answers in separate, sandboxed processes."""
 
 from pettingllms.grading.grader import (
     NO_VERDICT,

@@ -1,8 +1,7 @@
-"""The ways in which people write one answer, brought to the one that math-verify reads best.
+"""Normalizes the notations of an answer to the one that math-verify parses best.
 
-Rules about writing only: nothing here knows what a number is worth, but for one that is half in
-words (`2 million`). A unit is told apart from the number before it, because `12 cm` is a length to
-people and a product of three letters to algebra.
+The rules concern notation only, except for numbers that are partly words (`2 million`). A unit is
+separated from the number before it, because algebra would read `12 cm` as a product.
 """
 
 import re
@@ -43,7 +42,7 @@ NOT_UNITS = frozenset({
     "nineteen", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
 })  # fmt: skip
 TIMES = re.compile(r"\btimes (?!(?:a|an|as|each|more|per|the)\b)")
-"""A product, where `3 times` and `3 times a day` are counts."""
+"""A product; `3 times` and `3 times a day` are counts."""
 SCALES = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
     "dozen": 12,
@@ -52,7 +51,7 @@ PARTS = {
     "half": 2, "halve": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
     "eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000,
 }  # fmt: skip
-"""Not quarters, which are coins and three months as well."""
+"""Without quarters, which are also coins and three months."""
 EXACT = Context(prec=4000)
 """More digits than an answer has letters, and its words can add."""
 POWERS = {"square": 2, "squared": 2, "sq": 2, "cubic": 3, "cubed": 3, "cu": 3}
@@ -72,16 +71,16 @@ SAME_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An answer as it was written: what is to be read, and what stood around it."""
+    """An answer split into its value and the surrounding notation."""
 
     text: str
     unit: str = ""
-    """In one form for one unit; empty if there is none, or one that says nothing."""
+    """The unit in canonical form; empty without a meaningful unit."""
     percent: bool = False
 
 
 def written(text: str) -> Written:
-    """An answer taken apart."""
+    """Split an answer."""
     whole = unwrapped(text.translate(SIGNS))
     if found := PERCENT.fullmatch(whole):
         return Written(rewritten(found.group(1)), percent=True)
@@ -98,7 +97,7 @@ def written(text: str) -> Written:
 
 
 def unwrapped(text: str) -> str:
-    """Without the box, the dollars and the full stop around an answer."""
+    """The answer without box, dollar signs and final period."""
     before, inner = "", text.strip()
     while inner != before:
         before = inner
@@ -111,7 +110,7 @@ def unwrapped(text: str) -> str:
 
 
 def rewritten(text: str) -> str:
-    """The same with the spellings that math-verify does not know."""
+    """The text with spellings replaced that math-verify does not know."""
     text = GAP.sub("", text)
     text = GROUPS.sub(lambda found: found.group(1).replace(" ", ""), text).strip()
     if found := POWER_OF_TEN.fullmatch(text):
@@ -126,8 +125,8 @@ def rewritten(text: str) -> str:
 
 
 def words_in(text: str) -> str | None:
-    """What an answer in words says, in small letters; None if it is no word. One letter, which may
-    be a variable, keeps its size."""
+    """An answer in words, in lowercase; None if it is not a word. A single letter keeps its case,
+    as it may be a variable."""
     bare = re.sub(rf"{TEXT}\{{([^{{}}]*)\}}", r"\1", unwrapped(text)).strip(" .()")
     if not WORDS.fullmatch(bare):
         return None
@@ -141,7 +140,7 @@ def base_in(text: str) -> tuple[str, str] | None:
 
 
 def unit_name(unit: str, power: str | None = None) -> str:
-    """One name for one unit: `square cm`, `cm squared` and `cm^2` are one, and `cm` another."""
+    """The canonical name of a unit: `square cm`, `cm squared` and `cm^2` are the same."""
     words = unit.split()
     for at in (0, -1):
         if words and words[at] in POWERS:
@@ -188,7 +187,7 @@ def _is_unit(words: str, spaced: bool, in_text: bool) -> bool:
 
 
 def _closes_early(inner: str, right: str) -> bool:
-    """Whether what a text begins with ends before its end."""
+    """Whether the bracket that opens a text closes before its end."""
     if right != "}":
         return right in inner[: -len(right)]
     depth = 1

@@ -1,14 +1,14 @@
-"""Whether an answer is right, said by a process that is not ours.
+"""Grades answers in a pool of sandboxed worker processes.
 
-An answer that is too long, too deep or unprintable is refused by its looks, here, always in the
-same way. All others go to a small pool of workers. One that is not read within its processor time
-is wrong: no answer may void its own grade. If a process ends on an answer, or says nothing, the
-answer is read again by a fresh one. Should that end as well, an answer that is known to be right
-tells whose fault it is: if it is read, the other one is wrong; if not, the grader has failed.
+Answers that are too long, too deeply nested or unprintable are rejected here, deterministically.
+All others go to a worker. An answer that exceeds its CPU time is wrong: no answer may void its
+grade. If a worker process ends on an answer or does not reply, a fresh worker retries it. If that
+one fails too, a known correct answer determines the cause: if it is graded, the other answer is
+wrong; if not, the grader has failed.
 
-Workers read behind the walls of the sandbox. Where a machine has none, grading is refused, unless
-PETTINGLLMS_GRADER says `unconfined`: to read is not to run, but the algebra is large, and what a
-model wrote goes deep into it.
+Workers run in the sandbox. On machines without one, grading raises an error unless
+PETTINGLLMS_GRADER is `unconfined`: parsing is not execution, but the algebra system is large, and
+model-generated text reaches deep into it.
 """
 
 import json
@@ -33,20 +33,20 @@ from pettingllms.runtime.resources import num_cores
 from pettingllms.types import Failed, Reward, Scored
 
 SECONDS = 3.0
-"""How long one answer may take to read, by the processor's time."""
+"""CPU seconds to grade one answer."""
 MEMORY_MB = 512
-"""What one answer may need beyond what math-verify itself does."""
+"""Memory for one answer beyond that of math-verify."""
 MAX_LETTERS = 1000
 MAX_DEPTH = 16
 KNOWN = ("\\frac{6}{4}", "1.5")
-"""A right answer and its truth, which a grader that works reads at once."""
+"""A correct answer that a working grader grades at once."""
 NUM_KEPT = 4096
-"""Verdicts that are remembered: replies to one problem repeat each other."""
+"""Size of the verdict cache: replies to one problem often repeat."""
 START_SECONDS = 600.0
 NUM_TRIES = 2
-"""Processes that read an answer before it is the answer's fault that they end."""
+"""Worker processes that may end on an answer before the answer counts as the cause."""
 MAX_STRETCH = 10
-"""How many times longer the clock may run than the processor before a worker is given up."""
+"""Wall-clock limit of a worker, as a multiple of its CPU limit."""
 VARIABLE = "PETTINGLLMS_GRADER"
 UNCONFINED = "unconfined"
 ROOT = str(Path(__file__).parents[2])
@@ -65,27 +65,27 @@ TRY = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of an answer: right or not, or why the grader can say neither."""
+    """The result for an answer: correct or not, or why the grader failed."""
 
     right: bool = False
     refusal: str | None = None
-    """Why the answer was not read to its end; it is wrong then."""
+    """Why grading of the answer was cut; the answer then counts as wrong."""
     failure: str | None = None
-    """Why there is no verdict: a fault of the grader, which no answer provokes."""
+    """Why there is no verdict: a fault of the grader that no answer can provoke."""
 
     def reward(self, right: float = 1.0, wrong: float = 0.0) -> Reward:
-        """A number for a verdict, and a failure of the judge for none."""
+        """The reward for a verdict, or a failure of the judge without one."""
         if self.failure is not None:
             return Failed(f"no verdict on an answer: {self.failure}", "judge")
         return Scored(right if self.right else wrong)
 
 
 NO_VERDICT = Verdict()
-"""Of an answer that was not graded."""
+"""Verdict of an answer that was not graded."""
 
 
 def refusal(answer: str) -> str | None:
-    """Why an answer is not looked at, by its looks alone."""
+    """Why an answer is rejected without a worker; empty if it is not."""
     if not answer.strip():
         return "it is empty"
     if len(answer) > MAX_LETTERS:
@@ -100,7 +100,7 @@ def refusal(answer: str) -> str | None:
 
 
 def check_installed() -> None:
-    """Raise GraderError if there is nothing to grade with, or no walls to grade behind."""
+    """Raise GraderError if math-verify or the sandbox is missing."""
     if find_spec("math_verify") is None:
         raise GraderError(
             "mathematics is graded by math-verify, which is not installed; "
@@ -116,7 +116,7 @@ def check_installed() -> None:
 
 
 def is_confined() -> bool:
-    """Whether answers are read behind walls: always, but where the environment says otherwise."""
+    """Whether workers are sandboxed: always, unless the environment variable disables it."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", UNCONFINED):
         raise GraderError(f"{VARIABLE} is '{wanted}'; it can be '{UNCONFINED}', or not set")
@@ -125,7 +125,7 @@ def is_confined() -> bool:
 
 @cache
 def missing_walls() -> str:
-    """Why no walls can be put around a worker here; empty if they can."""
+    """Why workers cannot be sandboxed here; empty if they can."""
     if not sys.platform.startswith("linux"):
         return "there are none, since they are made of parts of Linux"
     command = [sys.executable, "-I", "-c", TRY, ROOT]
@@ -134,7 +134,7 @@ def missing_walls() -> str:
 
 
 class Worker:
-    """One process of `pettingllms.grading.worker`, and the pipe to it."""
+    """A `pettingllms.grading.worker` process and its pipes."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -151,7 +151,7 @@ class Worker:
         self._ready = False
 
     def ask(self, answer: str, truth: str) -> dict[str, Any]:
-        """The worker's message about an answer; GraderError if it gives none."""
+        """The worker's message about an answer; GraderError if there is none."""
         if not self._ready:
             self._message(START_SECONDS)
             self._ready = True
@@ -164,7 +164,7 @@ class Worker:
         return self._message(self._seconds * MAX_STRETCH)
 
     def end(self) -> None:
-        """End the process and all that it forked."""
+        """Kill the process and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
@@ -178,7 +178,7 @@ class Worker:
         while not found.endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([stream], [], [], left)[0]:
-                raise GraderError(f"the grader's process said nothing for {seconds:g} s")
+                raise GraderError(f"the grader's process did not reply for {seconds:g} s")
             part = os.read(stream, 4096)
             if not part:
                 raise GraderError("the grader's process ended")
@@ -188,7 +188,7 @@ class Worker:
 
 
 class Grader:
-    """A pool of workers, for any number of threads."""
+    """A thread-safe pool of workers."""
 
     def __init__(self, num_workers: int = 0, seconds: float = SECONDS) -> None:
         check_installed()
@@ -200,13 +200,13 @@ class Grader:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start every worker that is not running, and wait for none of them."""
+        """Start all workers that are not running, without waiting for them."""
         for _ in range(self._idle.qsize()):
             with suppress(queue.Empty):
                 self._idle.put(self._idle.get_nowait() or Worker(self._seconds))
 
     def grade(self, answer: str, truth: str) -> Verdict:
-        """What there is to say of an answer to a problem with this truth."""
+        """The verdict on an answer, given the correct one."""
         why = refusal(answer)
         if why is not None:
             return Verdict(refusal=why)
@@ -225,7 +225,7 @@ class Grader:
         return verdict
 
     def close(self) -> None:
-        """End the workers that are idle."""
+        """Stop idle workers."""
         while not self._idle.empty():
             worker = self._idle.get()
             if worker is not None:
@@ -233,8 +233,8 @@ class Grader:
 
     @uncounted()
     def _verdict(self, answer: str, truth: str) -> Verdict:
-        """A worker's verdict. Two processes that end on one answer are its fault, unless another
-        answer cannot be read either."""
+        """A worker's verdict. If two workers end on an answer, it is wrong, unless a known correct
+        answer cannot be graded either."""
         for _ in range(NUM_TRIES):
             message = self._ask(answer, truth)
             if "right" in message:
@@ -247,8 +247,8 @@ class Grader:
         return Verdict(failure=why)
 
     def _ask(self, answer: str, truth: str) -> dict[str, Any]:
-        """The message of the next worker, or how its process ended. One that is left in the middle,
-        whatever the reason, is replaced."""
+        """The message of the next worker, or how its process ended. A worker that is interrupted is
+        replaced."""
         worker, sound = self._idle.get(), False
         try:
             worker = worker or Worker(self._seconds)
@@ -265,7 +265,7 @@ class Grader:
 
 @cache
 def _grader_of(_process: int) -> Grader:
-    """One pool for each process: pipes do not survive a fork."""
+    """The pool of this process: pipes do not survive a fork."""
     import atexit
 
     grader = Grader()
@@ -274,10 +274,10 @@ def _grader_of(_process: int) -> Grader:
 
 
 def grade(answer: str, truth: str) -> Verdict:
-    """What there is to say of an answer, by this process's own pool."""
+    """The verdict on an answer, from the pool of this process."""
     return _grader_of(os.getpid()).grade(answer, truth)
 
 
 def start_grader() -> None:
-    """Have the pool ready when the first answer comes: math-verify takes a second to load."""
+    """Start the pool before the first answer: math-verify takes a second to load."""
     _grader_of(os.getpid()).start()

@@ -1,13 +1,12 @@
-"""The sandbox's own walls, closed around a process that has already loaded what it needs.
+"""Sandboxes the current process after it has loaded its modules.
 
-A sandbox for programs shows the system's interpreter and starts with nothing. A grader is another
-matter: the interpreter and the algebra are ours, wherever they are installed, and only what it
-reads later is not. So the doors are closed from within, by the code that makes the `namespaces`
-tier, before the first request is read: fresh namespaces of every kind, an empty root, Landlock, no
-capabilities, the system call filter, no environment. A child that reads may not begin another
-process either. Any step that the kernel refuses ends the process.
+A sandbox for programs starts empty with the system's interpreter. A grader needs the installed
+interpreter and math-verify; only its later input is untrusted. So it restricts itself before it
+reads the first request, with the code of the `namespaces` tier: fresh namespaces of every kind, an
+empty root, Landlock, no capabilities, the system call filter, no environment. Children cannot start
+other processes either. If the kernel denies any step, the process ends.
 
-Imported by the grader's processes alone.
+Only the grader's processes import this module.
 """
 
 import os
@@ -20,11 +19,11 @@ from pettingllms.sandbox.users import UNPRIVILEGED
 
 PR_SET_DUMPABLE = 4
 DISK_MB, NUM_FILES = 1, 16
-"""Of the one folder there is; nothing can be written to it all the same."""
+"""Size of the only folder, which is read-only anyway."""
 
 
 def close_for_good() -> None:
-    """Come back as process 1 of a sandbox with nothing in it; who called waits outside for it."""
+    """Return as process 1 of an empty sandbox; the original process waits outside."""
     rules = seccomp_filter()
     if not os.geteuid():
         os.setgroups([])
@@ -42,12 +41,12 @@ def close_for_good() -> None:
 
 
 def close_for_child() -> None:
-    """Begin no process and no thread, and become no other program, from here on."""
+    """Disallow new processes, threads and `exec` from now on."""
     forbid(seccomp_filter(alone=True))
 
 
 def attempt() -> None:
-    """Close the doors and end with what is printed: `held`, or what the kernel refused."""
+    """Enter the sandbox and print `held`, or the step that the kernel denied."""
     close_for_good()
     close_for_child()
     sys.stdout.write("held")

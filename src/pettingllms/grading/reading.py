@@ -1,6 +1,6 @@
-"""Whether two answers are the same: math-verify, and what it needs around it.
+"""Equality of two math answers, by math-verify and adjustments around it.
 
-Imported by the worker alone: no other process reads what a model wrote as mathematics.
+Only the worker imports this module: no other process parses model-generated math.
 """
 
 import re
@@ -18,7 +18,7 @@ TIMES_TEN = re.compile(
     r"10\s*\^\s*(?P<power>\{\s*[-+]?\d{1,4}\s*\}|[-+]?\d{1,4})"
 )
 BESIDE = re.compile(rf"(?<![_\d.])\d[\d.]*(?=[^\d.]){SPACE}[\d.]")
-"""Two numbers with nothing between them, which math-verify adds up."""
+"""Two adjacent numbers, which math-verify would add."""
 WARM = (
     ("\\frac{1}{2}", "0.5"),
     ("x^2+2x+1", "(x+1)^2"),
@@ -28,18 +28,18 @@ WARM = (
     ("(1,\\frac{\\pi}{2})", "(1,2)"),
     ("3+4i", "4i+3"),
 )
-"""Read before the first child is forked: all children have what the parser then knows."""
+"""Parsed before the first fork, so that all children share the parser's caches."""
 LATE = (
     "concrete.delta", "integrals.heurisch", "integrals.manualintegrate", "integrals.prde",
     "integrals.quadrature", "logic.algorithms.dpll2", "series.acceleration", "series.aseries",
     "sets.handlers.add", "sets.handlers.issubset", "sets.handlers.mul", "sets.handlers.power",
     "simplify.traversaltools",
 )  # fmt: skip
-"""Parts of sympy that it would import when they are needed, which is too late in here."""
+"""Lazy imports of SymPy that must happen before the sandbox closes."""
 
 
 class MathVerify:
-    """math-verify with its own timers off: the worker has one that cannot be caught."""
+    """math-verify without its timers: the worker has one that cannot be caught."""
 
     def __init__(self) -> None:
         import math_verify
@@ -59,7 +59,7 @@ class MathVerify:
             self.same(answer, truth)
 
     def same(self, answer: str, truth: str) -> bool:
-        """Whether an answer is the truth, both as they were written."""
+        """Whether an answer equals the truth, both as written."""
         said = words_in(truth)
         if said is not None and words_in(answer) == said:
             return True
@@ -91,14 +91,14 @@ class MathVerify:
         return [self._settled(part) for part in found]
 
     def _settled(self, part: Any) -> Any:
-        """With the letter i as the imaginary unit, which it is in answers."""
+        """The expression with the letter i as the imaginary unit."""
         names = getattr(part, "free_symbols", ())
         units = {name: self._imaginary for name in names if name.name == "i"}
         return part.subs(units).doit() if units else part
 
 
 def _ways(given: Written, right: Written) -> list[tuple[str, str]]:
-    """What is compared with what: a percentage is a share, and often stands without its sign."""
+    """The values to compare: a percentage is a share, often written without its sign."""
     shown = [f"{side.text}\\%" if side.percent else side.text for side in (given, right)]
     ways = [(shown[0], shown[1])]
     if given.percent != right.percent and (right.percent or not _below_one(given.text)):
@@ -107,8 +107,8 @@ def _ways(given: Written, right: Written) -> list[tuple[str, str]]:
 
 
 def number_in(text: str) -> Decimal | None:
-    """A plain number, which needs no algebra: digits, or digits times a power of ten. Algebra
-    would take all that are small for nothing, and for each other."""
+    """A plain number: digits, or digits times a power of ten. math-verify would consider all very
+    small numbers equal to zero and to each other."""
     text = text.strip()
     if NUMBER.fullmatch(text):
         return Decimal(text)

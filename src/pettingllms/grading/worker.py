@@ -1,22 +1,19 @@
-"""The process in which answers are read: math-verify, behind the walls of the sandbox.
+"""The worker process that grades answers with math-verify in the sandbox.
 
-Reading an answer is work for a computer algebra system, and what a model wrote decides which work,
-and how much. So it is done where it may fail: this process loads math-verify once, closes every
-door behind itself (`walls`) and forks; the child reads answers until one of them takes too long
-(the kernel's timer then ends it, wherever it is) or needs too much memory, and the next child is
-there within milliseconds. Nothing in here runs in a process that trains.
+A model's answer decides how much work the computer algebra system does, so grading happens where it
+may fail. This process loads math-verify once, sandboxes itself (`isolation`) and forks. The child
+grades answers until one takes too long (the kernel's timer then kills it) or needs too much memory;
+the next child is ready within milliseconds. Nothing here runs in a training process.
 
-What a message says is who is at fault: `cut` is an answer that took too long or made the algebra
-raise, which only that answer can do; `ended` may be the machine's doing, and is asked about again.
+A message names the cause: `cut` is an answer that took too long or made the algebra system raise;
+`ended` may be a fault of the machine and is retried.
 
-No file can be read inside, so all modules are loaded before. One that is asked for later ends the
-child and is named: if it were only missing, the algebra would go on without it and say something
-else.
+No file can be read inside the sandbox, so all modules are loaded before. A later import kills the
+child and is reported: if it only failed, the algebra system would continue with another result.
 
-The timer counts the processor's time, not the clock's: an answer is not lost because the machine is
-busy, and what hangs here hangs at work.
+The timer counts CPU time, so answers are not lost on a busy machine.
 
-One request a line, one verdict a line, both JSON.
+One JSON request per line, one JSON verdict per line.
 """
 
 import json
@@ -29,11 +26,11 @@ from typing import Any, NoReturn
 from pettingllms.grading.isolation import close_for_child, close_for_good
 
 OUT_OF_MEMORY, TOLD = 3, 4
-"""How a child ends that could not go on: TOLD if it has said why."""
+"""Exit codes of a child that cannot continue: TOLD if it has reported the reason."""
 
 
 class NothingMore:
-    """Finds no module, and lets nobody take that for an answer."""
+    """An import hook that finds no module and ends the process."""
 
     def __init__(self, verdicts: int) -> None:
         self._verdicts = verdicts
@@ -44,7 +41,7 @@ class NothingMore:
 
 
 def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
-    """Answer requests from stdin until it ends. Whatever else is printed goes nowhere."""
+    """Serve requests from stdin until it ends. Other output is discarded."""
     requests, verdicts = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -72,7 +69,7 @@ def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
 
 
 def _read(reader: Any, requests: int, verdicts: int, seconds: float) -> None:
-    """One child: verdicts until stdin ends."""
+    """One child: serve verdicts until stdin ends."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while line := _line(requests):
         request = json.loads(line)
@@ -81,14 +78,14 @@ def _read(reader: Any, requests: int, verdicts: int, seconds: float) -> None:
             message = {"right": reader.same(request["answer"], request["truth"])}
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
-        except Exception as error:  # noqa: BLE001 - whatever an answer makes the algebra raise
+        except Exception as error:  # noqa: BLE001 - any error that an answer provokes
             message = {"cut": f"reading it raised {type(error).__name__}"}
         signal.setitimer(signal.ITIMER_PROF, 0)
         _notify(verdicts, message)
 
 
 def _line(stream: int) -> bytes:
-    """A request. There is never a second one under way, so nothing behind it is read."""
+    """Read one request. There is never a second one in flight, so nothing after it is read."""
     found = b""
     while not found.endswith(b"\n") and (part := os.read(stream, 65536)):
         found += part
@@ -100,7 +97,7 @@ def _notify(stream: int, message: dict[str, Any]) -> None:
 
 
 def _cause(status: int, seconds: float, memory_mb: int) -> dict[str, str]:
-    """How a child ended, and whether that can only be the answer's fault."""
+    """How a child ended, and whether only the answer can be the cause."""
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
         return {"cut": f"it is not read within {seconds:g} s"}
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:

@@ -58,12 +58,12 @@ WRONG_CONFIGURATIONS = [
     (["train", "sound.toml"], "policies", "set kind to full or lora"),
 ]
 WRONG_DATA = [
-    (["check", MATH, "env.data=gsm8k:nowhere.jsonl"], "env.data", "give a file that is there"),
+    (["check", MATH, "env.data=gsm8k:nowhere.jsonl"], "env.data", "give an existing file"),
     (["check", MATH, "env.data=gsm9k:x.jsonl"], "env.data", "did you mean 'gsm8k'?"),
     (["check", MATH, "env.data=gsm8k:{}/gsm8k_no_hashes.jsonl"], "row 2", "a last line like '####"),
     (["check", MATH, "env.data=gsm8k:{}/gsm8k_not_json.jsonl"], "row 2", "not JSON"),
     (["check", MATH, "env.data=gsm8k:{}/gsm8k_no_question.jsonl"], "row 3", "mean 'questions'?"),
-    (["check", CODE, "env.data=nowhere.jsonl"], "data: nowhere.jsonl", "give a file that is there"),
+    (["check", CODE, "env.data=nowhere.jsonl"], "data: nowhere.jsonl", "give an existing file"),
 ]
 WRONG_COMMANDS = [
     (["trian", SOLO], "'trian'", "Did you mean 'train'?"),

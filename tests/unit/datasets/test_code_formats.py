@@ -163,7 +163,7 @@ MALFORMED = {
     "a program for a function": (
         "livecodebench.jsonl",
         lambda row: row | {"metadata": json.dumps({"func_name": "f"})},
-        "by stdin",
+        "a stdin test",
     ),
     "a name twice": (
         "code_contests.jsonl",

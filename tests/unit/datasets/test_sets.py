@@ -42,7 +42,7 @@ MALFORMED = {
     "anli_open_quote.csv": ("anli", 2, "not CSV"),
     "gsm8k_empty_question.jsonl": ("gsm8k", 1, "'question' is empty"),
     "gsm8k_latin1.jsonl": ("gsm8k", 2, "not UTF-8"),
-    "gsm8k_cut.jsonl.gz": ("gsm8k", 1, "not a whole gzip"),
+    "gsm8k_cut.jsonl.gz": ("gsm8k", 1, "not a complete gzip"),
 }
 
 
@@ -85,7 +85,7 @@ def test_a_file_that_is_not_there_or_empty_or_unknown_is_told(tmp_path: Path) ->
     (tmp_path / "empty.jsonl").write_text("\n\n")
     with pytest.raises(DataError, match="has no rows"):
         load(f"gsm8k:{tmp_path / 'empty.jsonl'}")
-    with pytest.raises(DataError, match="cannot tell how it is written"):
+    with pytest.raises(DataError, match="unknown format"):
         load(f"gsm8k:{tmp_path / 'x.txt'}")
     with pytest.raises(DataError, match="did you mean 'gsm8k'"):
         load("gsm8")
@@ -200,7 +200,7 @@ def problem(name: str, question: str) -> Problem:
 def test_train_and_test_must_not_meet_however_they_are_written() -> None:
     train = [problem("a:1", "What is 2 + 2?"), problem("a:2", "What is 3 + 2?")]
     assert overlap(train, [problem("b:1", "What is 2 - 2?")]) == []
-    with pytest.raises(DataError, match="1 problems .* a:1 = b:9"):
+    with pytest.raises(DataError, match="1 test problems .* a:1 = b:9"):
         check_overlap(train, [problem("b:9", "what is  2 + 2")])
 
 
