@@ -84,15 +84,15 @@ def written(text: str) -> Written:
     whole = unwrapped(text.translate(SIGNS))
     if found := PERCENT.fullmatch(whole):
         return Written(rewritten(found.group(1)), percent=True)
-    paid = CURRENCY.search(whole)
-    currency = unit_name((paid.group(1) or paid.group(2)).casefold()) if paid else ""
+    symbol = CURRENCY.search(whole)
+    currency = unit_name((symbol.group(1) or symbol.group(2)).casefold()) if symbol else ""
     number = CURRENCY.sub("", whole, count=1)
     if found := UNIT_IN_TEXT.fullmatch(number) or UNIT.fullmatch(number):
         spaced = not number[: found.start("unit")].endswith(found["number"])
         scale, unit = _scaled(found["unit"].replace(".", "").strip(" ~").casefold())
         if not unit or _is_unit(unit, spaced, in_text=found.re is UNIT_IN_TEXT):
-            worth = multiplied(found["number"].strip(), *scale)
-            return Written(rewritten(worth), unit_name(unit, found["power"]) or currency)
+            value = multiplied(found["number"].strip(), *scale)
+            return Written(rewritten(value), unit_name(unit, found["power"]) or currency)
     return Written(rewritten(number), currency)
 
 
@@ -150,7 +150,7 @@ def unit_name(unit: str, power: str | None = None) -> str:
 
 
 def multiplied(number: str, times: int, parts: int) -> str:
-    """So many times a number, of which so many make a whole; digits where digits can say it."""
+    """A number times a scale and divided by parts; plain digits where possible."""
     if times == parts == 1:
         return number
     if PLAIN.fullmatch(number) and parts == 1:
@@ -178,7 +178,7 @@ def _single(word: str) -> str:
 
 def _is_unit(words: str, spaced: bool, in_text: bool) -> bool:
     """Whether words behind a number are a unit: set as text, a known one, or one that stands
-    apart. Words that say another number never are."""
+    apart. Words that are another number never are."""
     parts = [word for word in re.split(r"[ /]+", words) if word not in ("squared", "cubed")]
     numbers = NOT_UNITS | SCALES.keys()
     if not parts or TIMES.search(words) or any(p in numbers or _single(p) in SCALES for p in parts):

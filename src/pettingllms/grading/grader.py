@@ -103,15 +103,15 @@ def check_installed() -> None:
     """Raise GraderError if math-verify or the sandbox is missing."""
     if find_spec("math_verify") is None:
         raise GraderError(
-            "mathematics is graded by math-verify, which is not installed; "
+            "grading math answers needs math-verify, which is not installed; "
             "pip install 'pettingllms[math]'"
         )
-    if is_confined() and (why := missing_walls()):
+    if is_confined() and (why := missing_isolation()):
         raise GraderError(
-            f"answers are read behind the walls of the sandbox, and here {why}; it needs a kernel "
+            f"answers are graded in the sandbox, and here {why}; it needs a kernel "
             "from 5.13 on with Landlock that allows user namespaces (in docker --security-opt "
-            f"seccomp=unconfined). {VARIABLE}={UNCONFINED} grades without them, with limits on "
-            "time and memory alone"
+            f"seccomp=unconfined). {VARIABLE}={UNCONFINED} grades without it, with limits on "
+            "only time and memory"
         )
 
 
@@ -124,7 +124,7 @@ def is_confined() -> bool:
 
 
 @cache
-def missing_walls() -> str:
+def missing_isolation() -> str:
     """Why workers cannot be sandboxed here; empty if they can."""
     if not sys.platform.startswith("linux"):
         return "there are none, since they are made of parts of Linux"

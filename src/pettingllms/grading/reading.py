@@ -60,8 +60,8 @@ class MathVerify:
 
     def same(self, answer: str, truth: str) -> bool:
         """Whether an answer equals the truth, both as written."""
-        said = words_in(truth)
-        if said is not None and words_in(answer) == said:
+        words = words_in(truth)
+        if words is not None and words_in(answer) == words:
             return True
         given, right = written(answer), written(truth)
         if given.unit and right.unit and given.unit != right.unit:

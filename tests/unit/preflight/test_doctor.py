@@ -282,13 +282,13 @@ def test_versions_fit_that_the_package_itself_asks_for() -> None:
 
 def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify", reason="needs the extra `math`")
-    monkeypatch.setattr(grader, "missing_walls", lambda: "the kernel refused Landlock")
+    monkeypatch.setattr(grader, "missing_isolation", lambda: "the kernel refused Landlock")
     finding = doctor.check_grader()
     assert (finding.level, "refused Landlock" in finding.what) == ("note", True)
     monkeypatch.setenv(grader.VARIABLE, grader.UNCONFINED)
     assert doctor.check_grader().advice == f"unset {grader.VARIABLE}"
     monkeypatch.delenv(grader.VARIABLE)
-    monkeypatch.setattr(grader, "missing_walls", lambda: "")
+    monkeypatch.setattr(grader, "missing_isolation", lambda: "")
     assert doctor.check_grader().level == "ok"
 
 
