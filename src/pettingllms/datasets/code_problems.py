@@ -24,7 +24,7 @@ class Case:
     also: str = ""
     """An alternative correct value, if there is one."""
 
-    def told(self, calls: bool) -> str:
+    def describe(self, calls: bool) -> str:
         """The test as roles read and write it."""
         if calls:
             return f"{self.given} == {decode(self.expected)!r}"

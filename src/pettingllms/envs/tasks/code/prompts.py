@@ -106,7 +106,7 @@ def _refused(who: str, why: str, role: str) -> str:
 
 
 def _tests(cases: tuple[Case, ...], calls: bool) -> str:
-    return "\n".join(shown(case.told(calls), num_lines=40) for case in cases)
+    return "\n".join(shown(case.describe(calls), num_lines=40) for case in cases)
 
 
 def _results(grade: Grade, calls: bool) -> str:
@@ -124,7 +124,7 @@ def _failure(result: Result, calls: bool) -> str:
     came = value_text(answer.out) if calls else answer.out.rstrip() or "nothing"
     if answer.fault:
         came = f"no answer: {answer.fault}"
-    return f"Failed: {shown(result.case.told(calls))}\nThe program gives: {shown(came)}"
+    return f"Failed: {shown(result.case.describe(calls))}\nThe program gives: {shown(came)}"
 
 
 def value_text(out: str) -> str:

@@ -128,7 +128,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         if self.config.terse:
             return [user("\n".join([role, program, state.refusal]).strip())]
         calls = bool(state.problem.function)
-        tests = "\n".join(case.told(calls) for case in state.problem.visible)
+        tests = "\n".join(case.describe(calls) for case in state.problem.visible)
         lines = [state.problem.statement, f"Visible tests:\n{tests}", f"The program:\n{program}"]
         if state.num_tries and role == MENDER:
             lines.append(f"Your last try is not right. {state.failing}".strip())
@@ -263,7 +263,7 @@ def _failing(problem: CodeProblem, ran: Grade) -> str:
     failed = next((one for one in shown if not one.passed), None)
     if failed is None:
         return "It passes the visible tests and fails a hidden one."
-    return f"It fails {failed.case.told(bool(problem.function))}"
+    return f"It fails {failed.case.describe(bool(problem.function))}"
 
 
 def _touches(planted: str, mended: str, line: int) -> bool:
