@@ -9,7 +9,7 @@ from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.inference.choice_logprobs import Choice
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.inference.recording import RecordedSampler, Recording, model_mark
+from pettingllms.inference.recording import RecordedSampler, Recording, model_hash
 from pettingllms.judges import JudgeModel
 from pettingllms.league import SCRIPT
 from pettingllms.rollouts import Player
@@ -36,7 +36,7 @@ class PolicySamplers:
     ) -> None:
         """Add policies that engines of this run serve."""
         if self._recording is not None:
-            weight_hash = model_mark(model)
+            weight_hash = model_hash(model)
             sampler = RecordedSampler(sampler, self._recording, self._weight_hashes, weight_hash)
         for policy in policies:
             self._samplers[policy], self.renderers[policy] = sampler, renderer

@@ -62,7 +62,7 @@ class ChatRenderer(Renderer, Protocol):
         """The ids of a prompt that no template made, with what the tokenizer puts around one. It is
         text: control tokens that it spells are spelled."""
 
-    def seen_ids(self, text: str, images: Sequence[Image]) -> Ids:
+    def multimodal_ids(self, text: str, images: Sequence[Image]) -> Ids:
         """Where its model sees: the ids of such a text, with all the places of the images that it
         shows; SamplerError if it shows another number of them."""
 
@@ -74,7 +74,7 @@ class Template:
         """A renderer without `chat_text` renders whole chats alone."""
         self._renderer = cast("ChatRenderer", renderer)
         self._has_text = hasattr(renderer, "chat_text")
-        self._supports_images = hasattr(renderer, "seen_ids")
+        self._supports_images = hasattr(renderer, "multimodal_ids")
         self.has_tools = self._has_text and self._shows_tools()
         """Whether the template itself has a place for tools."""
         self.image_problem = self._find_image_problem()
@@ -154,7 +154,7 @@ class Template:
         _check_size(text)
         if not self._supports_images:
             return self._renderer.text_ids(text)
-        return self._renderer.seen_ids(text, images)
+        return self._renderer.multimodal_ids(text, images)
 
     def _tail(self, before: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str | None:
         """What the template puts behind a reply, beginning with the end of it."""

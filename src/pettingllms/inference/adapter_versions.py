@@ -51,7 +51,7 @@ class AdapterVersions:
         return new
 
     def switch(self, policy: str, new: AdapterVersion | None) -> None:
-        """Use another version for all requests from now on; None: the policy is served no more."""
+        """Use another version for new requests; None: stop serving the policy."""
         if (old := self._current.pop(policy, None)) is not None:
             self._retired.append(old)
         if new is not None:

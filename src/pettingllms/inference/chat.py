@@ -1,4 +1,4 @@
-"""Messages to ids and back by a model's own tokenizer and chat template."""
+"""Messages to ids and back, with a model's tokenizer and chat template."""
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
@@ -10,17 +10,17 @@ import numpy as np
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.types import Ids, Message
-from pettingllms.vision.images import readable
+from pettingllms.vision.images import text_only
 
 CACHE = 4096
-"""Prompts of which the ids are kept."""
+"""Prompts whose ids are cached."""
 
 
 class ChatRenderer:
-    """Renders prompts as the model was taught to read them.
+    """Renders prompts with the model's chat template.
 
-    What a policy wrote is only ever decoded; a teacher's reply is encoded once. Text never becomes
-    a control token: those in a prompt are the template's own.
+    Sampled replies are only decoded, never encoded again; a demonstration is encoded once. Text
+    never becomes a control token: those in a prompt come from the template.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,16 +29,16 @@ class ChatRenderer:
         self._pieces: dict[int, str] = {}
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._control = ControlTokens(self._tokenizer)
-        # Forks, siblings and small games ask the same again and again, and a template is slow.
+        # Forks, siblings and small games repeat prompts, and templates are slow.
         self._rendered = lru_cache(maxsize=CACHE)(self._render)
         if not self._tokenizer.chat_template:
             raise ModelError(
-                f"the model in {folder} has no chat template, so it cannot be given messages; take "
-                "an instruct model, or put a chat_template.jinja into the folder"
+                f"the model in {folder} has no chat template, so it cannot read messages; use an "
+                "instruct model, or put a chat_template.jinja into the folder"
             )
 
     def reads_as(self, other: "ChatRenderer") -> bool:
-        """Whether ids mean the same to both."""
+        """Whether both have the same vocabulary."""
         same: bool = self._tokenizer.get_vocab() == other._tokenizer.get_vocab()  # noqa: SLF001
         return same
 
@@ -52,7 +52,7 @@ class ChatRenderer:
         return self._rendered(tuple(messages))
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
-        chat = [{"role": m.speaker, "content": readable(m)} for m in messages]
+        chat = [{"role": m.speaker, "content": text_only(m)} for m in messages]
         return self.text_ids(self.chat_text(chat, (), True))
 
     @property
@@ -62,14 +62,14 @@ class ChatRenderer:
 
     @property
     def num_ids(self) -> int:
-        """Ids that mean something."""
+        """Size of the vocabulary."""
         return len(self._tokenizer)
 
     def chat_text(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
     ) -> str:
-        """A chat by the template, up to where a reply begins if it `opens` one. Only `text_ids` can
-        read it: it holds a mark where a message spells a control token."""
+        """A chat rendered by the template, up to the start of a reply if it `opens` one. Pass it to
+        `text_ids` only: it has a mark where a message spells a control token."""
         from jinja2 import TemplateError
 
         try:
@@ -80,26 +80,26 @@ class ChatRenderer:
                 tokenize=False,
             )
         except (TemplateError, TypeError, RecursionError) as error:
-            reason = f"the model's chat template refuses these messages: {error}"
+            reason = f"the model's chat template rejected the messages: {error}"
             raise SamplerError(reason) from error
         return str(text)
 
     def text_ids(self, text: str) -> Ids:
-        """Ids of a text that `chat_text` gave, or of a part of it."""
+        """Ids of a text from `chat_text`, or of a part of it."""
         return np.array(self._ids(text), dtype=np.int32)
 
     def prompt_ids(self, text: str) -> Ids:
-        """Ids of a prompt without a template, with what the tokenizer puts around one."""
+        """Ids of a prompt without a template, with the tokenizer's own special tokens."""
         ids = self._ids(self._control.cut(text))
         return np.array([*self._around[0], *ids, *self._around[1]], dtype=np.int32)
 
     def encode(self, text: str) -> Ids:
-        """Ids of a reply that no policy has written, and the one that ends it."""
+        """Ids of a reply that was not sampled, with the end token."""
         ids = self._ids(self._control.cut(text))
         return np.array([*ids, self._tokenizer.eos_token_id], dtype=np.int32)
 
     def _ids(self, text: str) -> list[int]:
-        """Ids of a text in which marks cut the spellings of control tokens."""
+        """Ids of a text in which marks split the spellings of control tokens."""
         pieces = self._control.pieces(text)
         try:
             if len(pieces) == 1:
@@ -108,12 +108,12 @@ class ChatRenderer:
                 pieces, add_special_tokens=False, return_attention_mask=False, verbose=False
             )
         except (TypeError, UnicodeEncodeError) as error:
-            raise SamplerError(f"the model's tokenizer refuses this text: {error}") from error
+            raise SamplerError(f"the model's tokenizer rejected the text: {error}") from error
         return [one for ids in found["input_ids"] for one in ids]
 
     @cached_property
     def _around(self) -> tuple[list[int], list[int]]:
-        """What the tokenizer puts before and behind a prompt that no template made."""
+        """The special tokens that the tokenizer adds before and after a prompt without template."""
         bare = self._tokenizer.encode("x", add_special_tokens=False)
         whole = self._tokenizer.encode("x", add_special_tokens=True)
         start = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
@@ -123,16 +123,16 @@ class ChatRenderer:
         """The text without the tokens that end a reply."""
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
 
-    def _piece(self, id: int) -> str:  # noqa: A002 - as it is called everywhere
+    def _piece(self, id: int) -> str:  # noqa: A002 - the usual name
         if id not in self._pieces:
             self._pieces[id] = str(self._tokenizer.decode([id], skip_special_tokens=True))
         return self._pieces[id]
 
     def ends(self, ids: Ids, text: str) -> Ids | None:
-        """Where the part of the text ends that each id stands for.
+        """The end of each id's part of the text.
 
-        Most ids mean the same text wherever they stand. Where they do not (letters of several ids,
-        the space that some tokenizers drop) they are decoded one behind the other, which is slow.
+        Most ids decode to the same text in any context. If they do not (characters of several ids,
+        a space that some tokenizers drop), they are decoded one after another, which is slow.
         """
         pieces = [self._piece(one) for one in ids.tolist()]
         if "".join(pieces) != text:

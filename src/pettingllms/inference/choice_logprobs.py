@@ -1,7 +1,7 @@
-"""A policy read out where it may say one of a few things: how likely is each of them?
+"""Log-probs of a policy's possible replies, where it chooses among a few.
 
-No reply is sampled. The engine gives the log-probs of every reply that is asked about, up to and
-with the token that ends it, so what comes back is the policy's own chance to say exactly that.
+No reply is sampled. The engine scores every candidate reply including its end token, so the result
+is the policy's probability of exactly that reply.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,23 +11,23 @@ from pettingllms.types import Given, Ids, LogProbs, Message, images_of
 
 Score = Callable[[Sequence[Given]], Awaitable[list[LogProbs]]]
 Choice = tuple[Sequence[Message], Sequence[str]]
-"""A prompt, and the replies that are asked about."""
+"""A prompt, and its candidate replies."""
 
 
 class Encoder(Protocol):
-    """What turns prompts and replies into a policy's ids."""
+    """Turns prompts and replies into ids."""
 
     def render(self, messages: Sequence[Message]) -> Ids:
         """Ids of the prompt, ready for a reply."""
 
     def encode(self, text: str) -> Ids:
-        """Ids of a reply that no policy has written, and the one that ends it."""
+        """Ids of a reply that was not sampled, with the end token."""
 
 
 async def reply_logprobs(
     score: Score, encoder: Encoder, choices: Sequence[Choice]
 ) -> list[list[float]]:
-    """For each choice the log-prob of each of its replies, at the temperature of `score`."""
+    """The log-prob of each candidate reply of each choice, at the temperature of `score`."""
     pairs = [
         Given(encoder.render(messages), encoder.encode(reply), images_of(messages))
         for messages, replies in choices

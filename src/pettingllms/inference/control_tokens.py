@@ -1,14 +1,15 @@
 """Keeps text from becoming control tokens.
 
-A tokenizer finds its special tokens by their spelling, wherever they stand. So a text that spells
-`<|im_end|>` would end its own message. Before a template sees a text, a mark cuts each spelling in
-it after the first character. The prompt is then split at the marks, and every piece is tokenized
-alone: the spelling stays readable as text, and only what the template itself wrote is control. A
-prompt without such a spelling has no mark and is tokenized whole, as the model was trained.
+A tokenizer finds its special tokens by their spelling, anywhere in a text. So a text that spells
+`<|im_end|>` would end its own message. Before a template is applied, a mark splits each spelling in
+the messages after the first character. The prompt is then split at the marks, and every piece is
+tokenized separately: the spelling stays readable as text, and only the template writes control
+tokens. A prompt without such a spelling has no mark and is tokenized as a whole, as in training.
 
-Control tokens are those that the tokenizer calls special. Some tokenizers do not call the tokens
-special that begin a user's message, so those that the template writes into an ordinary chat count
-too. Tags in pairs such as `<think>` do not, unless they are special: models write them in replies.
+Control tokens are those that the tokenizer declares special. Some tokenizers do not declare the
+tokens special that begin a user's message, so tokens that the template writes into an ordinary chat
+count too. Paired tags such as `<think>` do not, unless they are special: models write them in
+replies.
 """
 
 import re
@@ -25,18 +26,18 @@ class ControlTokens:
     """The special tokens of one tokenizer, as their spellings in text."""
 
     def __init__(self, tokenizer: Any, also: Iterable[str] = ()) -> None:
-        """`also` are tokens that count as control although the tokenizer does not call them so."""
+        """`also`: further tokens to treat as control tokens."""
         added = tokenizer.added_tokens_decoder.values()
         found = {token.content for token in added if token.special}
         found |= {str(token) for token in tokenizer.all_special_tokens} | set(also)
         found |= _written_by_template(tokenizer)
-        # White space and single characters can be written in no other way: they stay text.
+        # White space and single characters have no other spelling: they stay text.
         self.spellings = tuple(sorted(word for word in found if len(word.strip()) > 1))
-        """What a text must not become."""
+        """Spellings that are split in texts."""
         self._starts = re.compile(_starts(self.spellings) or "(?!)")
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._normalizer = getattr(backend, "normalizer", None)
-        # Nobody can know the mark beforehand, so no text holds it and is split without need.
+        # The mark is random, so that no text can contain it.
         private = [chr(secrets.choice(PRIVATE_USE)) for _ in range(MARK_LENGTH)]
         self._mark = "".join(private)
 
@@ -51,11 +52,11 @@ class ControlTokens:
         return value
 
     def pieces(self, text: str) -> list[str]:
-        """The parts of a marked text, each to be tokenized alone."""
+        """The parts of a marked text, which are tokenized separately."""
         return text.split(self._mark)
 
     def _cut_text(self, text: str) -> str:
-        if self._normalizer is not None:  # it may fold other letters into a spelling
+        if self._normalizer is not None:  # it may map other characters to a spelling
             normal = self._normalizer.normalize_str(text)
             if len(self._starts.findall(normal)) > len(self._starts.findall(text)):
                 text = normal
@@ -73,7 +74,7 @@ def _written_by_template(tokenizer: Any) -> set[str]:
     try:
         ids = tokenizer.apply_chat_template(chat, return_dict=False)
     except (TemplateError, TypeError):
-        return set()  # such a template is given no ordinary chat
+        return set()  # the template does not accept an ordinary chat
     added = {at: token.content for at, token in tokenizer.added_tokens_decoder.items()}
     closing = {word for word in added.values() if word.startswith("</") and word.endswith(">")}
     tags = closing | {word.replace("</", "<", 1) for word in closing}
@@ -88,8 +89,8 @@ def _starts(words: Iterable[str]) -> str:
 
 
 def _pattern(words: list[str]) -> str:
-    """A pattern for the beginning of a text with any of the words; it reads shared beginnings once,
-    so that hundreds of words cost no more than one."""
+    """A trie as a regular expression: it matches shared prefixes once, so that hundreds of words
+    cost no more than one."""
     if "" in words:
         return ""
     if len(words) == 1:

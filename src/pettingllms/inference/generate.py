@@ -1,10 +1,10 @@
-"""Replies of a Transformers model to many prompts at once, in lockstep.
+"""Batched generation with a Transformers model, all replies in lockstep.
 
-Made for models of a few million parameters, where the arithmetic is cheap and everything around it
-is not. Prompts that are alike are read once, and so is what all prompts begin with. Every reply has
-a source of chance of its own, so what is in a batch beside it does not change it.
+It is made for models of a few million parameters, where arithmetic is cheap compared with overhead.
+Equal prompts are computed once, and so is the prefix that all prompts share. Every reply has its
+own random numbers, so the rest of the batch does not change it.
 
-N replies under way, L their prompts' padded length, V vocabulary.
+N active replies, L padded length of their prompts, V vocabulary.
 """
 
 # ruff: noqa: N803, N806
@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from pettingllms.errors import SamplerError
-from pettingllms.inference.image_prompts import Prompt, read_seen
+from pettingllms.inference.image_prompts import Prompt, prefill_images
 from pettingllms.types import Given, Ids, LogProbs, SampleRequest
 from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import ImageProcessor
@@ -28,12 +28,12 @@ from pettingllms.vision.processor import ImageProcessor
 
 @dataclass(slots=True)
 class Reply:
-    """One reply under way."""
+    """One active reply."""
 
     prompt: int
-    """Which of the prompts it answers."""
+    """Index of its prompt."""
     chances: np.ndarray[Any, np.dtype[np.float64]]
-    """One uniform number for each of its tokens."""
+    """One uniform random number per token."""
     temperature: float
     ids: list[int]
     logprobs: list[float]
@@ -41,22 +41,22 @@ class Reply:
 
 
 @torch.inference_mode()
-def refuse_what_is_computed_otherwise(lm: Any) -> None:
-    """Refuse models that padding inside the cache would change, or that do more to their logits
-    than the last layer does."""
-    kind, advice = lm.config.model_type, 'set inference.engine = "vllm", or take another model'
+def require_supported(lm: Any) -> None:
+    """Reject models for which padding in the cache changes results, or that change their logits
+    after the output layer."""
+    kind, advice = lm.config.model_type, 'set inference.engine = "vllm", or use another model'
     layers = DynamicCache(config=lm.config).layers
     if not all(type(layer) is DynamicLayer for layer in layers):
         raise SamplerError(
-            f"{kind} models do not keep every token in their cache (sliding windows, or a state), "
-            f"which this engine counts on; {advice}"
+            f"{kind} models do not keep every token in their cache (sliding windows or recurrent "
+            f"states), which this engine needs; {advice}"
         )
     ids_1L = torch.tensor([[1, 2, 3]])
     ours = lm.get_output_embeddings()(lm.get_decoder()(input_ids=ids_1L).last_hidden_state)
     if not torch.allclose(ours.float(), lm(input_ids=ids_1L).logits.float(), atol=1e-3):
         raise SamplerError(
             f"{kind} models change their logits after the last layer, which this engine does not "
-            f"do; {advice}"
+            f"support; {advice}"
         )
 
 
@@ -67,7 +67,7 @@ def generate(
     stop_ids: Sequence[int],
     image_processor: ImageProcessor | None = None,
 ) -> list[list[tuple[Ids, LogProbs, Finish]]]:
-    """For each request its replies, with log-probs at its temperature."""
+    """The replies to each request, with log-probs at its temperature."""
     prompts, places = _distinct([Prompt(r.prompt_ids, r.images) for r in requests])
     replies: list[list[Reply]] = []
     for request, place in zip(requests, places, strict=True):
@@ -82,7 +82,7 @@ def generate(
 
 
 class Batch:
-    """Replies that grow by a token a step, and the cache behind them."""
+    """Replies that grow by one token per step, and their cache."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class Batch:
         self._lm = lm
         self._replies = replies
         self._cache: Any = DynamicCache(config=lm.config)
-        hidden_UH, mask_UL, next_U = _read(lm, image_processor, prompts, self._cache)
+        hidden_UH, mask_UL, next_U = _prefill(lm, image_processor, prompts, self._cache)
         of_N = torch.tensor([reply.prompt for reply in replies])
         self._logits_NV, self._mask_NL = _logits(lm, hidden_UH)[of_N], mask_UL[of_N]
         self._cache.batch_select_indices(of_N)
         self._at_N = next_U[of_N]
 
     def step(self, stop_ids: frozenset[int]) -> list[Reply]:
-        """Give every reply its next token; those that are not done yet."""
+        """Sample the next token of every reply; the replies that are not finished."""
         chosen_N = self._choose(stop_ids)
         going = [
             at
@@ -154,14 +154,14 @@ def logprobs_of(
     image_processor: ImageProcessor | None = None,
     temperature: float = 1.0,
 ) -> list[LogProbs]:
-    """Log-probs, at a temperature, of replies that were fixed beforehand, each to its prompt.
+    """Log-probs of fixed replies at a temperature.
 
     At temperature 0 they are relative to the likeliest token, which has 0. Replies are padded on
-    the right, where no token of a causal model looks.
+    the right, where causal attention ignores padding.
     """
     prompts, places = _distinct([Prompt(one.prompt_ids, one.images) for one in given])
     cache = DynamicCache(config=lm.config)
-    hidden_UH, mask_UL, next_U = _read(lm, image_processor, prompts, cache)
+    hidden_UH, mask_UL, next_U = _prefill(lm, image_processor, prompts, cache)
     of_N = torch.tensor(places)
     hidden_NTH = hidden_UH[of_N][:, None]
     longest = max(len(one.response_ids) for one in given)
@@ -186,23 +186,23 @@ def logprobs_of(
 
 
 def _distinct(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[int]]:
-    """Each prompt once, and for each that was given which of them it is."""
+    """The distinct prompts, and the index of each given prompt among them."""
     distinct = {prompt.key: prompt for prompt in prompts}
     places = {key: place for place, key in enumerate(distinct)}
     return [*distinct.values()], [places[prompt.key] for prompt in prompts]
 
 
-def _read(
+def _prefill(
     lm: Any, image_processor: ImageProcessor | None, prompts: Sequence[Prompt], cache: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Fill the cache; what the model has in mind after each prompt, which places of the cache
-    count, and the position of what comes next.
+    """Prefill the cache; the last hidden state of each prompt, the attention mask of the cache, and
+    the next position.
 
-    Prompts are padded on the right: the holes that this leaves are masked, and positions are
-    given, so a hole is never seen.
+    Prompts are padded on the right. The padding is masked and positions are explicit, so padding
+    has no effect.
     """
     if any(prompt.images for prompt in prompts):
-        return read_seen(lm, image_processor, prompts, cache)
+        return prefill_images(lm, image_processor, prompts, cache)
     rows = [prompt.ids for prompt in prompts]
     shared = _shared_length(rows)
     if shared:
@@ -239,7 +239,7 @@ def _logits(lm: Any, hidden_NH: Tensor) -> Tensor:
 
 
 def _shared_length(prompts: Sequence[Ids]) -> int:
-    """How many ids all prompts begin with, one left over so that each has a last one to read."""
+    """Length of the prefix that all prompts share; each keeps at least one id after it."""
     shortest = min(len(prompt) for prompt in prompts) - 1
     if len(prompts) == 1 or shortest < 1:
         return 0

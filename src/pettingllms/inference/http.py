@@ -1,7 +1,7 @@
-"""Policies behind an OpenAI-compatible server: vLLM or SGLang elsewhere, or an API.
+"""Policies on an OpenAI-compatible server: a remote vLLM or SGLang, or an API.
 
-Such a policy never learns, so its text is all that is needed: prompts and replies are kept as
-bytes. An image stands in a prompt by its digest, and is put there when the prompt is sent.
+Such a policy is never trained, so only its text is needed: prompts and replies are stored as bytes.
+A prompt refers to an image by its digest; the image is inserted when the prompt is sent.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from pettingllms.rollouts.scripted import text_ids
 from pettingllms.runtime.http_client import KeyedClient
 from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
 from pettingllms.types.turns import Finish
-from pettingllms.vision.images import readable
+from pettingllms.vision.images import text_only
 
 
 class JsonRenderer:
-    """Messages as the bytes of their JSON, which the sampler sends as they are."""
+    """Messages as the bytes of their JSON, which the sampler sends unchanged."""
 
     def __init__(self, supports_images: bool = False) -> None:
         self._supports_images = supports_images
 
     def render(self, messages: Sequence[Message]) -> Ids:
-        """The chat as a server reads it."""
+        """The chat in the format of the API."""
         chat = [{"role": m.speaker, "content": self._content(m)} for m in messages]
         return text_ids(json.dumps(chat))
 
     def _content(self, message: Message) -> str | list[dict[str, Any]]:
         if not (self._supports_images and message.images):
-            return readable(message)
+            return text_only(message)
         images = [_image_part(image.digest) for image in message.images]
         return [*images, {"type": "text", "text": message.text}]
 
@@ -41,11 +41,11 @@ class JsonRenderer:
         return bytes(ids.tolist()).decode("utf-8", errors="replace")
 
     def ends(self, ids: Ids, text: str) -> None:
-        """None: a byte has no log-prob, so nobody looks at it alone."""
+        """None: bytes have no log-probs."""
 
 
 class HttpSampler:
-    """Asks a server for replies; one that is busy or restarting is asked again."""
+    """Samples replies from a server; retries while it is busy or restarting."""
 
     def __init__(self, policy: ApiPolicy, num_tries: int = 6) -> None:
         self._model = policy.model
@@ -53,24 +53,26 @@ class HttpSampler:
         self._client = KeyedClient(url, policy.key, whose, policy.max_concurrent, num_tries)
 
     async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
-        """One call for each reply, since servers differ in how they treat `n`."""
+        """One call per reply, because servers treat `n` differently."""
         replies = (self._ask(request, number) for number in range(request.num_samples))
         return list(await asyncio.gather(*replies))
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._client.close()
 
     async def _ask(self, request: SampleRequest, number: int) -> Sample | Failed:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": _shown(json.loads(bytes(request.prompt_ids.tolist())), request.images),
+            "messages": _with_images(
+                json.loads(bytes(request.prompt_ids.tolist())), request.images
+            ),
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": (request.seed + number) % 2**31,
         }
         if request.guide is not None:
-            body["response_format"] = _form(json.loads(request.guide))
+            body["response_format"] = _response_format(json.loads(request.guide))
         try:
             answer = await self._client.post(body)
             choice = answer["choices"][0]
@@ -78,16 +80,18 @@ class HttpSampler:
             finish: Finish = "length" if choice["finish_reason"] == "length" else "stop"
             written = text_ids(text)
             if choice["finish_reason"] == "content_filter":
-                return Failed(f"{self._client.url} cut the reply by its content filter", "sampler")
+                return Failed(
+                    f"{self._client.url} cut the reply with its content filter", "sampler"
+                )
         except NoAnswerError as error:
             raise SamplerError(str(error)) from error
         except (LookupError, TypeError, AttributeError) as error:
-            return Failed(f"{self._client.url} gave no chat completion: {error!r}", "sampler")
+            return Failed(f"{self._client.url} returned no chat completion: {error!r}", "sampler")
         return Sample(written, None, 0, finish, _usage(answer))
 
 
-def _form(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a server is told of a schema; `{}` is any object."""
+def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """The API's response format of a JSON schema; `{}` is any object."""
     if not schema:
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
@@ -97,8 +101,8 @@ def _image_part(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _shown(chat: list[dict[str, Any]], images: Sequence[Image]) -> list[dict[str, Any]]:
-    """The chat with the images themselves where it has their digests."""
+def _with_images(chat: list[dict[str, Any]], images: Sequence[Image]) -> list[dict[str, Any]]:
+    """The chat with images in place of their digests."""
     data = {i.digest: f"data:image/png;base64,{b64encode(i.data).decode()}" for i in images}
 
     def filled(part: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +115,7 @@ def _shown(chat: list[dict[str, Any]], images: Sequence[Image]) -> list[dict[str
 
 
 def _usage(answer: Any) -> Usage | None:
-    """Tokens as the server counts them, if it does."""
+    """The server's token counts, if it returns any."""
     counted = answer.get("usage")
     if not isinstance(counted, dict):
         return None

@@ -1,9 +1,9 @@
-"""Prompts with images, read into a cache.
+"""Prefill of multimodal prompts.
 
-Some models that see count positions otherwise than tokens: an image is as wide as its longer side.
-So whoever writes on behind a prompt must be told where it ends.
+Some VLMs count positions differently from tokens: an image takes as many positions as its longer
+side. So the prefill also returns the next position of each prompt.
 
-U prompts, L their padded length, H hidden size.
+U prompts, L padded length, H hidden size.
 """
 
 # ruff: noqa: N806
@@ -24,24 +24,24 @@ from pettingllms.vision.processor import ImageProcessor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """What a model reads before it replies."""
+    """A prompt with its images."""
 
     ids: Ids
     images: tuple[Image, ...] = ()
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        """Equal exactly where prompts are."""
+        """Equal if and only if prompts are."""
         return (self.ids.tobytes(), *(image.data for image in self.images))
 
 
-def read_seen(
+def prefill_images(
     lm: Any, image_processor: ImageProcessor | None, prompts: Sequence[Prompt], cache: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the model has in mind after each prompt, which places of the cache count, and the
-    position of what comes next. Padding stands on the right."""
+    """The last hidden state of each prompt, the attention mask of the cache, and the next position.
+    Padding is on the right."""
     if image_processor is None:
-        raise SamplerError("an image is to be shown to a model that only reads")
+        raise SamplerError("a prompt has images, and the model is text-only")
     longest = max(len(prompt.ids) for prompt in prompts)
     ids_UL = np.zeros((len(prompts), longest), dtype=np.int64)
     for row, prompt in enumerate(prompts):
@@ -54,6 +54,6 @@ def read_seen(
         **given, attention_mask=mask_UL, past_key_values=cache, use_cache=True
     ).last_hidden_state
     last_U = torch.tensor([len(prompt.ids) - 1 for prompt in prompts])
-    # By the row's greatest position, in whichever of its axes that is.
+    # The row's greatest position along any axis.
     highest_UL = given["position_ids"].view(-1, *ids_UL.shape).amax(dim=0)
     return hidden_ULH[torch.arange(len(prompts)), last_U], mask_UL, highest_UL.amax(dim=1) + 1

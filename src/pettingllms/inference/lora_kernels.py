@@ -1,8 +1,8 @@
 """LoRA kernels for vLLM on CPU: one matrix product per adapter in the batch.
 
 vLLM's own CPU kernels copy an adapter for every token. They also index the last slot for a row
-without an adapter (index -1), so a base request that is batched beside adapter requests is answered
-with somebody else's adapter. These kernels multiply the rows of each adapter together and do not
+without an adapter (index -1), so a base request that is batched with adapter requests is answered
+with another policy's adapter. These kernels multiply the rows of each adapter together and do not
 touch rows of the base.
 
 N rows, one per token; I and O the sizes of input and output; S adapter slots.

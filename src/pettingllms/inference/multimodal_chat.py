@@ -1,4 +1,4 @@
-"""Messages with images to ids, as a model that sees was taught to read them."""
+"""Multimodal messages to ids, with the chat template of a VLM."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,44 +13,44 @@ from pettingllms.vision.support import ADVICE, supports_images
 
 
 def renderer_of(folder: Path) -> ChatRenderer:
-    """A renderer that shows images, if the model can be shown any."""
+    """A renderer for a model; one that supports images if the model is a VLM."""
     return VisionRenderer(folder) if supports_images(folder) else ChatRenderer(folder)
 
 
 class VisionRenderer(ChatRenderer):
-    """Renders by the model's template, with as many places for each image as the model looks at.
+    """Renders with the model's template, with as many image tokens per image as the model needs.
 
-    The pixels themselves are `eyes.see(images)`, in the order in which messages show the images.
+    `image_processor.pixels(images)` gives the pixels, in the order of the images in the messages.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         image_processor = load_image_processor(folder)
         if image_processor is None:
-            raise ModelError(f"the model in {folder} only reads; {ADVICE}")
+            raise ModelError(f"the model in {folder} is text-only; {ADVICE}")
         self.image_processor: ImageProcessor = image_processor
-        self._sign = str(self._tokenizer.convert_ids_to_tokens(image_processor.image_id))
-        self._control = ControlTokens(self._tokenizer, also=[self._sign])
+        self._image_token = str(self._tokenizer.convert_ids_to_tokens(image_processor.image_id))
+        self._control = ControlTokens(self._tokenizer, also=[self._image_token])
 
     def _render(self, messages: tuple[Message, ...]) -> Ids:
         chat = [{"role": m.speaker, "content": _content(m)} for m in messages]
-        return self.seen_ids(self.chat_text(chat, (), True), images_of(messages))
+        return self.multimodal_ids(self.chat_text(chat, (), True), images_of(messages))
 
-    def seen_ids(self, text: str, images: Sequence[Image]) -> Ids:
-        """Ids of a text by the template, with all the places of the images that it shows."""
-        parts = text.split(self._sign)
+    def multimodal_ids(self, text: str, images: Sequence[Image]) -> Ids:
+        """Ids of a rendered text, with all image tokens of its images."""
+        parts = text.split(self._image_token)
         if (found := len(parts) - 1) != len(images):
             raise SamplerError(
-                f"the prompt has {found} places for {len(images)} images; does the model's chat "
-                "template leave images out?"
+                f"the rendered prompt has {found} image tokens for {len(images)} images; does the "
+                "model's chat template leave images out?"
             )
-        shown = [self.image_processor.text(image, self._sign) for image in images]
+        shown = [self.image_processor.text(image, self._image_token) for image in images]
         both = zip(parts, [*shown, ""], strict=True)
         return self.text_ids("".join(part + image for part, image in both))
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Text alone as it is for models that read; images stand before the text."""
+    """The message's content for the template; images precede the text."""
     if not message.images:
         return message.text
     images: list[dict[str, Any]] = [{"type": "image"} for _ in message.images]

@@ -1,4 +1,4 @@
-"""vLLM with nothing of ours around it: what `bench engine` compares our rollouts with."""
+"""vLLM without our code, the baseline of `bench engine` for rollouts."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pettingllms.inference.engines.vllm_worker import EXTENSION, OWNER
 
 
 def load(options: dict[str, Any]) -> Callable[..., dict[str, float]]:
-    """An engine of vLLM; the function writes replies to prompts that come all at once."""
+    """Load a vLLM engine; the function returned samples replies to a batch of prompts."""
     loop = asyncio.new_event_loop()
     engine = loop.run_until_complete(_start(options))
     num_rounds = 0

@@ -1,8 +1,8 @@
-"""Replies recorded and given again, for runs that must repeat bit for bit.
+"""Recorded replies, for runs that must repeat bit for bit.
 
-An engine's arithmetic depends on what else is in its batch, so two runs of one seed can differ in
-the last bits, and then in a token. A recording takes that away, and nothing else: a request that
-was never made before goes to the engine.
+An engine's arithmetic depends on what else is in its batch, so two runs with one seed can differ in
+the last bits, and then in a token. A recording removes this source of randomness. New requests go
+to the engine.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ FILE = "replies.jsonl"
 
 
 class Recording:
-    """The replies of a folder. A line that a crash cut short is not counted."""
+    """The recorded replies of a folder. A line that a crash cut short is ignored."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,23 +34,23 @@ class Recording:
         self._file = path.open("a", encoding="utf-8")
 
     def find(self, key: str) -> list[Any] | None:
-        """What was replied then."""
+        """The recorded replies to a request, if any."""
         return self._replies.get(key)
 
     def add(self, key: str, replies: list[Any]) -> None:
-        """Keep replies."""
+        """Record replies."""
         self._replies[key] = replies
         self._file.write(json.dumps({key: replies}) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Take no more."""
+        """Close the file."""
         self._file.close()
 
 
 class RecordedSampler:
-    """A sampler whose replies are recorded. `marks` are hashes of the weights of the moment, where
-    they change; `model` stands for the weights below those, or for all of them."""
+    """A sampler whose replies are recorded. `weight_hashes`: hashes of the current weights of the
+    trained policies. `model`: a hash of the base model."""
 
     def __init__(
         self, sampler: Sampler, recording: Recording, weight_hashes: Mapping[str, str], model: str
@@ -61,7 +61,7 @@ class RecordedSampler:
         self._model = model
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
-        """Reply as before; failures are not recorded."""
+        """Return recorded replies, or sample and record; failures are not recorded."""
         key = self._key(request)
         found = self._recording.find(key)
         if found is not None:
@@ -83,7 +83,7 @@ class RecordedSampler:
         return digest.hexdigest()
 
 
-def model_mark(folder: Path) -> str:
+def model_hash(folder: Path) -> str:
     """A hash of a model's weights and settings."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*")):

@@ -1,4 +1,4 @@
-"""Models on disk: where they are, how they get there, and tiny ones to try things with."""
+"""Model folders: finding, downloading, and creating tiny models for tests."""
 
 from pettingllms.models.download import get_model
 from pettingllms.models.folder import find_model

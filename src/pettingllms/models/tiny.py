@@ -1,4 +1,4 @@
-"""Tiny models of real architectures with random weights, for tests and for two cores."""
+"""Tiny models of real architectures with random weights, for tests and small CPUs."""
 
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ _HEAD_DIM = 32
 _CONTEXT = 2048
 _SMALLEST = 256 + len(_SPECIAL)
 _WORDS = "[a-z]{2,}|[\\s\\S]"
-"""Words in small letters; anything else one by one."""
+"""Lowercase words; any other character by itself."""
 _SYMBOLS = ("<|im_end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>")
 _ONE_EACH = """\
 {%- for message in messages %}
@@ -48,23 +48,23 @@ def make_tiny(
     mlp_size: int | None = None,
     head_dim: int = _HEAD_DIM,
 ) -> Path:
-    """Write a randomly initialised model with a tokenizer of its own; the same bytes each time.
+    """Write a randomly initialized model with its own tokenizer; the same bytes each time.
 
-    The tokenizer is trained on the texts, else on what the built-in environments say, and has at
-    most `vocab_size` tokens. At the defaults the model has about a million parameters.
+    The tokenizer is trained on the texts, or on prompts and replies of the built-in environments,
+    and has at most `vocab_size` tokens. The default model has about a million parameters.
 
-    With `symbols` every character is a token of its own, save words in small letters, and a message
-    costs one token more than its text: for boards and grids, whose cells should not be merged.
+    With `symbols` every character is a separate token, except lowercase words, and a message takes
+    one token more than its text: for boards and grids, whose cells should not be merged.
     """
     if architecture not in ("qwen3", "llama"):
-        raise ModelError(f"architecture '{architecture}' is not known; give qwen3 or llama")
+        raise ModelError(f"unknown architecture '{architecture}'; expected qwen3 or llama")
     check_sizes(hidden_size, num_layers, vocab_size, head_dim)
     folder = folder.expanduser().absolute()
     with whole(folder) as part:
         known = environment_texts() if texts is None else texts
         make = make_symbol_tokenizer if symbols else make_tokenizer
         tokenizer = make(known, vocab_size)
-        # Wider than usual: so few tokens leave most of a million parameters to the layers.
+        # Wider than usual: a small vocabulary leaves most parameters to the layers.
         width = mlp_size or 8 * hidden_size
         model = _model(architecture, tokenizer, hidden_size, num_layers, width, head_dim, seed)
         save_quietly(model, part)
@@ -73,15 +73,15 @@ def make_tiny(
 
 
 def check_sizes(hidden_size: int, num_layers: int, vocab_size: int, head_dim: int) -> None:
-    """Raise ModelError if no model of such sizes can be made here."""
+    """Raise ModelError if a model of these sizes cannot be created."""
     if find_spec("transformers") is None or find_spec("torch") is None:
         raise ModelError(
             "a tiny model needs torch and transformers; pip install 'pettingllms[cpu]', or [gpu]"
         )
     if hidden_size < 1 or hidden_size % (2 * head_dim):
-        raise ModelError(f"hidden_size = {hidden_size}: give a multiple of {2 * head_dim}")
+        raise ModelError(f"hidden_size = {hidden_size}: expected a multiple of {2 * head_dim}")
     if num_layers < 1:
-        raise ModelError(f"num_layers = {num_layers}: give 1 or more")
+        raise ModelError(f"num_layers = {num_layers}: expected 1 or more")
     if vocab_size < _SMALLEST:
         raise ModelError(
             f"vocab_size = {vocab_size}: 256 bytes and {len(_SPECIAL)} special tokens need at "
@@ -90,23 +90,29 @@ def check_sizes(hidden_size: int, num_layers: int, vocab_size: int, head_dim: in
 
 
 def make_tokenizer(
-    texts: Iterable[str], vocab_size: int, signs: Sequence[str] = (), template: str = _CHATML
+    texts: Iterable[str],
+    vocab_size: int,
+    special: Sequence[str] = (),
+    template: str = _CHATML,
 ) -> Any:
-    """A tokenizer by bytes whose words are those of the texts, with further special `signs`."""
+    """A byte-level BPE tokenizer trained on the texts, with additional special tokens."""
     from tokenizers import pre_tokenizers
 
     cut = pre_tokenizers.Digits(individual_digits=True)
-    return _trained(texts, vocab_size, cut, True, [*_SPECIAL, *signs], template)
+    return _trained(texts, vocab_size, cut, True, [*_SPECIAL, *special], template)
 
 
 def make_symbol_tokenizer(
-    texts: Iterable[str], vocab_size: int, signs: Sequence[str] = (), template: str = _ONE_EACH
+    texts: Iterable[str],
+    vocab_size: int,
+    special: Sequence[str] = (),
+    template: str = _ONE_EACH,
 ) -> Any:
-    """A tokenizer that leaves symbols apart, with further special `signs`."""
+    """A tokenizer that does not merge symbols, with additional special tokens."""
     from tokenizers import Regex, pre_tokenizers
 
     cut = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
-    return _trained(texts, vocab_size, cut, False, [*_SYMBOLS, *signs], template)
+    return _trained(texts, vocab_size, cut, False, [*_SYMBOLS, *special], template)
 
 
 def _trained(
@@ -165,7 +171,7 @@ def _model(
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads // 2,
         head_dim=head_dim,
-        # The usual 0.02 is made for widths of thousands; with it so narrow a model learns slowly.
+        # The usual 0.02 is made for widths of thousands; so narrow a model would train slowly.
         initializer_range=hidden_size**-0.5,
         max_position_embeddings=_CONTEXT,
         tie_word_embeddings=True,

@@ -1,4 +1,4 @@
-"""Tiny models that see: real architectures with random weights, a processor and a template."""
+"""Tiny VLMs: real architectures with random weights, an image processor and a chat template."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from pettingllms.vision.images import NEEDS, can_decode
 _HEAD_DIM = 32
 _CONTEXT = 2048
 _TILE = 56
-"""Width of what the families with tiles, or with one size for all images, look at."""
+"""Image width of the families with tiles, or with one fixed size."""
 _NUM_PIECES = (_TILE // 14 // 2) ** 2
-"""Tokens of a tile."""
+"""Image tokens of a tile."""
 _TEMPLATE = """\
 {%- for message in messages %}
 {{- BEGIN }}
@@ -52,31 +52,31 @@ _TILES = (
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """What a model of any family is made of."""
+    """Sizes that are common to all families."""
 
     text: dict[str, Any]
-    """Of the half that reads, as Llama and Qwen have it."""
+    """Configuration of the language model, as for Llama and Qwen."""
     vision: dict[str, Any]
-    """Of the half that looks."""
+    """Configuration of the vision encoder."""
     ids: Mapping[str, int]
-    """Of the family's own tokens."""
+    """Ids of the family's special tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A family: what its tokenizer, processor and configuration have of their own."""
+    """A family's tokenizer, image processor and configuration."""
 
-    signs: tuple[str, ...]
+    special_tokens: tuple[str, ...]
     sign: str
-    """Stands in a prompt for an image."""
+    """The text of an image in a prompt."""
     processor: dict[str, Any]
-    """As the models of the family have it, but for how large an image may be."""
+    """As for the models of the family, except for the largest size of an image."""
     config: Callable[[_Sizes], dict[str, Any]]
     joined: dict[str, Any] = field(default_factory=dict)
-    """What its processor has to know of the model, where that is a file of its own."""
+    """Further options of its processor, if they are in a separate file."""
 
 
-def _qwen_signs(ids: Mapping[str, int]) -> dict[str, int]:
+def _qwen_tokens(ids: Mapping[str, int]) -> dict[str, int]:
     start, end, image, video = _FOUR
     return {
         "vision_start_token_id": ids[start],
@@ -87,7 +87,7 @@ def _qwen_signs(ids: Mapping[str, int]) -> dict[str, int]:
 
 
 def _qwen2_5_vl(sizes: _Sizes) -> dict[str, Any]:
-    # Time, height and width share the half of a head.
+    # Time, height and width share half of a head.
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 6, 6]}
     vision = {
         **sizes.vision,
@@ -100,7 +100,7 @@ def _qwen2_5_vl(sizes: _Sizes) -> dict[str, Any]:
         "fullatt_block_indexes": [1],
     }
     text = {**sizes.text, "rope_parameters": rope}
-    return {"text_config": text, "vision_config": vision, **_qwen_signs(sizes.ids)}
+    return {"text_config": text, "vision_config": vision, **_qwen_tokens(sizes.ids)}
 
 
 def _qwen3_vl(sizes: _Sizes) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _qwen3_vl(sizes: _Sizes) -> dict[str, Any]:
         "deepstack_visual_indexes": [0],
     }
     text = {**sizes.text, "head_dim": _HEAD_DIM, "rope_parameters": rope}
-    return {"text_config": text, "vision_config": vision, **_qwen_signs(sizes.ids)}
+    return {"text_config": text, "vision_config": vision, **_qwen_tokens(sizes.ids)}
 
 
 def _tower(sizes: _Sizes) -> dict[str, Any]:
@@ -221,11 +221,11 @@ def make_tiny_vision(
     family: str = "qwen2_5_vl",
     symbols: bool = False,
 ) -> Path:
-    """Write a randomly initialised model of a family that sees, with a tokenizer of its own; the
-    same bytes each time. At the defaults it is a Qwen2.5-VL of about a million and a half
-    parameters, and a square of 28 pixels is a token. `symbols` as for a tiny model that reads."""
+    """Write a randomly initialized VLM with its own tokenizer; the same bytes each time. The
+    default is a Qwen2.5-VL of about 1.5 million parameters, with one image token per 28 x 28
+    pixels. `symbols` as for `make_tiny`."""
     if family not in _KINDS:
-        raise ModelError(f"no family that sees is called '{family}'; {nearest(family, _KINDS)}")
+        raise ModelError(f"no VLM family is called '{family}'; {nearest(family, _KINDS)}")
     check_sizes(hidden_size, num_layers, vocab_size, _HEAD_DIM)
     if not can_decode():
         raise ModelError(NEEDS)
@@ -236,7 +236,7 @@ def make_tiny_vision(
         known = [*environment_texts(), *texts_of([relay], 4)] if texts is None else texts
         make = make_symbol_tokenizer if symbols else make_tokenizer
         template = _template(kind.sign, symbols)
-        tokenizer = make(known, vocab_size, kind.signs, template)
+        tokenizer = make(known, vocab_size, kind.special_tokens, template)
         save_quietly(_model(family, kind, tokenizer, hidden_size, num_layers, seed), part)
         tokenizer.save_pretrained(part)
         _write(part / "preprocessor_config.json", kind.processor)
@@ -251,7 +251,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _template(sign: str, symbols: bool) -> str:
-    """How messages are framed: as ChatML has it, or by one token each."""
+    """How messages are delimited: as in ChatML, or by one token each."""
     chat = (r"'<|im_start|>' + message['role'] + '\n'", r"<|im_end|>\n", r"<|im_start|>assistant\n")
     begin, end, opened = ("'<|' + message['role'] + '|>'", "", "<|assistant|>") if symbols else chat
     parts = {"BEGIN": begin, "END": end, "OPEN": opened, "SIGN": sign}
@@ -288,7 +288,13 @@ def _model(
         "num_heads": num_heads,
         "initializer_range": hidden_size**-0.5,
     }
-    ids = dict(zip(kind.signs, tokenizer.convert_tokens_to_ids(list(kind.signs)), strict=True))
+    ids = dict(
+        zip(
+            kind.special_tokens,
+            tokenizer.convert_tokens_to_ids(list(kind.special_tokens)),
+            strict=True,
+        )
+    )
     made: Any = AutoConfig
     own = kind.config(_Sizes(text, vision, ids))
     config = made.for_model(family, **own, tie_word_embeddings=True, **ends)

@@ -1,4 +1,4 @@
-"""What environments say and are told, for a tokenizer that knows their words."""
+"""Prompts and replies of environments, to train tokenizers on."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -11,18 +11,18 @@ from pettingllms.seeds import derive_seed
 
 
 def environment_texts() -> list[str]:
-    """Prompts and replies of one play of every environment by each of its scripted players.
+    """Prompts and replies of one episode of every environment with each of its scripted players.
 
-    Environments that wait for something outside, or draw, are left out: a tokenizer must come out
-    the same wherever it is made.
+    Environments that call external programs or show images are left out: the tokenizer must be the
+    same on every machine.
     """
     envs = [make_env(name) for name in ENVIRONMENTS.names()]
     return texts_of([env for env in envs if not env.blocking and not env.image_roles], num_tasks=1)
 
 
 def texts_of(envs: Iterable[Environment[Any, Any]], num_tasks: int) -> list[str]:
-    """Prompts and replies of every scripted player on the first tasks, each once, so that a long
-    game does not take every word."""
+    """Distinct prompts and replies of every scripted player on the first tasks. Duplicates are
+    removed, so that a long game does not dominate."""
     return list(dict.fromkeys(text for env in envs for text in _texts(env, num_tasks)))
 
 

@@ -1,7 +1,7 @@
-"""Families of models that see, and all that differs between them.
+"""VLM families and their differences.
 
-A family says which arrays of its processor its models are given, how many places an image takes
-in a prompt, and what stands there. Everything else is the same code for all of them.
+A family declares which arrays of its image processor its models take, how many tokens an image
+takes in a prompt, and the text of those tokens. All other code is shared.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,26 +9,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Inputs = Mapping[str, Any]
-"""What a processor makes of one image, by the names that the model has for it."""
+"""The image processor's output for one image, by the model's argument names."""
 FAKE, WHOLE = "<fake_token_around_image>", "<global-img>"
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How models of one kind are shown images."""
+    """How the models of a family take images."""
 
     arrays: tuple[str, ...]
-    """What the model is given of an image. Images lie behind each other along the first axis."""
+    """The arrays that the model takes. Images are concatenated along the first axis."""
     num_tokens: Callable[[Any, Inputs], int]
-    """Places of an image in a prompt, by the model's configuration."""
+    """Image tokens of an image in a prompt, from the model's configuration."""
     text: Callable[[str, int, Inputs], str]
-    """What stands in a prompt for an image: from the sign of a place and the number of places."""
+    """The text of an image in a prompt, from the image token and its count."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """For the processor."""
+    """Options of the image processor."""
     around: tuple[int, int] = (0, 0)
-    """Tokens of the family's own before the first place of an image, and behind the last."""
+    """Numbers of the family's special tokens before and after the image tokens of an image."""
     tiled: bool = False
-    """Whether an image is seen in tiles, under an axis for prompts."""
+    """Whether images are split into tiles; pixels then have an axis for prompts."""
 
 
 def _by_grid(config: Any, inputs: Inputs) -> int:
@@ -45,24 +45,24 @@ def _by_tiles(config: Any, inputs: Inputs) -> int:
 def _by_size(config: Any, inputs: Inputs) -> int:
     vision = config.vision_config
     down, across = (side // vision.patch_size for side in inputs["pixel_values"].shape[-2:])
-    first = int(vision.model_type == "clip_vision_model")  # one that stands for the whole image
+    first = int(vision.model_type == "clip_vision_model")  # the class token
     return int(down * across) + first - int(config.vision_feature_select_strategy == "default")
 
 
-def _repeated(sign: str, count: int, _: Inputs) -> str:
-    return sign * count
+def _repeated(image_token: str, count: int, _: Inputs) -> str:
+    return image_token * count
 
 
-def _in_tiles(sign: str, count: int, inputs: Inputs) -> str:
-    """Tiles row by row, each under its name, and the image as a whole."""
+def _in_tiles(image_token: str, count: int, inputs: Inputs) -> str:
+    """Tiles row by row, each with its label, then the whole image."""
     rows, columns = inputs["rows"][0][0], inputs["cols"][0][0]
-    places = sign * (count // (rows * columns + 1))
+    tokens = image_token * (count // (rows * columns + 1))
     lines = [
-        "".join(f"{FAKE}<row_{row}_col_{at}>{places}" for at in range(1, columns + 1)) + "\n"
+        "".join(f"{FAKE}<row_{row}_col_{at}>{tokens}" for at in range(1, columns + 1)) + "\n"
         for row in range(1, rows + 1)
     ]
     gap = "\n" if lines else ""
-    return "".join(lines) + f"{gap}{FAKE}{WHOLE}{places}{FAKE}"
+    return "".join(lines) + f"{gap}{FAKE}{WHOLE}{tokens}{FAKE}"
 
 
 _QWEN = Family(("pixel_values", "image_grid_thw"), _by_grid, _repeated)
@@ -74,7 +74,7 @@ _IDEFICS = Family(
     around=(2, 1),
     tiled=True,
 )
-_TABLE = {  # the names of `config.eyes.FAMILIES`
+_TABLE = {  # the names of `vision.support.FAMILIES`
     "qwen2_5_vl": _QWEN,
     "qwen3_vl": _QWEN,
     "idefics3": _IDEFICS,
@@ -84,5 +84,5 @@ _TABLE = {  # the names of `config.eyes.FAMILIES`
 
 
 def family_of(model_type: str) -> Family:
-    """The family of a model that sees."""
+    """The family of a VLM."""
     return _TABLE[model_type]

@@ -1,8 +1,8 @@
-"""What a model sees of an image: the pixels that its own processor makes, and their tokens.
+"""The image processor of a VLM: pixels and image tokens.
 
-The sampler and the learner read the same bytes with the same processor, so that a turn's record
-needs its images alone. Pillow's form of the processor is used on both sides: it needs no second
-library, and gives the same numbers everywhere.
+Sampler and learner process the same bytes with the same image processor, so that a turn records
+only its images. Both use the Pillow backend: it needs no second library, and its results are the
+same everywhere.
 """
 
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 CACHE = 512
-"""Images of which the pixels are kept."""
+"""Images whose pixels are cached."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pixels:
-    """Images as a model takes them, one behind the other."""
+    """Preprocessed images, concatenated."""
 
     inputs: dict[str, npt.NDArray[Any]]
-    """By the names that the model has for them."""
+    """By the model's argument names."""
     lengths: list[int]
     """Tokens of each image."""
 
 
 class ImageProcessor:
-    """A model's own way to look at images."""
+    """The image processor of one model."""
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoConfig, AutoImageProcessor
@@ -48,53 +48,54 @@ class ImageProcessor:
         self._config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
         self._family = family_of(self._config.model_type)
         self.tiled = self._family.tiled
-        """Whether the model takes pixels under an axis for prompts."""
+        """Whether the model's pixels have an axis for prompts."""
         self.image_id = int(self._config.image_token_id)
-        """The id that stands in a prompt wherever a piece of an image is seen."""
-        self._look = lru_cache(maxsize=CACHE)(self._read)
+        """The id of the image token."""
+        self._inputs = lru_cache(maxsize=CACHE)(self._process)
 
-    def see(self, images: Sequence[Image]) -> Pixels:
-        """The pixels of one image or more."""
-        seen = [self._look(image) for image in images]
+    def pixels(self, images: Sequence[Image]) -> Pixels:
+        """The pixels of one or more images."""
+        processed = [self._inputs(image) for image in images]
         inputs = {
-            name: np.concatenate([np.asarray(one[name]) for one in seen])
+            name: np.concatenate([np.asarray(one[name]) for one in processed])
             for name in self._family.arrays
         }
         return Pixels(inputs, [self.num_tokens(image) for image in images])
 
     def num_tokens(self, image: Image) -> int:
-        """Places that the image takes in a prompt."""
-        return self._family.num_tokens(self._config, self._look(image))
+        """Number of image tokens of an image in a prompt."""
+        return self._family.num_tokens(self._config, self._inputs(image))
 
-    def text(self, image: Image, sign: str) -> str:
-        """What stands in a prompt for an image, where `sign` is a place."""
-        return self._family.text(sign, self.num_tokens(image), self._look(image))
+    def text(self, image: Image, image_token: str) -> str:
+        """The text of an image in a prompt, with all of its image tokens."""
+        return self._family.text(image_token, self.num_tokens(image), self._inputs(image))
 
-    def places(self, prompt_ids: Ids, images: Sequence[Image]) -> npt.NDArray[np.bool_]:
-        """Where in a prompt pieces of its images stand; ImageError if they are not its images."""
-        places: npt.NDArray[np.bool_] = prompt_ids == self.image_id
-        if (found := int(places.sum())) != (expected := sum(map(self.num_tokens, images))):
+    def image_positions(self, prompt_ids: Ids, images: Sequence[Image]) -> npt.NDArray[np.bool_]:
+        """Mask of a prompt's image tokens; ImageError if their number does not fit the images."""
+        mask: npt.NDArray[np.bool_] = prompt_ids == self.image_id
+        if (found := int(mask.sum())) != (expected := sum(map(self.num_tokens, images))):
             raise ImageError(
-                f"a prompt has {found} places for {len(images)} images that take {expected}; was "
-                "it made for other images, or with another processor?"
+                f"a prompt has {found} image tokens for {len(images)} images that take {expected}; "
+                "was it rendered for other images, or with another image processor?"
             )
-        return places
+        return mask
 
-    def narrowed(self, prompt_ids: Ids, images: Sequence[Image]) -> list[int]:
-        """The prompt with one place for each image, and nothing of the family's own around it."""
-        places = np.flatnonzero(self.places(prompt_ids, images))
-        before, behind = self._family.around
+    def unexpanded(self, prompt_ids: Ids, images: Sequence[Image]) -> list[int]:
+        """The prompt with one image token per image, without the family's special tokens around
+        it."""
+        positions = np.flatnonzero(self.image_positions(prompt_ids, images))
+        before, after = self._family.around
         ids: list[int] = []
         start = first = 0
         for image in images:
             last = first + self.num_tokens(image) - 1
-            ids += [*prompt_ids[start : places[first] - before].tolist(), self.image_id]
-            start, first = int(places[last]) + 1 + behind, last + 1
+            ids += [*prompt_ids[start : positions[first] - before].tolist(), self.image_id]
+            start, first = int(positions[last]) + 1 + after, last + 1
         return [*ids, *prompt_ids[start:].tolist()]
 
-    def sized(self, image: Image) -> "Picture":
-        """The picture in the size that the model looks at, which no processor scales again. What is
-        seen in tiles is left as it is: it has no one size."""
+    def resized(self, image: Image) -> "Picture":
+        """The image at the model's input size, so that no processor resizes it again. Images that
+        are split into tiles keep their size."""
         from PIL import Image as pillow  # noqa: N813 - it is a module
         from PIL.Image import Resampling
 
@@ -102,7 +103,7 @@ class ImageProcessor:
         if self.tiled:
             return picture
         if "image_grid_thw" in self._family.arrays:
-            _, down, across = (int(count) for count in self._look(image)["image_grid_thw"][0])
+            _, down, across = (int(count) for count in self._inputs(image)["image_grid_thw"][0])
             patch = self._config.vision_config.patch_size
             size = (across * patch, down * patch)
             return picture.resize(size, Resampling(self._processor.resample))
@@ -111,7 +112,7 @@ class ImageProcessor:
         )
         return pillow.fromarray(raw["pixel_values"][0].transpose(1, 2, 0).astype(np.uint8))
 
-    def _read(self, image: Image) -> Inputs:
+    def _process(self, image: Image) -> Inputs:
         found = self._processor(
             images=[open_image(image)], return_tensors="np", **self._family.options
         )
@@ -123,5 +124,5 @@ class ImageProcessor:
 
 
 def load_image_processor(folder: Path) -> ImageProcessor | None:
-    """The eyes of a model; None if it cannot be shown images."""
+    """The image processor of a model; None if it is text-only."""
     return ImageProcessor(folder) if supports_images(folder) else None

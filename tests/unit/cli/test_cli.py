@@ -47,7 +47,7 @@ def test_check_says_who_plays_what(tmp_path: Path) -> None:
 def test_check_says_what_would_stop_a_sound_configuration() -> None:
     model = "policies.shared.model=nobody/nothing"
     text = " ".join(run("check", SELF_PLAY, model, code=1).split())
-    assert "policies.shared.model: model 'nobody/nothing' is not here" in text
+    assert "policies.shared.model: model 'nobody/nothing' not found" in text
     assert "pettingllms models get nobody/nothing" in text
     assert "can run" not in text
     found = json.loads(run("check", SELF_PLAY, model, "--json", code=1))

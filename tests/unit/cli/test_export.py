@@ -45,6 +45,6 @@ def test_an_export_that_is_refused_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PETTINGLLMS_MODELS", str(tmp_path / "models"))
-    with pytest.raises(ModelError, match="is not here"):
+    with pytest.raises(ModelError, match="not found"):
         export_policy(saved_run(tmp_path / "run", "full"), None, None, tmp_path / "out")
     assert not (tmp_path / "out").exists()

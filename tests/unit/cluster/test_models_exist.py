@@ -28,7 +28,7 @@ def test_a_run_without_its_model_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pettingllms.training.train.ray_running", no_ray)
-    with pytest.raises(ModelError, match="nobody/has-this.* is not here"):
+    with pytest.raises(ModelError, match="nobody/has-this.* not found"):
         train(parse_config(CONFIG), RunFolder(tmp_path))
 
 
@@ -38,7 +38,7 @@ def test_neither_does_play_without_its_model(monkeypatch: pytest.MonkeyPatch) ->
             pass
 
     monkeypatch.setattr(playing, "ray_running", no_ray)
-    with pytest.raises(ModelError, match="nobody/has-this.* is not here"):
+    with pytest.raises(ModelError, match="nobody/has-this.* not found"):
         asyncio.run(play())
 
 

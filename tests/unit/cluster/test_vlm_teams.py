@@ -134,7 +134,7 @@ def test_the_record_has_the_images_and_the_ids_that_were_seen(run: Any, models: 
             assert len(images) == (turn.role == "looker")
             if turn.role == "looker":
                 assert (
-                    image_processor.places(turn.prompt_ids, images).sum() == 9
+                    image_processor.image_positions(turn.prompt_ids, images).sum() == 9
                 )  # two cells and a margin, squared
                 seen += 1
             assert turn.credit.learner_logprobs is not None
@@ -147,6 +147,6 @@ def test_a_model_that_only_reads_is_refused_when_it_is_found(models: Any) -> Non
     config = config_of(models, "one sees and one reads")
     policies = {**config.policies, "looker": config.policies["mover"]}
     wrong = config.model_copy(update={"policies": policies})
-    said = "policies.looker: .* shows images to 'looker', and '.*' is text-only; take a"
+    said = "policies.looker: .* shows images to 'looker', and '.*' is text-only; use a VLM"
     with in_this_process(), pytest.raises(ModelError, match=said):
         asyncio.run(Team.start(wrong, print))

@@ -50,7 +50,7 @@ def test_a_model_that_cannot_see_is_refused_at_start_up(
     (problem,) = problems(Seen(), {"a": "script", "b": "p"}, p=policy, script=SCRIPT)
     assert "policies.p: 'relay-v1' shows images to 'b', and" in problem
     assert f"'{policy.model}' is text-only" in problem
-    assert "take a model that sees (qwen2_5_vl, " in problem
+    assert "use a VLM (qwen2_5_vl, " in problem
     assert "scripted player" in problem
     (problem,) = problems(Seen(), {}, p=policy)
     assert problem.startswith("policies.p: ")

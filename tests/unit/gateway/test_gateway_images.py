@@ -206,7 +206,7 @@ def test_images_stand_where_the_program_put_them(
     assert template.whole([between], []).tolist() != ids.tolist()
     text = "<|im_start|>user\n{0}Which{0}?<|im_end|>\n<|im_start|>assistant\n"
     sign = "<|vision_start|><|image_pad|><|vision_end|>"
-    narrow = renderer.image_processor.narrowed(template.whole([between], []), (RED, WIDE))
+    narrow = renderer.image_processor.unexpanded(template.whole([between], []), (RED, WIDE))
     assert narrow == renderer.text_ids(text.format(sign)).tolist()
 
 
@@ -325,7 +325,7 @@ def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
     assert seen[0][2] == (WIDE.digest,)
     last = episode.turns[0].messages[-1]
     assert last.content == "<tool_response>\nit: \n</tool_response>"
-    narrow = renderer.image_processor.narrowed(episode.turns[0].prompt_ids, (WIDE,))
+    narrow = renderer.image_processor.unexpanded(episode.turns[0].prompt_ids, (WIDE,))
     sign = "<|vision_start|><|image_pad|><|vision_end|>"
     end = f"<tool_response>\nit: {sign}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     text = renderer.text_ids(end).tolist()
@@ -383,7 +383,7 @@ def test_a_role_that_only_reads_names_itself_and_the_fix() -> None:
     assert answer.status_code == 400
     message = answer.json()["error"]["message"]
     assert "'worker'" in message
-    assert "take a model that sees" in message
+    assert "use a VLM" in message
 
 
 class Changed(VisionRenderer):

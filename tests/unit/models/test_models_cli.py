@@ -30,7 +30,7 @@ def test_a_tiny_model_is_made_listed_and_there(models: Path) -> None:
     assert "tiny[x]" not in run("list")  # no name that a configuration could give
     run("tiny", str(models / "tiny"), "--layers", "1", "--architecture", "llama")
     assert "llama" in run("list")
-    assert "is there already" in run("get", "tiny")
+    assert "already exists" in run("get", "tiny")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"model_type": 3}', '{"model_type": "[/x]"}'])
@@ -55,5 +55,5 @@ def test_a_tiny_model_that_sees_is_made(models: Path) -> None:
 def test_wrong_words_are_named(models: Path) -> None:
     with pytest.raises(ConfigError, match="give auto, hub or pypi"):
         run("get", "a/b", "--source", "ftp")
-    with pytest.raises(ModelError, match="is no model name"):
+    with pytest.raises(ModelError, match="is not a model name"):
         run("get", "../x")

@@ -73,7 +73,7 @@ def test_a_sound_run_has_no_problem(model: Path) -> None:
     [
         (lambda at: write_model(at, template=False), "has no chat template"),
         (lambda at: write_model(at, tokenizer=False), "a tokenizer is missing"),
-        (lambda at: at, "is no model"),
+        (lambda at: at, "is not a model"),
         (lambda at: (write_model(at) / "model.safetensors").unlink(), "model.safetensors is miss"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_damaged_file_of_a_model_is_a_finding(model: Path, name: str, text: st
 @pytest.mark.parametrize("content", [(10**9).to_bytes(8, "little"), b"", b"\1" + b"\0" * 7 + b"["])
 def test_weights_that_broke_off_are_named(model: Path, content: bytes) -> None:
     (model / "model.safetensors").write_bytes(content)
-    assert any("not a whole safetensors file" in found for found in problems(config_of(model)))
+    assert any("not a complete safetensors file" in found for found in problems(config_of(model)))
 
 
 def test_everything_is_found_at_once(model: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -225,7 +225,7 @@ def test_a_model_known_by_its_name_is_looked_at_for_eyes(
 
     (problem,) = found("tests/reads", "torch")
     assert "policies.p.model: 'visual_relay-v1' shows images to 'looker', and" in problem
-    assert "is text-only | take a model that sees" in problem
+    assert "is text-only | use a VLM" in problem
     assert found("tests/sees", "torch") == []
     (problem,) = found("tests/sees", "vllm")
     assert "policies.p.model: a VLM on vLLM needs torchvision" in problem

@@ -9,7 +9,7 @@ from pettingllms.envs import find_faults
 from pettingllms.errors import ImageError, SamplerError
 from pettingllms.inference.http import JsonRenderer
 from pettingllms.types import Failed, Image, Message, Table, user
-from pettingllms.vision.images import check_image, make_image, open_image, readable
+from pettingllms.vision.images import check_image, make_image, open_image, text_only
 
 BAD = bad_images()
 
@@ -71,9 +71,9 @@ def test_without_pillow_an_image_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_a_policy_that_reads_is_never_given_an_image_as_text() -> None:
-    with pytest.raises(SamplerError, match="reads text alone"):
+    with pytest.raises(SamplerError, match="the policy is text-only"):
         JsonRenderer().render([user("look", plain())])
-    assert readable(user("sum", Table(("n",), ((1,),)))) == "| n |\n| --- |\n| 1 |\n\nsum"
+    assert text_only(user("sum", Table(("n",), ((1,),)))) == "| n |\n| --- |\n| 1 |\n\nsum"
 
 
 def test_an_environment_must_say_to_whom_it_shows_images() -> None:

@@ -192,7 +192,7 @@ def image_failure(image_processor: ImageProcessor | None, request: SampleRequest
     if image_processor is None:
         return TEXT_ONLY if request.images else None
     try:
-        image_processor.places(request.prompt_ids, request.images)
+        image_processor.image_positions(request.prompt_ids, request.images)
     except ImageError as error:
         return Failed(str(error), "sampler")
     return None

@@ -1,7 +1,7 @@
-"""An engine in plain PyTorch, for models so small that vLLM's own work is most of the time.
+"""An engine in plain PyTorch, for models so small that vLLM's overhead dominates.
 
-It starts in seconds, needs nothing but Transformers, and keeps the same promises as vLLM's: ids and
-log-probs as sampled, each policy under its version, new weights at once.
+It starts in seconds and needs only Transformers. As with vLLM, replies carry sampled ids, log-probs
+and the policy's version, and new weights apply at once.
 """
 
 import itertools
@@ -49,16 +49,15 @@ class TorchEngine(InferenceEngine):
         self._versions = dict.fromkeys(spec.policies, 0)
         self._adapters: dict[str, str] = {}
         self._copies: dict[str, Any] = {}
-        """Whole models that are frozen, by policy."""
+        """Frozen copies of the whole model, by policy."""
         self._adapter_ids = itertools.count()
 
     async def start(self) -> None:
-        """Load the model."""
         os.environ.update(OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
         import torch
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-        from pettingllms.inference.generate import refuse_what_is_computed_otherwise
+        from pettingllms.inference.generate import require_supported
 
         torch.set_num_threads(self._spec.num_threads)
         self._stop_ids = stop_ids(self._spec.model)
@@ -74,23 +73,21 @@ class TorchEngine(InferenceEngine):
             attn_implementation="sdpa",
         ).eval()
         self._peft: Any = None
-        refuse_what_is_computed_otherwise(self._lm)
+        require_supported(self._lm)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
-        """Replies with the log-probs of what was sampled, temperature included."""
         return (await self.sample_many([request]))[0]
 
     async def sample_many(
         self, requests: Sequence[SampleRequest]
     ) -> list[Sequence[Sample | Failed]]:
-        """The replies to each request."""
         limit = self._spec.config.max_model_len
-        refused = [self._refused(request) for request in requests]
+        failures = [self._failure(request) for request in requests]
         found: list[Sequence[Sample | Failed]] = [
             [reason] * request.num_samples if reason else []
-            for reason, request in zip(refused, requests, strict=True)
+            for reason, request in zip(failures, requests, strict=True)
         ]
-        places = [at for at, reason in enumerate(refused) if reason is None]
+        places = [at for at, reason in enumerate(failures) if reason is None]
         taken = [requests[at] for at in places]
         for part in lockstep_parts(taken, self._spec.config.max_num_seqs):
             asked = [_fitting(taken[at], limit) for at in part]
@@ -99,20 +96,17 @@ class TorchEngine(InferenceEngine):
         return found
 
     async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
-        """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
-        likeliest token."""
         return (await self.score_many(policy, [given], temperature))[0]
 
     async def score_many(
         self, policy: str, given: Sequence[Given], temperature: float = 1.0
     ) -> list[LogProbs]:
-        """The same for many prompts and replies."""
         from pettingllms.inference.generate import logprobs_of
 
         places = sorted(range(len(given)), key=lambda at: sum(map(len, given[at][:2])))
         size = self._spec.config.max_num_seqs
         found: dict[int, LogProbs] = {}
-        with self._speaking(policy) as lm:
+        with self._model_of(policy) as lm:
             for start in range(0, len(places), size):
                 part = places[start : start + size]
                 some = logprobs_of(
@@ -122,10 +116,9 @@ class TorchEngine(InferenceEngine):
         return [found[at] for at in range(len(given))]
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
-        """Take new weights of an adapter."""
         from peft import PeftModel
 
-        # A name that no adapter had before; PEFT's are names of submodules, which have no dot.
+        # A new name each time; PEFT uses it as a submodule's name, which must have no dot.
         name = f"adapter{next(self._adapter_ids)}"
         with tempfile.TemporaryDirectory(prefix="pettingllms-engine-") as folder:
             for file, content in files.items():
@@ -142,24 +135,21 @@ class TorchEngine(InferenceEngine):
         self._versions[policy] = version
 
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
-        """Take new weights of the whole model."""
         self._fill(self._lm, policy, files)
         self._versions[policy] = version
 
     async def publish_copy(self, policy: str, version: int, files: Files) -> None:
-        """Take the weights of a whole model that answers beside this engine's own."""
         copy = deepcopy(self._lm)
         self._fill(copy, policy, files)
         self._copies[policy] = copy
         self._versions[policy] = version
 
     async def drop(self, policy: str) -> None:
-        """Forget a frozen policy; an engine that was started anew may not know it."""
         if self._versions.pop(policy, None) is None:
             return
         if self._copies.pop(policy, None) is None:
             old = self._adapters.pop(policy)
-            self._peft.set_adapter(next(iter(self._adapters.values())))  # not the one that goes
+            self._peft.set_adapter(next(iter(self._adapters.values())))  # not the one to delete
             self._peft.delete_adapter(old)
 
     def _fill(self, lm: Any, policy: str, files: Files) -> None:
@@ -169,14 +159,13 @@ class TorchEngine(InferenceEngine):
         odd = lm.load_state_dict(load(content), strict=False)
         tied = set(getattr(lm, "all_tied_weights_keys", {}))
         if odd.unexpected_keys or set(odd.missing_keys) - tied:
-            raise SamplerError(f"the new weights of '{policy}' are of another model: {odd}")
+            raise SamplerError(f"the new weights of '{policy}' belong to another model: {odd}")
 
     async def versions(self) -> dict[str, int]:
-        """The version under which each policy answers."""
         return dict(self._versions)
 
-    def _refused(self, request: SampleRequest) -> Failed | None:
-        """Why a request is not answered, without which the others of its batch would fail."""
+    def _failure(self, request: SampleRequest) -> Failed | None:
+        """The failure of a request that cannot be answered; it must not fail its whole batch."""
         limit = self._spec.config.max_model_len
         if request.guide is not None:
             return UNGUIDED
@@ -190,7 +179,7 @@ class TorchEngine(InferenceEngine):
         if policy not in self._versions:
             raise SamplerError(f"this engine does not serve '{policy}'")
         version = self._versions[policy]
-        with self._speaking(policy) as lm:
+        with self._model_of(policy) as lm:
             replies = generate(lm, requests, self._stop_ids, self._image_processor)
         return [
             [Sample(ids, logprobs, version, finish) for ids, logprobs, finish in some]
@@ -198,9 +187,8 @@ class TorchEngine(InferenceEngine):
         ]
 
     @contextmanager
-    def _speaking(self, policy: str) -> Iterator[Any]:
-        """The model that answers for the policy, its adapter on, or the base alone if it has
-        none."""
+    def _model_of(self, policy: str) -> Iterator[Any]:
+        """The policy's model, with its adapter active, or the base if it has none."""
         if policy in self._copies or self._peft is None:
             yield self._copies.get(policy, self._lm)
         elif policy in self._adapters:

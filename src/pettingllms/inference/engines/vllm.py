@@ -1,4 +1,4 @@
-"""One vLLM engine: a model with its adapters, each policy under a name that carries its version."""
+"""The vLLM engine: a model with its LoRA adapters, each under a versioned name."""
 
 import asyncio
 import itertools
@@ -65,7 +65,6 @@ class VllmEngine(InferenceEngine):
         self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
 
     async def start(self) -> None:
-        """Load the model."""
         os.environ.update(vllm_environment(self._spec))
         os.environ[FOLDER] = str(self._folder)
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -78,15 +77,14 @@ class VllmEngine(InferenceEngine):
         self._adapters = AdapterVersions(self._vllm, self._folder)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
-        """Replies with the log-probs of what was sampled, temperature included."""
         room = self._spec.config.max_model_len - len(request.prompt_ids)
         if room < 1:
             return [too_long(request, self._spec.config.max_model_len)] * request.num_samples
         version = self._version(request.policy)
         if request.guide is not None and not self._spec.config.guided:
             return [UNGUIDED] * request.num_samples
-        if (unseen := image_failure(self._image_processor, request)) is not None:
-            return [unseen] * request.num_samples
+        if (failure := image_failure(self._image_processor, request)) is not None:
+            return [failure] * request.num_samples
         params = self._params(
             n=request.num_samples,
             max_tokens=min(request.max_tokens, room),
@@ -94,14 +92,14 @@ class VllmEngine(InferenceEngine):
             seed=request.seed,
             logprobs=0,
             stop_token_ids=self._stop_ids,
-            structured_outputs=None if request.guide is None else _guiding(request.guide),
+            structured_outputs=None if request.guide is None else _guided(request.guide),
         )
         prompt = Given(request.prompt_ids, NO_IDS, request.images)
         output = await self._generate(request.policy, prompt, params)
         samples: list[Sample | Failed] = []
         for reply in sorted(output.outputs, key=lambda reply: reply.index):
             if reply.finish_reason not in ("stop", "length"):
-                reason = f"vLLM ended the reply with '{reply.finish_reason}'"
+                reason = f"vLLM finished the reply with '{reply.finish_reason}'"
                 samples.append(Failed(reason, "sampler"))
                 continue
             ids = np.array(reply.token_ids, dtype=np.int32)
@@ -111,26 +109,23 @@ class VllmEngine(InferenceEngine):
         return marked_if_cut(request, samples, self._spec.config.max_model_len)
 
     async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
-        """Log-probs, at a temperature, of a reply that was fixed beforehand; at 0 relative to the
-        likeliest token."""
-        if temperature != 1:  # vLLM gives log-probs of a prompt at temperature 1 alone
+        if temperature != 1:  # vLLM returns log-probs of a prompt only at temperature 1
             places = range(len(given.response_ids))
             found = (self._score_token(policy, given, at, temperature) for at in places)
             return np.array(await asyncio.gather(*found), dtype=np.float32)
         params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0)
         output = await self._generate(policy, given, params)
         if output.prompt_logprobs is None:
-            raise SamplerError("vLLM gave no log-probs of a prompt")
+            raise SamplerError("vLLM returned no log-probs of a prompt")
         return _chosen(output.prompt_logprobs[len(given.prompt_ids) :], given.response_ids)
 
     async def score_many(
         self, policy: str, given: Sequence[Given], temperature: float = 1.0
     ) -> list[LogProbs]:
-        """The same for many prompts and replies."""
         return list(await asyncio.gather(*(self.score(policy, one, temperature) for one in given)))
 
     async def _score_token(self, policy: str, given: Given, at: int, temperature: float) -> float:
-        """The log-prob of one token of a reply, as the sampler would choose it next."""
+        """The log-prob of one token of a reply, as for sampling it next."""
         token = int(given.response_ids[at])
         params = self._params(
             max_tokens=1, temperature=temperature, logprobs=1, logprob_token_ids=[token]
@@ -138,20 +133,19 @@ class VllmEngine(InferenceEngine):
         before = given._replace(response_ids=given.response_ids[:at])
         (reply,) = (await self._generate(policy, before, params)).outputs
         if not reply.logprobs:
-            raise SamplerError("vLLM gave no log-prob of a token")
+            raise SamplerError("vLLM returned no log-prob of a token")
         logprob = float(reply.logprobs[0][token].logprob)
         return logprob if temperature else logprob - reply.logprobs[0][reply.token_ids[0]].logprob
 
     async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
-        """The same by several policies, side by side in one batch."""
-        # One request keeps vLLM at work while the others arrive, so it schedules those together.
+        # One request keeps vLLM busy while the others arrive, so it schedules those together.
         asked = (policies[0], *policies)
         _, *found = await asyncio.gather(*(self.score(policy, given) for policy in asked))
         return dict(zip(policies, found, strict=True))
 
     async def publish_adapter(self, policy: str, version: int, files: Files) -> None:
-        """Take new weights of an adapter. Requests under way finish on the version they began with;
-        vLLM's caches tell versions apart by their names."""
+        """Take new weights of an adapter. Running requests finish on the version they started with;
+        vLLM's caches distinguish versions by name."""
         with self._alive():
             new = await self._adapters.load(policy, version, files)
             self._adapters.switch(policy, new)
@@ -159,7 +153,6 @@ class VllmEngine(InferenceEngine):
             await self._adapters.remove_unused()
 
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
-        """Take new weights of the whole model."""
         folder = write_files(self._folder, f"{policy}@{version}", files)
         shutil.copy(self._spec.model / "config.json", folder)
         with self._alive():
@@ -168,10 +161,9 @@ class VllmEngine(InferenceEngine):
                 await self._vllm.collective_rpc("repack")
             self._versions[policy] = version
             shutil.rmtree(folder)
-            await self._drop_cache()
+            await self._reset_caches()
 
     async def drop(self, policy: str) -> None:
-        """Forget a frozen adapter; an engine that was started anew may not know it."""
         if self._versions.pop(policy, None) is None:
             return
         self._adapters.switch(policy, None)
@@ -179,35 +171,32 @@ class VllmEngine(InferenceEngine):
             await self._adapters.remove_unused()
 
     async def versions(self) -> dict[str, int]:
-        """The version under which each policy answers."""
         return dict(self._versions)
 
     async def sleep(self) -> None:
-        """Free the device's memory until `wake`; nothing on CPU, where vLLM cannot sleep."""
+        """Free the device's memory until `wake`. On CPU vLLM cannot sleep, so this does nothing."""
         if self._spec.sleeps and self._spec.device != "cpu":
             with self._alive():
                 await self._vllm.sleep(level=1)
 
     async def wake(self) -> None:
-        """Be ready again."""
         if self._spec.sleeps and self._spec.device != "cpu":
             with self._alive():
                 await self._vllm.wake_up()
 
     def stop(self) -> None:
-        """End the engine's processes."""
         self._vllm.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Say in our words that vLLM's processes are gone: whoever asked can start another."""
+        """Raise EngineDiedError if vLLM's processes died, so that the caller can restart it."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
             yield
         except EngineDeadError as error:
-            raise EngineDiedError(f"vLLM's own processes are gone: {error}") from None
+            raise EngineDiedError(f"vLLM's processes died: {error}") from None
 
     async def _generate(
         self, policy: str, given: Given, params: "SamplingParams"
@@ -221,19 +210,19 @@ class VllmEngine(InferenceEngine):
                 async for output in outputs:
                     last = output
         if last is None:
-            raise SamplerError("vLLM gave no output")
+            raise SamplerError("vLLM returned no output")
         if given.images and last.prompt_token_ids != np.concatenate(given[:2]).tolist():
-            raise SamplerError("vLLM read a prompt with images otherwise than it is recorded")
+            raise SamplerError("vLLM's ids of a multimodal prompt differ from the recorded ids")
         return last
 
     def _prompt(self, given: Given) -> "TokensPrompt":
-        """What vLLM reads. It widens the place of an image by itself."""
+        """The prompt in vLLM's format. vLLM expands the image tokens by itself."""
         from vllm.inputs import TokensPrompt
 
         if self._image_processor is None:
             return TokensPrompt(prompt_token_ids=np.concatenate(given[:2]).tolist())
         ids = (
-            self._image_processor.narrowed(given.prompt_ids, given.images)
+            self._image_processor.unexpanded(given.prompt_ids, given.images)
             + given.response_ids.tolist()
         )
         if not given.images:
@@ -241,7 +230,7 @@ class VllmEngine(InferenceEngine):
         return TokensPrompt(
             prompt_token_ids=ids,
             multi_modal_data={
-                "image": [self._image_processor.sized(image) for image in given.images]
+                "image": [self._image_processor.resized(image) for image in given.images]
             },
             multi_modal_uuids={"image": [image.digest for image in given.images]},
         )
@@ -258,18 +247,18 @@ class VllmEngine(InferenceEngine):
             raise SamplerError(f"this engine does not serve '{policy}'")
         return self._versions[policy]
 
-    async def _drop_cache(self) -> None:
+    async def _reset_caches(self) -> None:
         if not await self._vllm.reset_prefix_cache():
             raise SamplerError(
-                "vLLM would not drop its prefix cache, so replies could mix old and new weights; "
-                "were requests still under way?"
+                "vLLM did not reset its prefix cache, so replies could mix old and new weights; "
+                "were requests still running?"
             )
-        if self._image_processor is not None:  # what the old weights saw of an image
+        if self._image_processor is not None:  # image embeddings of the old weights
             await self._vllm.reset_encoder_cache()
 
 
-def _guiding(schema: str) -> "StructuredOutputsParams":
-    """What vLLM is told of a schema; `{}` is any object."""
+def _guided(schema: str) -> "StructuredOutputsParams":
+    """vLLM's form of a JSON schema; `{}` is any object."""
     from vllm.sampling_params import StructuredOutputsParams
 
     if schema == "{}":
@@ -335,6 +324,6 @@ def vllm_options(spec: EngineSpec) -> dict[str, Any]:
 
 
 def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:
-    """Log-probs of the given ids among those that vLLM gives at each step."""
+    """Log-probs of the given ids among those that vLLM returns at each step."""
     pairs = zip(steps, ids.tolist(), strict=True)
     return np.array([step[chosen].logprob for step, chosen in pairs], dtype=np.float32)

@@ -1,8 +1,8 @@
-"""Loaded into vLLM's own worker processes.
+"""Code that is loaded into vLLM's worker processes.
 
-They end with the process that owns the engine: else they would outlive an owner that was killed,
-and keep their memory and cores for ever. After weights were reloaded, they pack the output layer
-anew. On CPU they compute adapters with the kernels of `lora_kernels`.
+Workers end with the process that owns the engine; otherwise they would outlive a killed owner and
+keep its memory and cores. After weights are reloaded, they repack the output layer. On CPU they
+compute adapters with the kernels of `lora_kernels`.
 """
 
 import os
@@ -15,20 +15,20 @@ from typing import Any
 OWNER = "PETTINGLLMS_ENGINE_OWNER"
 """Environment variable with the process id of the owner."""
 FOLDER = "PETTINGLLMS_ENGINE_FOLDER"
-"""Environment variable with the folder of the owner's files, which go with it."""
+"""Environment variable with the folder of the owner's files, which is removed with it."""
 
 
 class EngineExtension:
-    """Methods that vLLM adds to its own worker."""
+    """Methods that vLLM adds to its workers."""
 
     model_runner: Any
 
     def repack(self) -> int:
-        """Pack again what is computed from packed copies; how many layers that were.
+        """Repack the layers that vLLM computes from packed copies; their number.
 
-        On CPU vLLM multiplies by a packed copy of a layer's weights. Reloading packs the layers
-        whose weights it loads, and an output layer that is tied to the embedding is not among
-        them: it would go on with the weights of the start.
+        On CPU vLLM multiplies by a packed copy of a layer's weights. Reloading repacks only layers
+        whose weights it loads. An output layer that is tied to the embedding is not among them: it
+        would keep its initial weights.
         """
         layers = [
             layer
@@ -41,13 +41,13 @@ class EngineExtension:
 
 
 EXTENSION = f"{__name__}.{EngineExtension.__name__}"
-"""What vLLM is told to load, by its name."""
+"""The name by which vLLM loads the extension."""
 
 
 def end_with(owner: int, seconds: float = 1.0) -> None:
-    """Wait for the owner to go, then end the engine's process and this one."""
+    """Wait until the owner has ended, then end the engine's process and this one."""
     engine = os.getppid()
-    while os.path.exists(f"/proc/{owner}"):  # noqa: PTH110 - a look at a process, not at a file
+    while os.path.exists(f"/proc/{owner}"):  # noqa: PTH110 - a process, not a file
         time.sleep(seconds)
     shutil.rmtree(os.environ.get(FOLDER, ""), ignore_errors=True)
     if os.getppid() == engine:
@@ -56,7 +56,7 @@ def end_with(owner: int, seconds: float = 1.0) -> None:
 
 
 def prepare() -> None:
-    """Get a worker process ready, before it loads the model."""
+    """Prepare a worker process before it loads the model."""
     from vllm.platforms import current_platform
 
     from pettingllms.inference import lora_kernels

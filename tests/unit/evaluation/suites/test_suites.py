@@ -247,7 +247,7 @@ def test_a_model_that_only_reads_is_refused_for_a_bench_of_images(
             run(tmp_path, images, evaluated)
         said = str(caught.value)
         assert said.count("grid: 'sudoku-v1' shows images, and '") == 1, "for all roles at once"
-        assert "reader' is text-only; take a model that sees" in said
+        assert "reader' is text-only; use a VLM" in said
         assert 'or set options.observation = "text", or' in said
         assert "maze" not in said
     others_look = 'title = "T"\n[[benches]]\nenv = "visual_relay-v1"\nroles = ["mover"]\n'

@@ -53,7 +53,9 @@ def _tests(env: Any, state: Work, cases: Any) -> str:
     shown = {case.given.strip() for case in state.problem.visible}
     new = [case for case in cases if case.given.strip() not in shown]
     calls = bool(state.problem.function)
-    return str(env.reply_of("\n".join(case.describe(calls) for case in new[: env.config.max_tests])))
+    return str(
+        env.reply_of("\n".join(case.describe(calls) for case in new[: env.config.max_tests]))
+    )
 
 
 PLAYERS: Mapping[str, ScriptedPlayer] = {
