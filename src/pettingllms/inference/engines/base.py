@@ -80,7 +80,7 @@ class EngineSpec:
 
 
 class InferenceEngine(ABC):
-    """Samples and scores replies of the policies over one model, in a process of its own.
+    """Samples and scores replies of the policies that share one model, in a separate process.
 
     An engine is one file with one class and a line in the registry, or a user's file:
     `inference.engine = "my_engine.py:MyEngine"`. The cluster creates it from an `EngineSpec`,
