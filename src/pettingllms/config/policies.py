@@ -99,7 +99,7 @@ class ScriptedPolicy(Section):
 
     kind: Literal["scripted"] = "scripted"
     player: str = "random"
-    """Name of the player, as listed by `pettingllms envs`."""
+    """Name of the player, as listed by `pettingllms list envs`."""
 
 
 PolicyConfig = Annotated[

@@ -93,8 +93,8 @@ class EnvConfig(Section):
     """Options of every environment. Environments add their own."""
 
     id: str = ""
-    """Name and version of the environment, as listed by `pettingllms envs`; a library's game, as
-    listed by `pettingllms envs --all`; or `file.py:Class`."""
+    """Name and version of the environment, as listed by `pettingllms list envs`; a library's game,
+    as listed by `pettingllms list envs --all`; or `file.py:Class`."""
     solo: bool = False
     """Let one role act alone: the single-agent form of the environment."""
     limit_reward: float | None = None
@@ -109,4 +109,4 @@ class AlgoConfig(Section):
     """Options of every algorithm. Algorithms add their own."""
 
     type: str = ""
-    """Name of the algorithm, as listed by `pettingllms algos`, or `file.py:Class`."""
+    """Name of the algorithm, as listed by `pettingllms list algos`, or `file.py:Class`."""

@@ -68,8 +68,8 @@ class LibraryGame(Environment[StateT, ConfigT]):
             return env
         if (entry.reason or "").startswith(CRASHED) and not config.parameters:
             raise LibraryError(
-                f"'{config.id}' cannot be played: {entry.reason}; `pettingllms envs --all` lists "
-                "games that work"
+                f"'{config.id}' cannot be played: {entry.reason}; `pettingllms list envs --all` "
+                "lists games that work"
             )
         env.can_fork = entry.forks
         return env

@@ -22,7 +22,7 @@ class Bench(Section):
     """One environment, the roles of the evaluated player, and the number of tasks and samples."""
 
     env: str
-    """Name and version of the environment, as in `pettingllms envs`, or `file.py:Class`."""
+    """Name and version of the environment, as in `pettingllms list envs`, or `file.py:Class`."""
     name: str = ""
     """Name in the table; empty: the environment's id without version."""
     options: dict[str, Any] = Field(default_factory=dict)
