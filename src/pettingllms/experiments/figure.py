@@ -1,7 +1,7 @@
 """The figure of an experiment: learning curves and final evaluations.
 
-It is made to be read at 800 pixels: lines are named where they end and bars where they begin, in
-the arm's own colour, so that no legend has to be matched with anything.
+It is designed for a width of 800 pixels. Lines and bars are labeled directly in the arm's color,
+so no legend is needed.
 """
 
 import textwrap

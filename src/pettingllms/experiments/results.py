@@ -100,8 +100,8 @@ class Curve:
 
 def _evaluated(data: Mapping[str, Any]) -> Evaluated:
     measured = dict(data["measured"])
-    if "num_episodes" in measured:  # version 0.1
-        measured["num_episodes"] = measured.pop("num_episodes")
+    if "num_plays" in measured:  # version 0.1
+        measured["num_episodes"] = measured.pop("num_plays")
     spec = data["spec"] if "spec" in data else data["asked"]
     return Evaluated(spec, Measured(**measured), data["seconds"])
 

@@ -113,7 +113,7 @@ def _policies(page: Document, run: ViewedRun, rows: Rows) -> None:
 
 def _diagnoses(page: Document, run: ViewedRun, rows: Rows) -> None:
     assert run.config is not None  # noqa: S101 - as above
-    page.head("What to worry about")
+    page.head("Diagnostics")
     found = diagnose(rows, run.config)
     if found:
         page.points([f"{diagnosis.what}. Fix: {diagnosis.help}." for diagnosis in found])

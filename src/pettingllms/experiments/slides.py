@@ -65,7 +65,7 @@ def _slides(deck: Deck, picture: Picture, colors: dict[str, str]) -> Iterator[Pa
     if deck.about:
         yield _arms(deck, colors)
     if picture.lines is not None:
-        slide = _slide("How they learnt", colors)
+        slide = _slide("Learning curves", colors)
         slide.draw_lines(picture.lines, 0.6)
         yield slide
     for start in range(0, len(picture.bars), PANELS):

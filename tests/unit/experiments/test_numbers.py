@@ -263,3 +263,14 @@ def test_numbers_of_tasks_are_kept_in_the_order_of_their_tasks() -> None:
     assert found.tasks != measure(plays[1:], {}, CONFIG, "a", "success").tasks
     failed = [play(0, True, False, paid=2.0), play(1, True, False, failed=True)]
     assert measure(failed, {}, CONFIG, "a", "reward").values == [2.0, None]
+
+
+def test_results_of_version_0_1_are_read_with_the_new_names() -> None:
+    measured = {"value": 0.5, "num_tasks": 2, "num_plays": 4, "num_failed": 0, "tokens": 1.0}
+    old = {"asked": "reward of a", "measured": measured, "seconds": 1.0}
+    data = {"arm": "in company", "seed": 1, "command": "", "machine": {}, "versions": {},
+            "training": None, "evaluations": {"beside an author": old}}  # fmt: skip
+    result = Result.from_json(data)
+    assert result.arm == "with co-players"
+    assert result.evaluations["with an author"].measured.num_episodes == 4
+    assert result.evaluations["with an author"].spec == "reward of a"

@@ -112,7 +112,7 @@ def test_a_report_says_what_was_trained_and_why_turns_failed(tmp_path: Path) -> 
         "at\\_grpo",
         "sampler: lost | 8",
         "2 of 20",
-        "What to worry about",
+        "Diagnostics",
     ):
         assert said in text
 
