@@ -1,8 +1,7 @@
 """The figure of a suite: scores of each form of a bench, and scores by token budget.
 
-Above, a bar for each form of each bench. Below, for benches that were played as a team and by one
-role alone, success over the tokens that a task may use: the form whose line is higher makes more of
-the same tokens, wherever one looks.
+Above, one bar per form and bench. Below, for benches with a team and a solo form, success by tokens
+per task: the higher line makes better use of the same tokens.
 """
 
 from collections.abc import Mapping, Sequence

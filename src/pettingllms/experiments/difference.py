@@ -1,9 +1,8 @@
 """Differences between arms, paired by what they share.
 
-Arms of one seed share its first model and its test tasks. So the difference is
-taken within each seed, and the interval is Student's t over these differences: what makes a seed
-good or bad for all arms cancels. With one seed the pairs are test tasks; that interval tells how
-well these two models were compared, and nothing about other seeds.
+Arms with the same seed share the base model and the test tasks. So the difference is taken within
+each seed, which cancels the effect of the seed, and the interval is Student's t over these
+differences. With one seed the pairs are test tasks, and the interval covers these two models only.
 """
 
 import statistics

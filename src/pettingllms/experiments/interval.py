@@ -1,9 +1,8 @@
 """A mean over seeds with its confidence interval.
 
-Seeds are what is drawn anew when an experiment is repeated, so the interval is Student's t over
-their means: games of one run are alike, and counting each as a draw of its own would promise more
-than is known. One seed has no scatter, and neither have seeds that came out alike; a share then has
-Wilson's interval over its games, which says at least how well this very model was measured.
+A repetition draws new seeds, so the interval is Student's t over the means of seeds: episodes of
+one run are correlated and would make the interval too narrow. One seed, or identical seeds, have no
+variance; a share then has Wilson's interval over its episodes, which covers this model only.
 """
 
 import math
