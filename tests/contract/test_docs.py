@@ -466,6 +466,17 @@ def test_every_fault_is_explained() -> None:
     assert named == explained
 
 
+def test_messages_in_the_docs_are_in_the_code() -> None:
+    page = (ROOT / "docs/guides/training_runs.md").read_text()
+    table = page.split("| message |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    files = (ROOT / "src/pettingllms/cluster").glob("*.py")
+    code = re.sub(r'"\s+f?"', "", "".join(file.read_text() for file in files))
+    parts = [part.strip(" '") for row in rows for part in re.split(r"…|'P'", row)]
+    assert len(rows) >= 5
+    assert [part for part in parts if part not in code] == []
+
+
 @pytest.mark.parametrize(
     ("page", "heading", "cls"),
     [
