@@ -24,6 +24,7 @@ PAGES = [
     *(ROOT / ".github").rglob("*.md"),
     *(ROOT / "src").rglob("README.md"),
 ]
+SOURCE = ROOT / "src" / "pettingllms"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 HAND_WRITTEN = [
     ROOT / "README.md",
@@ -464,6 +465,20 @@ def test_every_fault_is_explained() -> None:
     _, page = (ROOT / "docs/guides/environments.md").read_text().split("## The faults")
     explained = set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE))
     assert named == explained
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_metrics_in_the_docs_are_in_the_code(page: Path) -> None:
+    _, _, text = page.read_text().partition("\n## Metrics\n")
+    table = text.split("\n## ")[0]
+    cells = "".join(re.findall(r"^\| (`.+?) \|", table, re.MULTILINE))
+    names = [name.rpartition("/")[2] for name in re.findall(r"`([\w/]+)`", cells)]
+    quoted = set(
+        re.findall(r"[a-z_]{2,}", " ".join(file.read_text() for file in SOURCE.rglob("*.py")))
+    )
+    lower = [re.sub(r"[A-Z]+_|_[A-Z]+", "", name) for name in names]
+    made = ("score_", "eval_phase", "anchor_")  # followed by a name or a number
+    assert [o for o in lower if o and o not in quoted and not o.startswith(made)] == []
 
 
 def test_messages_in_the_docs_are_in_the_code() -> None:
