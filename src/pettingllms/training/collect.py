@@ -94,9 +94,9 @@ async def _judge(
     section = section.model_copy(update={"judges": judges})
     references: list[Episode] = []
     if section.against == "reference":
-        held_to = reference_assignments(config, section.reference, tasks, assignments)
+        players = reference_assignments(config, section.reference, tasks, assignments)
         rollout = config.rollout.linear(section.num_references)
-        worker = scripted_worker(config, env, held_to, rollout, stand_in)
+        worker = scripted_worker(config, env, players, rollout, stand_in)
         await worker.run(tasks, config.seed, references.append, FIRST_REFERENCE)
     made = make_judges(section, JudgeContext(env.rule, _no_judge_model, seed=config.seed))
     share = config.rollout.max_failure_share

@@ -127,7 +127,7 @@ async def train_batches(
 
 
 def source_episodes(config: RunConfig) -> list[Episode]:
-    """The episodes to learn from: read from files, or played by a script."""
+    """The episodes to learn from: read from files, or sampled by a scripted player."""
     source = _section(config)
     if source.episodes and source.player:
         raise ConfigError("sft", ["player and episodes are both set; set one"])
@@ -248,7 +248,7 @@ def batches_of(
 
 
 def _supervised(config: RunConfig) -> RunConfig:
-    """The run whose learner learns by likelihood alone."""
+    """The configuration of a run that learns by likelihood only."""
     section = _section(config)
     return supervised_config(config, loss_config("plain"), section.num_steps, section.lr)
 

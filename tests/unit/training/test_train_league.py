@@ -183,7 +183,7 @@ def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sections", "problem"),
     [
-        ({"policies": {"p": FULL}, "inference": {}}, "a vLLM engine serves only one"),
+        ({"policies": {"p": FULL}, "inference": {}}, "the engine serves only one"),
         ({"policies": {"p": {"kind": "scripted"}}}, "one policy that learns"),
         (
             {"policies": {"p": LORA, "q": LORA}, "roles": {"a": "p", "b": "q"}},
