@@ -16,7 +16,7 @@ class RankGrpo(pl.Algorithm):
 
     def groups(self, episodes):
         """Compare what one role did in all episodes of one task."""
-        return self.group_plays(episodes, lambda episode, role: (*pl.problem(episode), role))
+        return self.group_episodes(episodes, lambda episode, role: (*pl.task_key(episode), role))
 
     def advantages(self, group):
         """One advantage per member of the group: plain numbers in, plain numbers out."""

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pettingllms.algos import Algorithm, make_algorithm, problem, reward_list, role_reward
+    from pettingllms.algos import Algorithm, make_algorithm, reward_list, role_reward, task_key
     from pettingllms.api import (
         Callback,
         PrintProgress,
@@ -71,9 +71,9 @@ _HOMES = {
     "pettingllms.algos": (
         "Algorithm",
         "make_algorithm",
-        "problem",
         "reward_list",
         "role_reward",
+        "task_key",
     ),
     "pettingllms.api": (
         "Callback",

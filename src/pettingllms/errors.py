@@ -1,4 +1,4 @@
-"""Errors that a user can act on: each message says what happened, why, and what to do."""
+"""Errors that a user can act on: each message states what happened, why, and what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class PettingError(Exception):
 
 
 class ConfigError(PettingError, ValueError):
-    """A configuration that cannot run; carries every problem found, not only the first."""
+    """A configuration that cannot run; lists all problems found."""
 
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
@@ -46,23 +46,23 @@ class ConfigError(PettingError, ValueError):
 
 
 class UnknownNameError(PettingError, ValueError):
-    """A name that no registry knows; the message gives the nearest ones."""
+    """A name that is in no registry; the message suggests the nearest one."""
 
 
 class EnvContractError(PettingError):
-    """An environment that breaks the contract; the message names every fault."""
+    """An environment that violates the contract; the message lists all violations."""
 
 
 class LibraryError(PettingError, ValueError):
-    """A game library that is not installed, or a game of one that cannot be played here."""
+    """A game library that is not installed, or an unsupported game of one."""
 
 
 class ForkError(PettingError):
-    """A play that cannot go on twice from one state."""
+    """An episode whose state cannot be forked."""
 
 
 class NoAnswerError(PettingError):
-    """A server that gave no answer, however often it was asked."""
+    """A server that did not answer after all retries."""
 
 
 class SamplerError(PettingError):
@@ -70,11 +70,11 @@ class SamplerError(PettingError):
 
 
 class EngineDiedError(SamplerError):
-    """An engine whose processes are gone, while the one that owns it is still there."""
+    """An inference engine whose processes died while their owner is alive."""
 
 
 class LearnerError(PettingError):
-    """A learner that was given what it cannot learn from."""
+    """A learner that got a batch it cannot train on."""
 
 
 class ClusterError(PettingError):
@@ -82,35 +82,35 @@ class ClusterError(PettingError):
 
 
 class StaleWeightsError(PettingError):
-    """Samplers that do not have the weights that learners train."""
+    """Samplers whose weights differ from those of the learners."""
 
 
 class CheckpointError(PettingError):
-    """A checkpoint that is not there, or not whole."""
+    """A checkpoint that is missing or incomplete."""
 
 
 class PausedError(PettingError):
-    """A run that paused itself: it is saved, and goes on when somebody has looked."""
+    """A run that paused itself; it is saved and can be resumed after inspection."""
 
 
 class ExploitabilityError(PettingError, ValueError):
-    """A game of which no distance from perfect play can be worked out."""
+    """A game whose exploitability cannot be computed."""
 
 
 class TaskError(PettingError, ValueError):
-    """Tasks that cannot be played as one batch."""
+    """Tasks that cannot form one batch."""
 
 
 class ModelError(PettingError, ValueError):
-    """A model that is not here, or that cannot be fetched or made."""
+    """A model that is missing, or that cannot be downloaded or created."""
 
 
 class ExperimentError(PettingError):
-    """An experiment that was stopped before its end, or that came to no number."""
+    """An experiment that stopped before its end, or that has no result."""
 
 
 class SandboxError(PettingError):
-    """A machine on which nothing that a model wrote can be run safely, or a sandbox that broke."""
+    """A machine without a working sandbox for model-generated code, or a sandbox that failed."""
 
 
 class RecordError(PettingError, ValueError):
@@ -118,11 +118,11 @@ class RecordError(PettingError, ValueError):
 
 
 class DataError(PettingError, ValueError):
-    """A data file that cannot be read as what it should hold; the message names file and row."""
+    """A data file with unexpected content; the message names file and row."""
 
 
 class ImageError(PettingError, ValueError):
-    """An image that cannot be shown: cut short, too large, or none at all."""
+    """An image that cannot be used: truncated, too large, or not an image."""
 
 
 class GraderError(PettingError):
@@ -130,18 +130,18 @@ class GraderError(PettingError):
 
 
 def describe(error: BaseException) -> str:
-    """An exception by its name and its words, even if it fails to say them."""
+    """The type and message of an exception, even if its `__str__` fails."""
     try:
-        words = str(error)
-    except Exception:  # noqa: BLE001 - the words of somebody else's exception
-        words = "it cannot say why"
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+        message = str(error)
+    except Exception:  # noqa: BLE001 - third-party exceptions may fail here
+        message = "no message"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """End of a message about an unknown name: the nearest known one, or all of them."""
+    """The end of a message about an unknown name: the nearest known name, or all names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(names)}" if names else "none is known"
+    return f"known: {', '.join(names)}" if names else "none are known"

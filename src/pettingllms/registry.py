@@ -1,9 +1,8 @@
 """The tables of environments, algorithms, losses, engines, judges, trackers and callbacks by name.
 
-A name is a line of a table here, or `library:NAME` for a game of somebody else's library, or
-`package.module:Class`, or `file.py:Class`. Nothing is imported until it is asked for, and nothing
-is guessed: a wrong name is an error with the nearest right one, and a module that cannot be
-imported says why.
+A name is a key of a table here, `library:NAME` for a game of a third-party library,
+`package.module:Class`, or `file.py:Class`. Classes are imported on first use. An unknown name is an
+error that suggests the nearest name, and a failed import reports its cause.
 """
 
 import sys
@@ -35,7 +34,7 @@ _loading: list[Path] = []
 
 
 class Registry:
-    """Classes of one kind, by name, imported when first asked for."""
+    """Classes of one kind by name, imported on first use."""
 
     def __init__(
         self, kind: str, base: str, table: dict[str, str], libraries: dict[str, str] | None = None
@@ -44,24 +43,24 @@ class Registry:
         self._base = base
         self._table = table
         self.libraries = libraries or {}
-        """Adapters by library: `NAME` in `library:NAME` is read by the class itself."""
+        """Adapter class of each library; it interprets `NAME` in `library:NAME`."""
         self._session: dict[str, type] = {}
 
     def register(self, name: str, cls: type) -> None:
-        """Let a name stand for a class of this process: `session:NAME`, or the name under which
-        other processes load the same class."""
+        """Register a class of this process under `session:NAME`, or under the name by which other
+        processes load the same class."""
         self._session[name] = cls
 
     def is_base_of(self, cls: type) -> bool:
-        """Whether a class is of the kind that this registry holds."""
+        """Whether a class is of the kind of this registry."""
         return self._base in [base.__name__ for base in cls.__mro__]
 
     def names(self) -> list[str]:
-        """Every name of the table."""
+        """All names of the table."""
         return list(self._table)
 
     def ships(self, name: str) -> bool:
-        """Whether loading the name imports nothing but this package and the libraries it knows."""
+        """Whether loading the name imports only this package and known libraries."""
         library, colon, _ = name.partition(":")
         if library == SESSION:
             return True  # loading it executes nothing
@@ -120,15 +119,15 @@ def _classes_in(module: ModuleType) -> list[str]:
 
 
 def absolute(name: str, folder: Path = Path()) -> str:
-    """The same name, with the path of a file written out so that it holds in every folder."""
+    """The same name with an absolute path of its file, valid in every working directory."""
     place, _, attribute = name.rpartition(":")
     return f"{(folder / place).resolve()}:{attribute}" if place.endswith(".py") else name
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Import a file under a name of its own, which hides no other module.
+    """Import a file under a unique module name.
 
-    The name follows from the path, so what the file defines can be pickled to another process that
+    The name derives from the path, so classes of the file can be pickled to another process that
     has loaded the same file.
     """
     resolved = path.resolve()

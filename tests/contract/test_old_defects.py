@@ -21,7 +21,7 @@ from pettingllms.envs import StepResult, make_env
 from pettingllms.errors import ConfigError, UnknownNameError
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, Registry
 from pettingllms.rollouts import Player, tree
-from pettingllms.rollouts.context import Table
+from pettingllms.rollouts.context import RolloutContext
 from pettingllms.rollouts.scripted import ByteRenderer, ScriptedSampler
 from pettingllms.training.collect import collect
 from pettingllms.types import Episode, Failed, Scored
@@ -56,7 +56,7 @@ def check_one_problem_a_group() -> None:
 
 def mix_problems(patch: pytest.MonkeyPatch) -> None:
     for name in ("grpo", "dr_mas", "magrpo", "at_grpo"):
-        patch.setattr(f"pettingllms.algos.{name}.problem", lambda episode: ("one for all",))
+        patch.setattr(f"pettingllms.algos.{name}.task_key", lambda episode: ("one for all",))
 
 
 def mix_states(patch: pytest.MonkeyPatch) -> None:
@@ -95,18 +95,18 @@ def reward_only_the_first_fork(patch: pytest.MonkeyPatch) -> None:
     """All siblings get what one branch got, as when it is copied before they are stepped."""
     real = tree.make_fork
 
-    async def once(table, episode, at, joint_action, *choice):
+    async def once(context, episode, at, joint_action, *choice):
         first = (joint_action[0] - (episode.turns[joint_action[0]].links.branch or 0),)
-        return await real(table, episode, at, first, "0")
+        return await real(context, episode, at, first, "0")
 
     patch.setattr(tree, "make_fork", once)
 
 
 def never_play_on(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(table, episode, forks, num_steps):
+    async def nothing(context, episode, forks, num_steps):
         return None
 
-    patch.setattr(tree, "play_forks_on", nothing)
+    patch.setattr(tree, "continue_forks", nothing)
 
 
 # --- a role that acts second sees what the first said --------------------------------------------
@@ -127,7 +127,7 @@ def check_the_second_sees_the_first() -> None:
 
 def look_only_once(patch: pytest.MonkeyPatch) -> None:
     """Observations are taken at the start of a turn, before anybody spoke."""
-    real = Table.ask_all
+    real = RolloutContext.sample_turns
     first: dict[str, object] = {}
 
     async def stale(self, at, task, num_samples, max_tokens):
@@ -135,7 +135,7 @@ def look_only_once(patch: pytest.MonkeyPatch) -> None:
         at = dataclasses.replace(at, state=seen)
         return await real(self, at, task, num_samples, max_tokens)
 
-    patch.setattr(Table, "ask_all", stale)
+    patch.setattr(RolloutContext, "sample_turns", stale)
 
 
 # --- stepping one fork changes no other ----------------------------------------------------------

@@ -144,7 +144,7 @@ class Moody:
     [
         ("raises", "SamplerError: engine core died"),
         ("hangs", "no reply within 0.1 s"),
-        ("short", "replies came, "),
+        ("short", "replies; expected "),
     ],
 )
 def test_a_failing_sampler_fails_its_own_turns_alone(mood, reason, type_) -> None:
@@ -329,5 +329,5 @@ def test_one_task_twice_in_a_batch_is_refused() -> None:
         def tasks(self, split):
             return [Task("same", seed=1), Task("same", seed=2)]
 
-    with pytest.raises(ValueError, match="task 'same' comes twice in one batch"):
+    with pytest.raises(ValueError, match="task id 'same' occurs twice in one batch"):
         roll(Twice(), num_tasks=2)

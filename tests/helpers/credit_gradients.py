@@ -18,8 +18,8 @@ from credit_games import Game, Rules, State
 from pettingllms.algos import make_algorithm
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.rollouts import Player
-from pettingllms.rollouts.context import Table
-from pettingllms.rollouts.env_calls import Guard
+from pettingllms.rollouts.context import RolloutContext
+from pettingllms.rollouts.env_calls import EnvCaller
 from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.rollouts.worker import ROLLOUTS
 from pettingllms.types import Episode, Failed, Sample, SampleRequest, Scored, total
@@ -87,7 +87,7 @@ class GamePlayer:
     def episodes(self, start: int, number: int = 0) -> list[tuple[float, Episode]]:
         """Every episode from one start, with its probability."""
         config = RolloutConfig(**{"num_samples": 2, **self.options})
-        with Guard(60, blocking=False) as guard, asyncio.Runner() as runner:
+        with EnvCaller(60, blocking=False) as guard, asyncio.Runner() as runner:
 
             def play(choices: Choices) -> Episode:
                 return runner.run(self._play(choices, config, guard, start, number))
@@ -95,14 +95,14 @@ class GamePlayer:
             return list(every_way(play))
 
     async def _play(
-        self, choices: Choices, config: RolloutConfig, guard: Guard, start: int, number: int
+        self, choices: Choices, config: RolloutConfig, guard: EnvCaller, start: int, number: int
     ) -> Episode:
         task = self.game.tasks("train")[start]
         episode = Episode(f"{task.id}/{number}", self.game.id, task, seed=start)
         sampler = TabularSampler(self.game, choices)
         players = {role: Player(role, sampler, ByteRenderer()) for role in self.game.roles}
-        table = Table(self.game, players, config, RewardConfig(), guard)
-        await ROLLOUTS[config.type](table, episode, number)
+        context = RolloutContext(self.game, players, config, RewardConfig(), guard)
+        await ROLLOUTS[config.type](context, episode, number)
         assert episode.failure is None, episode.failure
         return episode
 
@@ -253,7 +253,7 @@ def estimated_gradient(rules: Rules, setup: Setup) -> Gradient:
         [player.episodes(start, number) for start in range(num_starts)] for number in range(size)
     ]
     if "values" in algorithm.needs:
-        critic = Critic(game, "central" in algorithm.needs, setup.mix)
+        critic = Critic(game, "centralized" in algorithm.needs, setup.mix)
         for _, episode in itertools.chain(*itertools.chain(*played)):
             critic.fill_in(episode)
     found: Gradient = {}

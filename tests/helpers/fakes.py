@@ -19,7 +19,7 @@ from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
-from pettingllms.types import Given, Sample, SampleRequest
+from pettingllms.types import Sample, SampleRequest, ScoreRequest
 
 Answer = Callable[[SampleRequest, int, int], str]
 """A request, the number of the sample and the policy's weights in; a reply out."""
@@ -129,14 +129,14 @@ class FakeEngines:
     async def versions(self) -> list[dict[str, int]]:
         return [dict(self.at)]
 
-    async def score(self, policy: str, given: Given) -> list[Any]:
+    async def score(self, policy: str, given: ScoreRequest) -> list[Any]:
         return [logprobs(self.weights[policy], len(given.response_ids))]
 
-    async def score_together(self, policies: Sequence[str], given: Given) -> list[Any]:
+    async def score_together(self, policies: Sequence[str], given: ScoreRequest) -> list[Any]:
         return [{policy: (await self.score(policy, given))[0] for policy in policies}]
 
     async def score_many(
-        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+        self, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[Any]:
         return [logprobs(self.weights[policy], len(one.response_ids)) for one in given]
 

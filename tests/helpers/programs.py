@@ -178,7 +178,7 @@ def play(
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()
         worker = Worker(
-            workflow, players, config, RewardConfig(), play=Play(gateway, stage, config)
+            workflow, players, config, RewardConfig(), run_workflow=Play(gateway, stage, config)
         )
         episodes: list[Episode] = []
         try:

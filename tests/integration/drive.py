@@ -19,7 +19,7 @@ from pettingllms.errors import StaleWeightsError
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training import train as loop
-from pettingllms.types import Given
+from pettingllms.types import ScoreRequest
 
 
 class Quiet(Callback):
@@ -44,7 +44,7 @@ async def fingerprints(team: Any) -> dict[str, dict[str, str]]:
     prompt = team._renderers_prompt()
     for group in team._groups:
         for policy in group.policies:
-            given = Given(prompt, prompt[:16])
+            given = ScoreRequest(prompt, prompt[:16])
             (logp,) = (await team._engines[group.name].score(policy, given))[:1]
             found[policy] = {"sampler": hashlib.sha256(logp.tobytes()).hexdigest()}
             if policy in group.trained:
@@ -88,7 +88,7 @@ async def base_gap(team: Any, policy: str) -> float:
 
     (group,) = (group for group in team._groups if policy in group.policies)
     prompt = team._renderers_prompt()
-    (ours,) = await team._engines[group.name].score(policy, Given(prompt, prompt[:16]))
+    (ours,) = await team._engines[group.name].score(policy, ScoreRequest(prompt, prompt[:16]))
     model = AutoModelForCausalLM.from_pretrained(group.model, dtype=torch.float32)
     ids = torch.tensor(np.concatenate([prompt, prompt[:16]])).long()
     with torch.no_grad():

@@ -15,7 +15,7 @@ from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
-from pettingllms.types import Given
+from pettingllms.types import ScoreRequest
 from pettingllms.vision.support import FAMILIES
 
 PARTS: list[Any] = ["language", "projector", "vision"]
@@ -37,7 +37,7 @@ async def drive(folder: Path, policy: FullPolicy | LoraPolicy) -> dict[str, Any]
     async def compare() -> dict[str, Any]:
         requests = [asked(renderer, some, seed=at) for at, some in enumerate(SIGHTS.values())]
         sampled = await asyncio.gather(*(engine.sample(request) for request in requests))
-        given = [Given(request.prompt_ids, reply, request.images) for request in requests]
+        given = [ScoreRequest(request.prompt_ids, reply, request.images) for request in requests]
         scored = await engine.score_many("p", given)
         return {
             "sampled": {

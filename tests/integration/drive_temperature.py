@@ -11,7 +11,7 @@ import numpy as np
 from pettingllms.config import InferenceConfig
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import VllmEngine
-from pettingllms.types import Given
+from pettingllms.types import ScoreRequest
 
 TEMPERATURES = (1.0, 0.5, 0.0)
 PROMPT, REPLIES = np.arange(5, 25, dtype=np.int32), ([30, 31, 32], [40], [5, 5, 5, 5])
@@ -21,7 +21,7 @@ async def scored(model: Path) -> dict[str, Any]:
     config = InferenceConfig(max_model_len=128, max_num_seqs=16)
     engine = VllmEngine(EngineSpec(model, config, ("p",)))
     await engine.start()
-    given = [Given(PROMPT, np.array(reply, np.int32)) for reply in REPLIES]
+    given = [ScoreRequest(PROMPT, np.array(reply, np.int32)) for reply in REPLIES]
     found = {
         str(temperature): [one.tolist() for one in await engine.score_many("p", given, temperature)]
         for temperature in TEMPERATURES

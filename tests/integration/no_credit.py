@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from pettingllms.algos.actor_critic import Valued
 from pettingllms.algos.base import Algorithm
-from pettingllms.algos.valued import Valued
 from pettingllms.cli.main import main
 
 

@@ -11,7 +11,7 @@ from pettingllms.envs.base import StepResult
 from pettingllms.envs.tasks.code.env import BUILT
 from pettingllms.envs.tasks.code.grade import grade, solves
 from pettingllms.envs.tasks.code.run import Clock
-from pettingllms.rollouts.env_calls import Guard
+from pettingllms.rollouts.env_calls import EnvCaller
 from pettingllms.sandbox import Limits, open_sandbox, python
 from pettingllms.types import Scored
 
@@ -359,7 +359,7 @@ def test_a_program_that_sleeps_to_every_limit_is_wrong_and_not_void() -> None:
     program = SLEEPER.format(name=state.problem.function)
 
     async def run() -> StepResult:
-        with Guard(1.0, blocking=True) as guard:
+        with EnvCaller(1.0, blocking=True) as guard:
             return await guard.call(
                 "step", env.step, state, {"solver": f"<answer>{program}</answer>"}
             )

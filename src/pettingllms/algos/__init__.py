@@ -1,8 +1,8 @@
-"""Algorithms: which turns are compared with each other, and the advantages that follow."""
+"""Credit assignment: algorithms that turn the rewards of episodes into advantages of turns."""
 
 from typing import Any
 
-from pettingllms.algos.base import Algorithm, problem, reward_list
+from pettingllms.algos.base import Algorithm, reward_list, task_key
 from pettingllms.algos.credit import centered, leave_one_out, role_reward, standardized
 from pettingllms.config import RunConfig
 from pettingllms.registry import ALGORITHMS
@@ -13,10 +13,10 @@ __all__ = [
     "leave_one_out",
     "make_algorithm",
     "make_algorithm_for",
-    "problem",
     "reward_list",
     "role_reward",
     "standardized",
+    "task_key",
 ]
 
 
@@ -28,7 +28,7 @@ def make_algorithm(type: str, **options: Any) -> Algorithm:  # noqa: A002
 
 
 def make_algorithm_for(config: RunConfig, type: str | None = None) -> Algorithm:  # noqa: A002
-    """The algorithm of a run, or another one with the same rewards and the same learners."""
+    """The algorithm of a run, or another one with the same reward mix and trained policies."""
     cls = ALGORITHMS.load(type or config.algo.type)
     options = cls.Config(type=type) if type else config.algo
     algorithm: Algorithm = cls(options, config.reward, config.trained_policies())

@@ -1,26 +1,26 @@
-"""AT-GRPO: a reply is compared with its siblings from the same state (agent- and turn-wise).
+"""AT-GRPO: compare a reply with sibling replies to the same state (agent- and turn-wise grouping).
 
-In a play of several turns, GRPO compares replies to different prompts: by the second turn two
-plays of one task have gone different ways. AT-GRPO samples K replies of the acting role from one
-and the same state, steps each in a fork of its own, and compares those alone: same task, same
-state, same role, same turn. What differs between siblings is the reply, so the advantage is the
-reply's own.
+In multi-turn episodes GRPO compares replies to different prompts: by the second turn, two episodes
+of one task have diverged. AT-GRPO samples K replies of the acting role from the same state, steps
+each in a separate fork, and compares only those: same task, state, role and turn. Siblings differ
+only in the reply, so the advantage credits the reply alone.
 
-Division by the deviation gives every decision the same weight, whether much or little depends on
-it. Without it, and with `select = "sampled"`, the expected gradient is the exact policy gradient.
+Dividing by the standard deviation gives every decision the same weight, however much depends on it.
+Without the division and with `select = "sampled"`, the expected gradient is the exact policy
+gradient.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from pettingllms.algos.base import Algorithm, Need, problem, reward_list
+from pettingllms.algos.base import Algorithm, Need, reward_list, task_key
 from pettingllms.algos.credit import centered, decisions, sibling_rewards, standardized
 from pettingllms.config import AlgoConfig
 from pettingllms.types import Episode, Group, Member, Scored
 
 
 class Siblings(Algorithm):
-    """Compares replies of one role to one and the same state."""
+    """Compares sibling replies of one role to the same state."""
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
         return self.grouped(part for episode in episodes for part in self._siblings(episode))
@@ -31,7 +31,7 @@ class Siblings(Algorithm):
             rewards = sibling_rewards(episode, turns, self.reward)
             for turn, reward in zip(turns, rewards, strict=True):
                 if isinstance(reward, Scored):
-                    key = (*problem(episode), episode.id, *decision)
+                    key = (*task_key(episode), episode.id, *decision)
                     yield key, Member([turn], reward.value)
 
 
@@ -39,11 +39,11 @@ class AtGrpoConfig(AlgoConfig):
     """Options of AT-GRPO."""
 
     standardize: bool = True
-    """Whether advantages are divided by the deviation of their siblings."""
+    """Whether advantages are divided by the standard deviation over the siblings."""
 
 
 class AtGrpo(Siblings):
-    """A = (r - mean) / deviation over the siblings of one decision of one role."""
+    """A = (R - mean) / std over the siblings of one decision of one role."""
 
     Config = AtGrpoConfig
     config: AtGrpoConfig

@@ -1,4 +1,4 @@
-"""The algorithm contract: episodes in, groups out, an advantage on every turn that learns."""
+"""The contract of algorithms: episodes in, groups out, an advantage on every trained turn."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,33 +11,33 @@ from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.types import Episode, Group, Member, Scored, Turn
 
-Need = Literal["forks", "replays", "silence", "values", "central"]
+Need = Literal["forks", "replays", "silence", "values", "centralized"]
 Mixer = Literal["sum", "monotonic"]
 
 
 class Algorithm(ABC):
-    """Says which turns are compared with each other, and what follows from the comparison.
+    """Groups the turns whose rewards are compared, and computes their advantages.
 
-    A turn that failed is in no group, and so is a turn of a policy that does not learn: neither is
-    trained on, and neither moves anybody's baseline.
+    Failed turns and turns of policies that are not trained belong to no group. They are excluded
+    from training and from baselines.
     """
 
     Config: ClassVar[type[AlgoConfig]] = AlgoConfig
-    """The options that a configuration file may set under [algo]."""
+    """Class of the options under [algo] in a configuration file."""
     config: AlgoConfig
-    """Those that are set. An algorithm with options of its own says here which class they have."""
+    """The options. Subclasses with further options annotate this with their config class."""
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """What a run must provide: siblings in forks of their own, replays of a finished episode,
-    replays in which a role is silent, values of a critic, and for a critic of all roles what the
-    whole team sees."""
+    """What a run must provide: sibling replies in forks, replays of a finished episode, replays
+    with a silent role, values of a critic, and observations of a centralized critic."""
     bootstraps: ClassVar[bool] = False
-    """Whether a critic's value can stand for what a limit cut off (rollout.on_limit)."""
+    """Whether it bootstraps from a critic's value where a limit cut an episode
+    (rollout.on_limit)."""
     mixer: ClassVar[Mixer | None] = None
-    """How one critic makes the team's value of its roles', if it is trained on the team's."""
+    """How the values of the roles are mixed into the value of the team; None for no mixing."""
     min_samples: ClassVar[int] = 2
-    """How often a task (or a decision, in a tree) must be sampled for a comparison."""
+    """Samples per task (in a tree: per decision) that a comparison needs."""
     min_members: ClassVar[int] = 2
-    """Members that a group needs; the turns of a smaller one are not trained on."""
+    """Members that a group needs. Turns of smaller groups are not trained on."""
 
     def __init__(
         self,
@@ -48,144 +48,152 @@ class Algorithm(ABC):
         self.config = config or self.Config()
         self.reward = reward or RewardConfig()
         self.policies = policies
-        """Names of those that learn now; None: everybody."""
+        """Names of the policies that are trained now; None for all."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         given: Any = cls.needs
         needs = {given} if isinstance(given, str) else set(given)
         for unknown in sorted(needs - set(get_args(Need))):
-            raise TypeError(f"{cls.__name__} needs '{unknown}'; {nearest(unknown, get_args(Need))}")
+            raise TypeError(
+                f"{cls.__name__}.needs has unknown '{unknown}'; {nearest(unknown, get_args(Need))}"
+            )
 
     @classmethod
     def rollout_type(cls) -> Literal["linear", "tree", "replay"]:
-        """The rollouts that it reads."""
+        """The type of rollouts that the algorithm needs."""
         if "replays" in cls.needs:
             return "replay"
         return "tree" if "forks" in cls.needs else "linear"
 
     @abstractmethod
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
-        """The turns that are compared with each other, with the rewards they are compared by."""
+        """Group the turns that are compared with each other, with their rewards or returns."""
 
     @abstractmethod
     def advantages(self, group: Group) -> list[float]:
-        """One number for each member of a group."""
+        """The advantage of each member of a group."""
 
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
-        """Write an advantage on every turn that is trained on, None on all others."""
+        """Write the advantage of every trained turn, and None to all others."""
         self.clear(episodes)
         given: Any = self.groups(episodes)
         if not isinstance(given, list) or not all(isinstance(one, Group) for one in given):
-            raise self._wrong("groups", f"{given!r:.60}; give a list of Group")
+            raise self._wrong("groups", f"{given!r:.60}; expected a list of Group")
         groups: list[Group] = given
         for group in groups:
-            for member, advantage in zip(group.members, self._numbers(group), strict=True):
+            for member, advantage in zip(
+                group.members, self._checked_advantages(group), strict=True
+            ):
                 for turn in member.turns:
                     if turn.credit.advantage is not None:
-                        raise self._wrong("groups", f"a turn of '{turn.role}' twice; give it once")
+                        raise self._wrong(
+                            "groups",
+                            f"a turn of '{turn.role}' twice; expected each turn at most once",
+                        )
                     turn.credit.advantage = advantage
         self.update(groups)
         return groups
 
-    def _numbers(self, group: Group) -> list[float]:
-        """The advantages of a group, held to what the contract says: what is no number would be
-        skipped by learners, or written where nobody can read it."""
+    def _checked_advantages(self, group: Group) -> list[float]:
+        """The advantages of a group, checked to be finite numbers, one per member."""
         given: Any = self.advantages(group)
         if not isinstance(given, Iterable) or isinstance(given, str):
-            raise self._wrong("advantages", f"{given!r:.60}; give a list of numbers")
+            raise self._wrong("advantages", f"{given!r:.60}; expected a list of numbers")
         found = list(given)
         if len(found) != len(group.members):
             raise self._wrong(
                 "advantages",
-                f"{len(found)} numbers for a group of {len(group.members)}; give one for each",
+                f"{len(found)} numbers; expected {len(group.members)}, one per member of the group",
             )
         if wrong := [one for one in found if not isinstance(one, Real) or not math.isfinite(one)]:
-            raise self._wrong("advantages", f"{wrong[0]!r:.60}; give finite numbers")
+            raise self._wrong("advantages", f"{wrong[0]!r:.60}; expected finite numbers")
         return [float(one) for one in found]
 
     def _wrong(self, method: str, what: str) -> ConfigError:
         return ConfigError(f"algorithm {type(self).__name__}", [f"{method}() gave {what}"])
 
     def clear(self, episodes: Sequence[Episode]) -> None:
-        """Forget what an algorithm wrote."""
+        """Reset the advantages and value targets of all turns."""
         for episode in episodes:
             for turn in episode.turns:
                 turn.credit.advantage = turn.credit.advantages = turn.credit.returns = None
 
     def joint_actions(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
-        """The turns that a critic gives values to, those together that it mixes."""
+        """The turns that a critic values, grouped into the joint actions that a mixing critic
+        mixes."""
         return [
             [turn] for episode in episodes for turn in episode.main_turns() if self.learns(turn)
         ]
 
     @classmethod
     def one_critic(cls) -> bool:
-        """Whether one critic serves all roles."""
-        return "central" in cls.needs or cls.mixer is not None
+        """Whether all roles share one critic."""
+        return "centralized" in cls.needs or cls.mixer is not None
 
-    def update(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most have nothing to do
-        """Learn from a batch what the next batch is compared with, for algorithms that do."""
+    def update(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most algorithms are stateless
+        """Update state such as running baselines after a batch."""
 
     def state(self) -> dict[str, float]:
-        """What must be saved with a run."""
+        """State to save in checkpoints."""
         return {}
 
     def load_state(self, state: Mapping[str, float]) -> None:  # noqa: B027 - as above
-        """Take up what a run saved."""
+        """Restore the state of a checkpoint."""
 
     def learns(self, turn: Turn) -> bool:
-        """Whether a turn can be trained on at all: its policy learns, and wrote it freely."""
+        """Whether a turn can be trained on: it did not fail, its policy is trained and sampled it,
+        and no schema constrained the sampling."""
         trained = self.policies is None or turn.policy in self.policies
         written = turn.policy_version is not None and not turn.guided
         return trained and turn.credit.failure is None and written
 
-    def plays(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
-        """Each role's part in each play: its turns, with what it was paid for the whole.
+    def role_returns(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, str, Member]]:
+        """The trainable turns of each role on the main branch of each episode, with its return.
 
-        Turns that were sampled beside the trunk of a tree have no part in how the trunk ended.
+        Turns outside the main branch did not influence its return.
         """
         for episode in episodes:
-            for role, turns in self.parts(episode).items():
+            for role, turns in self.turns_by_role(episode).items():
                 reward = role_reward(episode, role, self.reward)
                 if isinstance(reward, Scored):
                     yield episode, role, Member(turns, reward.value)
 
-    def parts(self, episode: Episode) -> dict[str, list[Turn]]:
-        """The turns of the trunk that can be trained on, by role."""
+    def turns_by_role(self, episode: Episode) -> dict[str, list[Turn]]:
+        """The trainable turns of the main branch, by role."""
         found: dict[str, list[Turn]] = {}
         for turn in episode.main_turns():
             if self.learns(turn):
                 found.setdefault(turn.role, []).append(turn)
         return found
 
-    def group_plays(
+    def group_episodes(
         self, episodes: Iterable[Episode], key: Callable[[Episode, str], tuple[Hashable, ...]]
     ) -> list[Group]:
-        """Put each role's part in each play into the group of its key.
+        """Group the turns and return of each role in each episode by a key.
 
-        What counts is how many plays are compared: the roles of one play are no comparison.
+        A group needs `min_members` episodes: several roles of one episode are no comparison.
         """
-        parts = list(self.plays(episodes))
-        plays: dict[tuple[Hashable, ...], set[str]] = {}
+        parts = list(self.role_returns(episodes))
+        ids: dict[tuple[Hashable, ...], set[str]] = {}
         for episode, role, _ in parts:
-            plays.setdefault(key(episode, role), set()).add(episode.id)
+            ids.setdefault(key(episode, role), set()).add(episode.id)
         groups = self.grouped((key(episode, role), part) for episode, role, part in parts)
-        return [group for group in groups if len(plays[group.key]) >= self.min_members]
+        return [group for group in groups if len(ids[group.key]) >= self.min_members]
 
     def grouped(self, parts: Iterable[tuple[tuple[Hashable, ...], Member]]) -> list[Group]:
-        """Members by key, without the groups that are too small to compare anything."""
+        """Group members by key, and drop groups with fewer than `min_members`."""
         groups: dict[tuple[Hashable, ...], Group] = {}
         for key, member in parts:
             groups.setdefault(key, Group(key, [])).members.append(member)
         return [group for group in groups.values() if len(group.members) >= self.min_members]
 
 
-def problem(episode: Episode) -> tuple[Hashable, ...]:
-    """What makes two episodes plays of the same problem: the task, and the chance in it."""
+def task_key(episode: Episode) -> tuple[Hashable, ...]:
+    """Equal for episodes of the same task and seed, which start from the same state."""
     return episode.env, episode.task.id, episode.seed
 
 
 def reward_list(group: Group) -> list[float]:
-    """The rewards that a group compares."""
+    """The rewards of a group's members."""
     return [member.reward for member in group.members]

@@ -1,18 +1,18 @@
-"""Counterfactual: a reply is compared with other replies of its role in the same place.
+"""Counterfactual credit: compare a reply with other replies of its role to the same state.
 
-In a team one reward answers for many replies. Compared between episodes, a reply is credited with
-what its teammates happened to say before it. The counterfactual baseline (Foerster et al., 2018,
-COMA) is the expected return had this role replied otherwise in the same state. There a critic
-estimates it. Environments here are pure, so it is measured: the episode is taken up again in that
-very state with other replies of the role.
+A team reward depends on many replies. Compared between episodes, a reply is credited with what its
+teammates happened to do before it. The counterfactual baseline of COMA (Foerster et al., 2018) is
+the expected return had this role replied otherwise in the same state. COMA estimates it with a
+critic. Environments here are pure, so it is measured: the episode is resumed in that state with
+other replies of the role (replay rollouts).
 
-Every later turn, of teammates too, is sampled again, because it answers the reply. The episode is
-itself one sample of its reply and what follows, so it is compared with the others on equal terms,
-and the expected gradient is the exact policy gradient. Only replies of the same step are the same
-on both sides: who acts at the same time cannot react.
+The current policies sample every later turn again, those of teammates too, because later turns
+react to the reply. The episode is itself one sample of its reply and what follows, so it is
+compared with the replays on equal terms, and the expected gradient is the exact policy gradient.
+Only simultaneous replies of the same step stay fixed, because they cannot react.
 
-The other replies are samples of the same policy to the same prompt, so each can be compared with
-the rest in its turn, and trained on, at no further cost.
+The alternative replies are samples of the same policy for the same prompt, so each of them can be
+compared with the others and trained on, at no further cost.
 """
 
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ class CounterfactualConfig(AlgoConfig):
     """Options of counterfactual credit."""
 
     train_alternatives: bool = True
-    """Whether the other replies are trained on too, each compared with the rest. If not, they only
-    are the baseline of the reply that was given."""
+    """Whether alternative replies are trained on too, each compared with the others. If not, they
+    serve only as the baseline of the original reply."""
 
 
 class Counterfactual(Siblings):
-    """A = R_t - mean of R_t over the other replies of the role in this state."""
+    """A = R_t - mean of R_t over the other replies of the role to this state."""
 
     Config = CounterfactualConfig
     config: CounterfactualConfig

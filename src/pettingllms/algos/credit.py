@@ -1,4 +1,7 @@
-"""From what was paid to one number a turn answers for: the only place where levels are mixed."""
+"""Credit assignment: from rewards at three levels to the return of a turn, a role or a team.
+
+This is the only module that mixes reward levels.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,17 +14,17 @@ EPSILON = 1e-6
 
 
 UNLIKE_ENDS = Failed(
-    "siblings differ in whether they end the episode, and were not played on "
+    "siblings differ in whether they end the episode, and were not continued "
     "(rollout.continuation)",
     "environment",
 )
-"""Why such siblings are not compared."""
+"""The failure of siblings whose returns are not comparable."""
 Levels = tuple[Reward | None, Reward | None, Reward | None]
-"""What was paid at the levels of process, agent and team."""
+"""Rewards at the levels process, agent and team."""
 
 
 def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
-    """The levels of what a turn answers for, mixed."""
+    """The return of a turn: its rewards and those after it, mixed over the levels."""
     if turn.credit.failure is not None:
         return turn.credit.failure
     return _mixed(turn_levels(episode, turn), mix)
@@ -30,7 +33,7 @@ def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
 def shaped_reward(
     episode: Episode, turn: Turn, process: Reward | None, mix: RewardConfig
 ) -> Reward:
-    """As `turn_reward`, with a number that the whole play decides in the place of the reply's."""
+    """As `turn_reward`, with a shaped process reward that depends on the whole episode."""
     failure = episode.failure or turn.credit.failure
     if failure is not None:
         return failure
@@ -39,7 +42,7 @@ def shaped_reward(
 
 
 def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
-    """Replies of one role to one state, by the step before them and the role."""
+    """Sibling replies of one role to one state, by the previous step and the role."""
     found: dict[tuple[int | None, str], list[Turn]] = {}
     for turn in episode.turns:
         if turn.links.branch is not None and turn.links.step is not None:
@@ -48,35 +51,35 @@ def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
 
 
 def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[Reward]:
-    """What replies to one and the same state are compared by.
+    """The rewards or returns by which sibling replies to one state are compared.
 
-    A process reward is known at once: siblings without one got 0. Outcomes are known at the end of
-    an episode. If all siblings reached it, a reward that one of them did not get is 0 too. If none
-    did, "not yet" is not 0, and agent or team count only if all siblings have them. If only some
-    did, nothing can be compared: their outcome is known, and that of the others is not.
+    A process reward is known at once: siblings without one got 0. Agent and team rewards are known
+    at the end of an episode. If all siblings reached the end, a missing reward is 0 as well. If
+    none did, a missing reward is unknown, and a level counts only if all siblings have it. If only
+    some did, the siblings are not comparable.
     """
     good = [turn for turn in turns if turn.credit.failure is None]
     if differ_in_end(episode, good):
         return [turn.credit.failure or UNLIKE_ENDS for turn in turns]
     levels = {id(turn): turn_levels(episode, turn) for turn in good}
-    is_over = _were_played_on(good) or all(_is_final(episode, turn) for turn in good)
+    is_over = _were_continued(good) or all(_is_final(episode, turn) for turn in good)
     each = zip(*levels.values(), strict=True)
     counts = [
-        any(paid) if known else all(paid)
-        for known, paid in zip((True, is_over, is_over), each, strict=False)
+        any(rewards) if known else all(rewards)
+        for known, rewards in zip((True, is_over, is_over), each, strict=False)
     ]
     return [turn.credit.failure or _mixed(_only(counts, levels[id(turn)]), mix) for turn in turns]
 
 
 def differ_in_end(episode: Episode, siblings: Sequence[Turn]) -> bool:
-    """Whether some siblings ended the episode and others did not, and were not played on."""
+    """Whether only some siblings ended the episode and the others were not continued."""
     good = [turn for turn in siblings if turn.credit.failure is None]
     ended = {_is_final(episode, turn) for turn in good}
-    return len(ended) > 1 and not _were_played_on(good)
+    return len(ended) > 1 and not _were_continued(good)
 
 
-def _were_played_on(siblings: Sequence[Turn]) -> bool:
-    """Whether siblings were played to the end: then each of them has reached it."""
+def _were_continued(siblings: Sequence[Turn]) -> bool:
+    """Whether siblings were continued to the end; then all of them reached it."""
     return any(turn.links.last != turn.links.step for turn in siblings)
 
 
@@ -85,14 +88,14 @@ def _is_final(episode: Episode, turn: Turn) -> bool:
 
 
 def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
-    """What a role was paid over the whole play, its replies included."""
+    """The return of a role over the main branch of an episode."""
     if episode.failure is not None:
         return episode.failure
     return _mixed(role_levels(episode, role), mix)
 
 
 def role_levels(episode: Episode, role: str) -> Levels:
-    """What a role was paid over the whole play at each level."""
+    """The return of a role over the main branch, per level."""
     steps = [episode.steps[at] for at in episode.main_branch()]
     return _levels(steps, steps, role)
 
@@ -100,19 +103,19 @@ def role_levels(episode: Episode, role: str) -> Levels:
 def reward_without(episode: Episode, role: str, mix: RewardConfig) -> Reward:
     """A role's return in the replay in which it was silent.
 
-    Its process reward counts as 0: if the environment penalizes silence, that is no merit of a role
-    that speaks. A replay reaches its end, so an outcome that it did not get is 0 as well.
+    Its process reward counts as 0: a penalty for silence must not raise the advantage of replying.
+    A replay reaches the end of the episode, so missing agent and team rewards are 0 as well.
     """
     last = episode.without[role]
     if isinstance(last, Failed):
         return last
     _, agent, team = _levels([], [episode.steps[at] for at in episode.path(last)], role)
-    nothing = Scored(0.0)
-    return _mixed((nothing, agent or nothing, team or nothing), mix)
+    zero = Scored(0.0)
+    return _mixed((zero, agent or zero, team or zero), mix)
 
 
 def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
-    """What the team was paid from one step of the trunk to the end."""
+    """The return of the team from one step of the main branch to the end."""
     if episode.failure is not None:
         return episode.failure
     steps = [episode.steps[at] for at in episode.path(episode.last, first)]
@@ -120,9 +123,9 @@ def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
 
 
 def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[float]:
-    """What a role was paid from each of its turns on the trunk to its next one, or to the end.
+    """The rewards of a role between consecutive turns on the main branch, and after the last one.
 
-    For a role that was paid at all: that a step between paid nothing is then known, and is zero.
+    For roles with a known return: a step without a reward then counts as zero.
     """
     main_branch = [episode.steps[at] for at in episode.main_branch()]
     depth = {id(episode.turns[index]): at for at, s in enumerate(main_branch) for index in s.turns}
@@ -136,7 +139,7 @@ def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
 
 
 def team_rewards(episode: Episode, steps: Sequence[int], mix: RewardConfig) -> list[float]:
-    """What the team was paid in each of these steps, for a team that was paid at all."""
+    """The team reward of each step, zero if absent, for teams with a known return."""
     return [_or_zero(_mixed((None, None, episode.steps[at].rewards.team), mix)) for at in steps]
 
 
@@ -145,8 +148,8 @@ def _or_zero(reward: Reward) -> float:
 
 
 def turn_levels(episode: Episode, turn: Turn) -> Levels:
-    """What this reply was paid, and what its role and team were paid from here on."""
-    steps = episode.judged_by(turn)
+    """The process reward of a reply, and the agent and team rewards from its step on."""
+    steps = episode.reward_steps(turn)
     return _levels(steps[:1], steps, turn.role)
 
 
@@ -159,19 +162,19 @@ def _levels(replied: Sequence[Step], steps: Sequence[Step], role: str) -> Levels
 
 
 def _only(counts: Sequence[bool], levels: Levels) -> Levels:
-    """The levels that count; at those that do, nothing is zero."""
+    """The levels that count, with missing rewards as zero; None for the other levels."""
     process, agent, team = (
-        (paid or Scored(0.0)) if counted else None
-        for paid, counted in zip(levels, counts, strict=True)
+        (reward or Scored(0.0)) if counted else None
+        for reward, counted in zip(levels, counts, strict=True)
     )
     return process, agent, team
 
 
 def _mixed(levels: Levels, mix: RewardConfig) -> Reward:
-    """The weighted sum; a level without weight does not count, not even if it failed."""
+    """The weighted sum over levels. Levels with weight 0 are ignored, even if they failed."""
     weights = (mix.process, mix.agent, mix.team)
-    paid = [_scaled(w, level) for w, level in zip(weights, levels, strict=True) if w]
-    return total(paid) or Failed("nothing was paid at any level that has a weight", "environment")
+    rewards = [_scaled(w, level) for w, level in zip(weights, levels, strict=True) if w]
+    return total(rewards) or Failed("no reward at any level with a nonzero weight", "environment")
 
 
 def _scaled(weight: float, reward: Reward | None) -> Reward | None:
@@ -179,12 +182,12 @@ def _scaled(weight: float, reward: Reward | None) -> Reward | None:
 
 
 def mean(rewards: Sequence[float]) -> float:
-    """The mean, summed exactly so that the order of turns cannot matter."""
+    """The mean, summed exactly, so that it does not depend on the order of turns."""
     return math.fsum(rewards) / len(rewards)
 
 
 def centered(rewards: Sequence[float]) -> list[float]:
-    """Each reward less the mean of all; zeros if all are equal, which their mean need not be."""
+    """Each reward minus the mean; exact zeros if all are equal."""
     if min(rewards) == max(rewards):
         return [0.0] * len(rewards)
     middle = mean(rewards)
@@ -192,14 +195,15 @@ def centered(rewards: Sequence[float]) -> list[float]:
 
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:
-    """Each reward less the mean of the others; zeros if all are equal."""
+    """Each reward minus the mean of the others; zeros if all are equal."""
     if min(rewards) == max(rewards):
         return [0.0] * len(rewards)
     return [offset * len(rewards) / (len(rewards) - 1) for offset in centered(rewards)]
 
 
 def standardized(rewards: Sequence[float]) -> list[float]:
-    """Each reward less the mean, over the (unbiased) standard deviation; zeros if all are equal."""
+    """Each reward minus the mean, divided by the unbiased standard deviation; zeros if all are
+    equal."""
     if min(rewards) == max(rewards):
         return [0.0] * len(rewards)
     offsets = centered(rewards)

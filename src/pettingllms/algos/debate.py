@@ -1,27 +1,27 @@
-"""Debate: an answer is paid for what it does to the answers after it (Park et al., 2025).
+"""Debate: shape rewards by how an answer changes later answers (Park et al., 2025).
 
-Where roles answer one question over rounds and see each other's answers, being right alone is not
-the aim: being right must spread, and being wrong must not. So a role's score is shaped before it is
-compared (see `shaping`): it gets a share of what everyone scores later, and prices for following a
-majority and for leading others. A role is then compared with itself in the same round of the other
-plays of the task: in round two everyone knows more than in round one.
+Where roles answer one question over several rounds and read each other's answers, correct answers
+should spread and wrong ones should not. A role's score is therefore shaped before it is compared
+(see `shaping`): it gets a share of the scores of later rounds, bonuses for following or leading
+others toward the correct answer, and penalties for the opposite. A role is then compared with
+itself in the same round of other episodes of the task, because later rounds have more information.
 
-Scores are the environment's process rewards. They should say how right an answer is; rewards for
-an improvement are not scores. Keep the four prices below what a right answer scores over a wrong
-one, or it pays to be wrong first and to come over later.
+Scores are the environment's process rewards and should measure correctness, not improvement. Keep
+the four coefficients below the score difference between correct and wrong answers. Otherwise being
+wrong first and switching later maximizes the return.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pettingllms.algos.base import Algorithm, problem, reward_list
+from pettingllms.algos.base import Algorithm, reward_list, task_key
 from pettingllms.algos.credit import shaped_reward, standardized
 from pettingllms.algos.shaping import DebateConfig, shaped_score
 from pettingllms.types import Episode, Failed, Group, Member, Reward, Scored, Turn
 
 
 class Debate(Algorithm):
-    """A = (shaped R_t - mean) / deviation over one role's answers in one round of the task."""
+    """A = (shaped R_t - mean) / std over the answers of one role in one round of the task."""
 
     Config = DebateConfig
     config: DebateConfig
@@ -47,18 +47,18 @@ class Debate(Algorithm):
                 shaped = None if value is None else Scored(value)
             reward = shaped_reward(episode, turn, shaped, self.reward)
             if self.learns(turn) and isinstance(reward, Scored):
-                yield (*problem(episode), turn.role, number), Member([turn], reward.value)
+                yield (*task_key(episode), turn.role, number), Member([turn], reward.value)
 
 
 def _scored_turns(episode: Episode) -> Iterator[tuple[int, Turn, Reward | None]]:
-    """Each reply of the play with its round (how often its role spoke before) and its score."""
-    spoken = Counter[str]()
+    """Each reply of the main branch with its round (earlier turns of its role) and its score."""
+    num_turns = Counter[str]()
     for at in episode.main_branch():
         step = episode.steps[at]
         for turn in (episode.turns[index] for index in step.turns):
             yield (
-                spoken[turn.role],
+                num_turns[turn.role],
                 turn,
                 turn.credit.failure or step.rewards.process.get(turn.role),
             )
-            spoken[turn.role] += 1
+            num_turns[turn.role] += 1

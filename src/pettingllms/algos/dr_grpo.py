@@ -1,8 +1,8 @@
-"""Dr. GRPO: GRPO without the division by the deviation (Liu et al., 2025).
+"""Dr. GRPO: GRPO without division by the standard deviation (Liu et al., 2025).
 
-Dividing by a group's deviation weighs easy and hard tasks up: the less the rewards of a task
-differ, the louder its gradient. Leaving the division out removes that bias. The other half of the
-paper, no division by a reply's length, belongs to the loss.
+Dividing by the standard deviation of a group overweights easy and hard tasks: the less the rewards
+of a task vary, the larger its gradient. Omitting the division removes this bias. The other half of
+the paper, no division by the length of a reply, belongs to the loss.
 """
 
 from pettingllms.algos.base import reward_list
@@ -12,7 +12,7 @@ from pettingllms.types import Group
 
 
 class DrGrpo(Grpo):
-    """A = R - mean over all plays of the task."""
+    """A = R - mean over all episodes of the task."""
 
     def advantages(self, group: Group) -> list[float]:
         return centered(reward_list(group))

@@ -1,19 +1,19 @@
-"""Dr. MAS: GRPO with a mean and a deviation for each role (Feng et al., 2026).
+"""Dr. MAS: GRPO with a mean and a standard deviation per role (Feng et al., 2026).
 
-Roles of one team are paid on different scales: a searcher's rewards need not look like an
-answerer's. Under one shared baseline the role that is paid less is pushed down whatever it does,
-and gradients spike. Comparing each role with itself alone calibrates every role's gradient.
+Rewards of different roles of a team have different scales. Under a shared baseline a role with
+lower rewards gets negative advantages whatever it does, and gradients spike. Comparing each role
+only with itself calibrates the gradient of every role.
 """
 
 from collections.abc import Sequence
 
-from pettingllms.algos.base import problem
+from pettingllms.algos.base import task_key
 from pettingllms.algos.grpo import Grpo
 from pettingllms.types import Episode, Group
 
 
 class DrMas(Grpo):
-    """A = (R - mean) / deviation over the plays of one role in the task."""
+    """A = (R - mean) / std over the episodes of the task, per role."""
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
-        return self.group_plays(episodes, lambda episode, role: (*problem(episode), role))
+        return self.group_episodes(episodes, lambda episode, role: (*task_key(episode), role))

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, over plain numbers (Schulman et al., 2015)."""
+"""Generalized advantage estimation (GAE), over plain numbers (Schulman et al., 2015)."""
 
 from collections.abc import Sequence
 
@@ -10,23 +10,23 @@ def gae(
     gae_lambda: float,
     last_value: float = 0.0,
 ) -> list[float]:
-    """How much better than expected it went from each of a chain of states on.
+    """The advantage of each state of a trajectory.
 
-    `values` are what was expected in each state, `rewards` what was earned on leaving it. After the
-    last state `last_value` is expected, which is 0 if the chain reached its end. With
-    gae_lambda = 1 this is the return less the value, with 0 the error of one step; what lies
-    between trades the noise of returns for the error of values.
+    `values` are the critic's values of the states, `rewards` the rewards on leaving them, and
+    `last_value` is the value after the last state: 0 if the trajectory ended there. gae_lambda = 1
+    gives the return minus the value, 0 gives the one-step TD error. Values in between trade the
+    variance of returns for the bias of the critic.
     """
     advantages: list[float] = []
     ahead, value_after = 0.0, last_value
     for reward, value in zip(reversed(rewards), reversed(values), strict=True):
-        surprise = reward + gamma * value_after - value
-        ahead = surprise + gamma * gae_lambda * ahead
+        td_error = reward + gamma * value_after - value
+        ahead = td_error + gamma * gae_lambda * ahead
         value_after = value
         advantages.append(ahead)
     return advantages[::-1]
 
 
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
-    """The return from each of a chain of states on."""
+    """The discounted return from each state of a trajectory."""
     return gae(rewards, [0.0] * len(rewards), gamma, 1.0)

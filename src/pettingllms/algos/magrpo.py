@@ -1,19 +1,19 @@
-"""MAGRPO: a team's joint reply is compared with the team's other joint replies (Liu et al., 2025).
+"""MAGRPO: compare joint actions of a team between episodes (Liu et al., 2025).
 
-A cooperative team has one reward, so it has one advantage: all roles share it. The return from a
-turn on is compared with the returns of the other plays from the same turn on, and is not divided
-by the deviation. Only team rewards count; for a team whose roles are paid apart, use `dr_mas`.
+A cooperative team has one reward, hence one advantage that all roles share. The return from a turn
+on is compared with the returns of other episodes from the same turn on, without division by the
+standard deviation. Only team rewards count; use `dr_mas` for roles with separate rewards.
 """
 
 from collections.abc import Iterator, Sequence
 
-from pettingllms.algos.base import Algorithm, problem, reward_list
+from pettingllms.algos.base import Algorithm, reward_list, task_key
 from pettingllms.algos.credit import centered, team_reward
 from pettingllms.types import Episode, Group, Member, Scored
 
 
 class Magrpo(Algorithm):
-    """A = R_t - mean of R_t over the plays of the task, the same for every role."""
+    """A = R_t - mean of R_t over the episodes of the task, shared by all roles."""
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
         return self.grouped(part for episode in episodes for part in self._joint_actions(episode))
@@ -27,4 +27,4 @@ class Magrpo(Algorithm):
             turns = [turn for turn in turns if self.learns(turn)]
             reward = team_reward(episode, at, self.reward)
             if turns and isinstance(reward, Scored):
-                yield (*problem(episode), depth), Member(turns, reward.value)
+                yield (*task_key(episode), depth), Member(turns, reward.value)

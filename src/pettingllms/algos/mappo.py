@@ -1,8 +1,8 @@
-"""MAPPO: PPO with one critic that sees what all roles see (Yu et al., 2022).
+"""MAPPO: PPO with one centralized critic (Yu et al., 2022).
 
-A role's own prompt hides what decides how the play goes on: the other roles' cards, orders, plans.
-The critic is asked in training only, so it may look at everything, and what luck in the hidden part
-did is no longer credited to the reply. Policies still see what they saw.
+The observation of one role hides what the return depends on: cards, orders or plans of other roles.
+The critic is used only in training, so it may read the observations of all roles. Luck in the
+hidden part is then no longer credited to the reply. Policies keep their own observations.
 """
 
 from typing import ClassVar
@@ -12,6 +12,6 @@ from pettingllms.algos.ppo import Ppo
 
 
 class Mappo(Ppo):
-    """A = generalised advantage estimate, with the values of one critic that sees every role."""
+    """A = generalized advantage estimate (GAE) with the values of one centralized critic."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"values", "central"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"values", "centralized"})

@@ -1,19 +1,18 @@
-"""PPO: a reply is compared with what a critic expected of it (Schulman et al., 2015 and 2017).
+"""PPO: compare the return of a reply with a critic's value (Schulman et al., 2015 and 2017).
 
-A critic replaces the other samples of a task: one play of each is enough, and what a late reply
-did well is not blamed for what an early one did badly. Each policy has a critic of its own, which
-sees what the policy sees.
+A critic replaces the other samples of a task: one episode per task is enough, and a good late reply
+is not blamed for a bad early one. Each policy has its own critic, which reads the policy's prompts.
 
-Over turns, a reply is one action: the critic's word counts where its prompt ends, and all its
-tokens share one advantage. Over tokens, each token is an action, the reward falls on the last one
-of the reply, and what is expected after it is what the critic says when the same role is asked
-next. Either way a role's chain of states is its own: what is paid to it between two of its turns
-is added up, and no chain crosses roles or plays.
+With `level = "turn"` a reply is one action: the value at the end of its prompt counts, and all its
+tokens share one advantage. With `level = "token"` each token is an action, the reward falls on the
+last token of the reply, and the next value is the one at the end of the role's next prompt. Either
+way each role has its own trajectory: rewards between two of its turns are summed, and trajectories
+never cross roles or episodes.
 
-An episode that a limit cut with rollout.on_limit = "bootstrap" has no end to learn from. A role's
-last turn is then where its chain stops: the critic's value there stands for the rest, and the turn
-itself, whose effect is unknown, is not trained on. Over tokens, a reply that was itself cut is
-trained on up to its last token, and the value after that stands for the rest.
+An episode that a limit cut with rollout.on_limit = "bootstrap" has no final return. A role's
+trajectory then ends at its last turn, whose value replaces the rest of the return. That turn is not
+trained on, because its effect is unknown. With `level = "token"`, a reply that was cut itself is
+trained on up to its last token, and the value after that token replaces the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,26 +20,32 @@ from typing import Literal
 
 from pydantic import Field
 
+from pettingllms.algos.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    Estimate,
+    targets_at,
+    values_of,
+)
 from pettingllms.algos.credit import rewards_between
 from pettingllms.algos.gae import gae
-from pettingllms.algos.valued import Estimate, Valued, ValuedConfig, targets_at, values_of
 from pettingllms.types import Episode, Turn
 
 
-class PpoConfig(ValuedConfig):
+class PpoConfig(ActorCriticConfig):
     """Options of PPO and MAPPO."""
 
     level: Literal["turn", "token"] = "turn"
-    """Whether a reply is one action, or each of its tokens is."""
+    """Whether an action is a whole reply or a single token."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """What a reward is worth one action later."""
+    """Discount factor per action."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    """1: advantages are returns less values. 0: the error of one action. Counted in actions, so a
-    long reply by tokens wants it near 1."""
+    """GAE lambda per action. 1: returns minus values. 0: one-step TD errors. Use values near 1 for
+    long replies with level = "token"."""
 
 
-class Ppo(Valued):
-    """A = generalised advantage estimate of the role's rewards and its critic's values."""
+class Ppo(ActorCritic):
+    """A = generalized advantage estimate (GAE) of the role's rewards and its critic's values."""
 
     Config = PpoConfig
     config: PpoConfig
@@ -48,27 +53,28 @@ class Ppo(Valued):
 
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
         whole = [episode for episode in episodes if not episode.is_bootstrapped]
-        for episode, _, part in self.plays(whole):
-            yield from self._chain(part.turns, rewards_between(episode, part.turns, self.reward))
+        for episode, _, part in self.role_returns(whole):
+            yield from self._trajectory(
+                part.turns, rewards_between(episode, part.turns, self.reward)
+            )
         for episode in episodes:
             if episode.is_bootstrapped:
-                for turns in self.parts(episode).values():
-                    yield from self._cut_chain(episode, turns)
+                for turns in self.turns_by_role(episode).values():
+                    yield from self._cut_trajectory(episode, turns)
 
-    def _cut_chain(self, episode: Episode, turns: list[Turn]) -> Iterator[Estimate]:
-        """One role's part in an episode that a limit cut, up to where the critic's value stands for
-        the rest."""
+    def _cut_trajectory(self, episode: Episode, turns: list[Turn]) -> Iterator[Estimate]:
+        """The trajectory of one role in an episode that a limit cut, up to the bootstrap value."""
         rewards, last = rewards_between(episode, turns, self.reward), turns[-1]
         was_cut = last.links.step == episode.last and last.finish == "length"
         if self.config.level == "token" and was_cut:
-            yield from self._chain(turns, rewards, values_of(last)[-1])
+            yield from self._trajectory(turns, rewards, values_of(last)[-1])
         else:
-            yield from self._chain(turns[:-1], rewards[:-1], values_of(last)[0])
+            yield from self._trajectory(turns[:-1], rewards[:-1], values_of(last)[0])
 
-    def _chain(
+    def _trajectory(
         self, turns: Sequence[Turn], rewards: Sequence[float], last_value: float = 0.0
     ) -> Iterator[Estimate]:
-        """One role's part in one play. A reply without a token still is a state."""
+        """The trajectory of one role in one episode. A reply without tokens still is a state."""
         by_token = self.config.level == "token"
         counts = [max(1, turn.num_tokens) if by_token else 1 for turn in turns]
         values = [
@@ -76,12 +82,12 @@ class Ppo(Valued):
             for turn, count in zip(turns, counts, strict=True)
             for value in values_of(turn)[:count]
         ]
-        paid = [
+        action_rewards = [
             number
             for reward, count in zip(rewards, counts, strict=True)
             for number in [*[0.0] * (count - 1), reward]
         ]
-        found = gae(paid, values, self.config.gamma, self.config.gae_lambda, last_value)
+        found = gae(action_rewards, values, self.config.gamma, self.config.gae_lambda, last_value)
         start = 0
         for turn, count in zip(turns, counts, strict=True):
             part = slice(start, start + count)

@@ -1,11 +1,10 @@
-"""RAE: role-conditioned advantage estimation, a running baseline for each role (Liu et al., 2025).
+"""RAE: role-conditioned advantage estimation with a running baseline per role (Liu et al., 2025).
 
-In self-play one policy sits in every player, and players are not equal: who moves first wins more.
-A baseline for each environment and role, moved slowly from batch to batch, takes the player's
-advantage out of the reply's, and needs one play of a task instead of several. The baseline is
-part of the run: `state` is saved with it, and `load_state` takes it up again. A batch is compared
-with the baseline from before it, and then moves it as a whole, so that the order of plays does
-not matter.
+In self-play one policy plays all roles, and roles are not symmetric: the first mover wins more
+often. A slowly moving baseline per environment and role removes the advantage of the role from that
+of the reply, and needs one episode per task instead of several. The baselines are saved in
+checkpoints. A batch is compared with the baseline from before it and then updates it as a whole, so
+that the order of episodes does not matter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,11 @@ class RaeConfig(AlgoConfig):
     """Options of RAE."""
 
     decay: float = Field(default=0.95, ge=0, lt=1)
-    """How much of a baseline one more play leaves in place."""
+    """Decay of the running baseline per episode."""
 
 
 class Rae(Algorithm):
-    """A = R - b, where b is the running mean of what this role was paid in this environment."""
+    """A = R - b, where b is the running mean of the role's return in this environment."""
 
     Config = RaeConfig
     config: RaeConfig
@@ -44,17 +43,17 @@ class Rae(Algorithm):
         self._baselines: dict[str, float] = {}
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
-        return self.group_plays(episodes, lambda episode, role: (episode.env, role))
+        return self.group_episodes(episodes, lambda episode, role: (episode.env, role))
 
     def advantages(self, group: Group) -> list[float]:
-        baseline = self._baselines.get(_name(group), 0.0)
+        baseline = self._baselines.get(_key(group), 0.0)
         return [reward - baseline for reward in reward_list(group)]
 
     def update(self, groups: Sequence[Group]) -> None:
         for group in groups:
             kept = self.config.decay ** len(group.members)
-            before = self._baselines.get(_name(group), 0.0)
-            self._baselines[_name(group)] = kept * before + (1 - kept) * mean(reward_list(group))
+            before = self._baselines.get(_key(group), 0.0)
+            self._baselines[_key(group)] = kept * before + (1 - kept) * mean(reward_list(group))
 
     def state(self) -> dict[str, float]:
         return dict(self._baselines)
@@ -63,5 +62,5 @@ class Rae(Algorithm):
         self._baselines = dict(state)
 
 
-def _name(group: Group) -> str:
+def _key(group: Group) -> str:
     return "/".join(map(str, group.key))

@@ -1,8 +1,8 @@
-"""REINFORCE++: a reply is compared with everything its policy did in the batch (Hu et al., 2025).
+"""REINFORCE++: compare a reply with all turns of its policy in the batch (Hu et al., 2025).
 
-The mean and the deviation of a whole batch are steadier than those of a handful of samples, and
-no task needs to be sampled more than once. The price is that hard tasks look like bad replies.
-Each turn is paid what was paid from it on, and each policy has a batch of its own.
+The mean and standard deviation of a whole batch have less variance than those of a few samples, and
+one episode per task is enough. The cost is that hard tasks look like bad replies. The return of a
+turn is the sum of rewards from it on, and each policy is normalized separately.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from pettingllms.types import Episode, Group, Member, Scored
 
 
 class ReinforcePp(Algorithm):
-    """A = (R_t - mean) / deviation over all turns of the policy in the batch."""
+    """A = (R_t - mean) / std over all turns of the policy in the batch."""
 
     min_samples: ClassVar[int] = 1
 

@@ -1,8 +1,8 @@
-"""RLOO: a play is compared with the mean of the *other* plays (Ahmadian et al., 2024).
+"""RLOO: compare an episode with the mean of the *other* episodes (Ahmadian et al., 2024).
 
-A baseline that contains the reward itself biases the gradient; leaving it out does not. The other
-roles of the same play are left out for the same reason: what they were paid depends on this
-role's replies, so groups hold one role each.
+A baseline that contains the reward itself biases the gradient; a leave-one-out baseline does not.
+Other roles of the same episode are left out too, because their returns depend on this role's
+replies. Groups therefore contain one role each.
 """
 
 from pettingllms.algos.base import reward_list
@@ -12,7 +12,7 @@ from pettingllms.types import Group
 
 
 class Rloo(DrMas):
-    """A = R - mean of the other plays of the role in the task."""
+    """A = R - mean over the other episodes of the task, per role."""
 
     def advantages(self, group: Group) -> list[float]:
         return leave_one_out(reward_list(group))

@@ -1,15 +1,14 @@
-"""VDN: the team's value is the sum of its roles' (Sunehag et al., 2018).
+"""VDN: the value of the team is the sum of the values of its roles (Sunehag et al., 2018).
 
-A team has one reward, and each role wants to know its own part in it. One critic reads each role's
-prompt and reply by themselves: v is what the role is expected to add before it replies, q what it
-adds once it has. Over the roles that speak at the same time the sum of all q is trained to be what
-the team is paid from then on, and so is each sum in which one role's q is its v. A reply's
-advantage is what the team was paid less that last sum of its role: all that the others added is in
-it, so what is left is the reply's own. Nothing in it depends on the reply itself, so a critic that
-is wrong makes advantages noisy, and does not turn them round.
+A team has one reward, and each role needs its contribution. One critic reads the prompt and reply
+of each role separately: v is the role's contribution before it replies, q its contribution after.
+For simultaneous roles the sum of all q is trained toward the return of the team, and so is each sum
+in which v replaces the q of one role. That sum is the counterfactual value of the role. A reply's
+advantage is the return of the team minus that value, which contains the contributions of all other
+roles. The value does not depend on the reply itself, so a wrong critic adds variance but no bias.
 
-Roles that speak one after another are not summed: the second has read the first, so its v would
-know already what the first had said, and leave it nothing to add. Only team rewards count.
+Sequential roles are not summed: the second role has read the first reply, so its v already contains
+the contribution of the first role. Only team rewards count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,22 +16,22 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from pettingllms.algos.actor_critic import ActorCritic, ActorCriticConfig, Estimate, targets_at
 from pettingllms.algos.base import Mixer
 from pettingllms.algos.credit import team_reward, team_rewards
 from pettingllms.algos.gae import discounted
-from pettingllms.algos.valued import Estimate, Valued, ValuedConfig, targets_at
 from pettingllms.types import Episode, Scored, Turn
 
 
-class VdnConfig(ValuedConfig):
+class VdnConfig(ActorCriticConfig):
     """Options of VDN and QMIX."""
 
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """What a reward is worth one step later."""
+    """Discount factor per step."""
 
 
-class Vdn(Valued):
-    """A = R - sum(v of this role, q of the others), with R what the team is paid from here on."""
+class Vdn(ActorCritic):
+    """A = R - sum(v of this role, q of the others), with R the return of the team from here on."""
 
     Config = VdnConfig
     config: VdnConfig
@@ -45,20 +44,20 @@ class Vdn(Valued):
 
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
         for episode in episodes:
-            for joint_action, paid in self._joint_actions(episode):
+            for joint_action, team_return in self._joint_actions(episode):
                 for turn in joint_action:
-                    targets = targets_at(turn, {0: paid, -1: paid})
+                    targets = targets_at(turn, {0: team_return, -1: team_return})
                     yield Estimate(
-                        turn, [paid - (turn.credit.counterfactual_value or 0.0)], targets
+                        turn, [team_return - (turn.credit.counterfactual_value or 0.0)], targets
                     )
 
     def _joint_actions(self, episode: Episode) -> Iterator[tuple[list[Turn], float]]:
-        """For each step the replies that learn, and the team's return from it on."""
+        """The trainable replies of each step, and the return of the team from it on."""
         steps = episode.main_branch()
         if not steps or not isinstance(team_reward(episode, steps[0], self.reward), Scored):
             return
-        paid = team_rewards(episode, steps, self.reward)
-        for at, value in zip(steps, discounted(paid, self.config.gamma), strict=True):
+        rewards = team_rewards(episode, steps, self.reward)
+        for at, value in zip(steps, discounted(rewards, self.config.gamma), strict=True):
             turns = (episode.turns[index] for index in episode.steps[at].turns)
             if joint_action := [turn for turn in turns if self.learns(turn)]:
                 yield joint_action, value

@@ -26,8 +26,8 @@ from pettingllms.evaluation.players import (
     parse_player,
     with_model,
 )
-from pettingllms.rollouts.env_calls import CallFailed, Guard
-from pettingllms.rollouts.player import Player, Question, ask
+from pettingllms.rollouts.env_calls import CallFailed, EnvCaller
+from pettingllms.rollouts.player import Player, TurnRequest, sample_turns
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored
 
@@ -117,7 +117,7 @@ def full_role(short: str, roles: Sequence[str]) -> str | None:
 def play_game(game: Game) -> None:
     """Play one task to its end, or until a person has had enough."""
     try:
-        with asyncio.Runner() as runner, Guard(ENV_SECONDS, game.env.blocking) as guard:
+        with asyncio.Runner() as runner, EnvCaller(ENV_SECONDS, game.env.blocking) as guard:
             stack = AsyncExitStack()
             try:
                 table = open_players(game.env, game.players, game.servers, _notify)
@@ -148,7 +148,7 @@ class _Play:
     """
 
     def __init__(
-        self, game: Game, runner: asyncio.Runner, guard: Guard, players: Mapping[str, Player]
+        self, game: Game, runner: asyncio.Runner, guard: EnvCaller, players: Mapping[str, Player]
     ) -> None:
         self._game = game
         self._env = game.env
@@ -180,7 +180,7 @@ class _Play:
     def _reply(self, state: Any, role: str) -> str:
         if role in self._game.people:
             return self._typed(state, role)
-        question = Question(
+        question = TurnRequest(
             role=role,
             messages=tuple(self._env.observe(state, role)),
             state=state,
@@ -191,7 +191,7 @@ class _Play:
             seconds=self._game.seconds,
         )
         with console.status(f"{role} is thinking", spinner="dots"):
-            (turn,) = self._runner.run(ask(self._players[role], question))
+            (turn,) = self._runner.run(sample_turns(self._players[role], question))
         if turn.credit.failure is not None:
             who = self._game.players[role].name
             raise SamplerError(f"{role} ({who}) could not reply: {turn.credit.failure.reason}")

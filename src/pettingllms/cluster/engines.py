@@ -21,9 +21,9 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from pettingllms.errors import ClusterError, EngineDiedError, NoAnswerError
 from pettingllms.inference.engines.base import EngineSpec, InferenceEngine, lockstep_parts
 from pettingllms.registry import ENGINES
-from pettingllms.runtime.in_flight import InFlight, current_clock, off_the_clock, stalled
+from pettingllms.runtime.in_flight import InFlight, current_clock, pause_deadline, stalled
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
+from pettingllms.types import Failed, LogProbs, Sample, SampleRequest, ScoreRequest
 
 STOP_SECONDS = 10.0
 QUIET_TURNS = 5
@@ -87,7 +87,7 @@ class Queue:
             self._sender = asyncio.create_task(self._send_all(), context=Context())
         clock = current_clock()
         try:
-            with off_the_clock():
+            with pause_deadline():
                 await waiting.sent
             return await waiting.answer
         except asyncio.CancelledError:
@@ -218,14 +218,14 @@ class Engines:
         del self._published[policy]
         await asyncio.gather(*(self._call(at, "drop", policy) for at in range(len(self.replicas))))
 
-    async def score(self, policy: str, given: Given) -> list[LogProbs]:
+    async def score(self, policy: str, given: ScoreRequest) -> list[LogProbs]:
         """Each replica's log-probs of a fixed reply."""
         replicas = range(len(self.replicas))
         every = await asyncio.gather(*(self._score(at, policy, [given]) for at in replicas))
         return [one for (one,) in every]
 
     async def score_together(
-        self, policies: Sequence[str], given: Given
+        self, policies: Sequence[str], given: ScoreRequest
     ) -> list[dict[str, LogProbs]]:
         """Each replica's log-probs of a fixed reply by several policies, in one batch."""
         replicas = range(len(self.replicas))
@@ -234,14 +234,14 @@ class Engines:
         )
 
     async def _score_together(
-        self, at: int, policies: Sequence[str], given: Given
+        self, at: int, policies: Sequence[str], given: ScoreRequest
     ) -> dict[str, LogProbs]:
         async with self._in_flight[at].place(len(policies)):
             found: dict[str, LogProbs] = await self._call(at, "score_together", policies, given)
             return found
 
     async def score_many(
-        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+        self, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[LogProbs]:
         """Log-probs of many fixed replies at a temperature, divided among the replicas."""
         num = len(self.replicas)
@@ -252,7 +252,7 @@ class Engines:
         return found
 
     async def _score(
-        self, at: int, policy: str, given: Sequence[Given], temperature: float = 1.0
+        self, at: int, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[LogProbs]:
         async with self._in_flight[at].place(len(given)):
             found: list[LogProbs] = await self._call(at, "score_many", policy, given, temperature)
@@ -304,7 +304,7 @@ class Engines:
                 if replica.actor is actor:  # otherwise another request has restarted it
                     if replica.restart is None:
                         replica.restart = asyncio.create_task(self._restart(at, error))
-                    with off_the_clock(restart=True):
+                    with pause_deadline(restart=True):
                         await asyncio.shield(replica.restart)
 
     async def _restart(self, at: int, error: Exception) -> None:

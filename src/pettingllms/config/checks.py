@@ -197,7 +197,7 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
             f"algo.type: '{algo_type}' needs an environment that can fork, and '{env.id}' cannot; "
             'set algo.type = "grpo"'
         )
-    if "central" in algorithm.needs and not env.has_centralized_observation:
+    if "centralized" in algorithm.needs and not env.has_centralized_observation:
         yield (
             f"algo.type: '{algo_type}' needs centralized observations, and '{env.id}' has "
             'none; set algo.type = "grpo"'

@@ -24,7 +24,7 @@ from pettingllms.models import find_model
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
-from pettingllms.runtime.http_client import KeyedClient
+from pettingllms.runtime.http_client import JsonClient
 
 HUMAN = "human"
 MODELS_TIMEOUT = 20.0
@@ -230,13 +230,13 @@ def with_model(spec: PlayerSpec, options: ServerOptions) -> PlayerSpec:
 def _list_models(url: str, options: ServerOptions) -> list[str]:
     import httpx
 
-    client = KeyedClient(f"{url}/models", options.keys.get(url, ""), f"policy at {url}")
+    client = JsonClient(f"{url}/models", options.keys.get(url, ""), f"policy at {url}")
     try:
         response = httpx.get(
             client.url,
             headers=client.headers,
             timeout=MODELS_TIMEOUT,
-            trust_env=not client.is_here,
+            trust_env=not client.is_local,
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SamplerError(

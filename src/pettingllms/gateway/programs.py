@@ -19,7 +19,7 @@ from pettingllms.errors import describe
 from pettingllms.gateway.gateway import Gateway
 from pettingllms.gateway.session import Limits, Session, merged
 from pettingllms.rollouts.player import Player
-from pettingllms.runtime.in_flight import ServiceClock, served_within
+from pettingllms.runtime.in_flight import ServiceClock, service_timeout
 from pettingllms.seeds import derive_seed
 from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Task
 
@@ -115,7 +115,7 @@ def _harmless(error: BaseException) -> BaseException:
 async def _end(running: "Future[Any]", seconds: float, begin: Begin) -> Any | Failed:
     """What a program came to in that time, or why it came to nothing."""
     try:
-        async with served_within(seconds) as deadline:
+        async with service_timeout(seconds) as deadline:
             begin(deadline)
             return await asyncio.wrap_future(running)
     except asyncio.CancelledError as error:

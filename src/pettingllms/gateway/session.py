@@ -21,7 +21,7 @@ from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template
 from pettingllms.gateway.threads import off_loop
 from pettingllms.gateway.tool_prompts import calls_of, whole_letters
-from pettingllms.rollouts.player import Player, Question, ask
+from pettingllms.rollouts.player import Player, TurnRequest, sample_turns
 from pettingllms.runtime.in_flight import ServiceClock
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
@@ -61,7 +61,7 @@ class Asked:
 
     call: Call
     role: str
-    question: Question
+    question: TurnRequest
     prompt: Prompt
     set_aside: tuple[str, ...]
     is_short: bool
@@ -131,7 +131,7 @@ class Session:
                 self.num_served -= 1
         start = time.time_ns()
         try:
-            turns = await ask(self.players[asked.role], asked.question)
+            turns = await sample_turns(self.players[asked.role], asked.question)
         except ClusterError as error:
             self.fatal = error
             raise CallError(503, "no engine answers any more") from error
@@ -264,10 +264,10 @@ class Session:
         wanted = min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens)
         given = {"temperature": call.temperature, "seed": call.seed}
         asked = [name for name, value in given.items() if value is not None]
-        aside = asked if player.has_own_settings else []
+        aside = asked if player.uses_policy_sampling else []
         aside += ["tool_choice"] if prompt.calling and not self._narrows(role) else []
-        own = None if player.has_own_settings else call.seed
-        question = Question(
+        own = None if player.uses_policy_sampling else call.seed
+        question = TurnRequest(
             role=role,
             messages=prompt.messages,
             state=None,
@@ -277,7 +277,7 @@ class Session:
             max_tokens=min(wanted, left),
             seconds=limits.sampler_timeout,
             prompt_ids=prompt.ids,
-            temperature=None if player.has_own_settings else call.temperature,
+            temperature=None if player.uses_policy_sampling else call.temperature,
             guide=prompt.guide,
             clock=self.clock,
         )
@@ -285,7 +285,7 @@ class Session:
 
     def _narrows(self, role: str) -> bool:
         """Whether schemas narrow what the role can say."""
-        return self.limits.guided or not self.players[role].has_own_settings
+        return self.limits.guided or not self.players[role].uses_policy_sampling
 
     def _seed(self, key: bytes) -> int:
         """A seed that follows from what is asked, and from how often it was, never from when."""

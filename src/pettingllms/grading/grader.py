@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import GraderError
-from pettingllms.runtime.call_clock import uncounted
+from pettingllms.runtime.call_clock import pause_call_clock
 from pettingllms.runtime.resources import num_cores
 from pettingllms.types import Failed, Reward, Scored
 
@@ -231,7 +231,7 @@ class Grader:
             if worker is not None:
                 worker.end()
 
-    @uncounted()
+    @pause_call_clock()
     def _verdict(self, answer: str, truth: str) -> Verdict:
         """A worker's verdict. If two workers end on an answer, it is wrong, unless a known correct
         answer cannot be graded either."""

@@ -7,9 +7,9 @@ is the policy's probability of exactly that reply.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from pettingllms.types import Given, Ids, LogProbs, Message, images_of
+from pettingllms.types import Ids, LogProbs, Message, ScoreRequest, images_of
 
-Score = Callable[[Sequence[Given]], Awaitable[list[LogProbs]]]
+Score = Callable[[Sequence[ScoreRequest]], Awaitable[list[LogProbs]]]
 Choice = tuple[Sequence[Message], Sequence[str]]
 """A prompt, and its candidate replies."""
 
@@ -29,7 +29,7 @@ async def reply_logprobs(
 ) -> list[list[float]]:
     """The log-prob of each candidate reply of each choice, at the temperature of `score`."""
     pairs = [
-        Given(encoder.render(messages), encoder.encode(reply), images_of(messages))
+        ScoreRequest(encoder.render(messages), encoder.encode(reply), images_of(messages))
         for messages, replies in choices
         for reply in replies
     ]

@@ -21,7 +21,7 @@ from transformers.cache_utils import DynamicLayer
 
 from pettingllms.errors import SamplerError
 from pettingllms.inference.image_prompts import Prompt, prefill_images
-from pettingllms.types import Given, Ids, LogProbs, SampleRequest
+from pettingllms.types import Ids, LogProbs, SampleRequest, ScoreRequest
 from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import ImageProcessor
 
@@ -150,7 +150,7 @@ class Batch:
 @torch.inference_mode()
 def logprobs_of(
     lm: Any,
-    given: Sequence[Given],
+    given: Sequence[ScoreRequest],
     image_processor: ImageProcessor | None = None,
     temperature: float = 1.0,
 ) -> list[LogProbs]:

@@ -13,7 +13,7 @@ from typing import Any
 from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import NoAnswerError, SamplerError
 from pettingllms.rollouts.scripted import text_ids
-from pettingllms.runtime.http_client import KeyedClient
+from pettingllms.runtime.http_client import JsonClient
 from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
 from pettingllms.types.turns import Finish
 from pettingllms.vision.images import text_only
@@ -50,7 +50,7 @@ class HttpSampler:
     def __init__(self, policy: ApiPolicy, num_tries: int = 6) -> None:
         self._model = policy.model
         url, whose = policy.url.rstrip("/") + "/chat/completions", f"policy at {policy.url}"
-        self._client = KeyedClient(url, policy.key, whose, policy.max_concurrent, num_tries)
+        self._client = JsonClient(url, policy.key, whose, policy.max_concurrent, num_tries)
 
     async def sample(self, request: SampleRequest) -> list[Sample | Failed]:
         """One call per reply, because servers treat `n` differently."""

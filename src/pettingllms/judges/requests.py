@@ -14,7 +14,7 @@ from pettingllms.errors import ClusterError, describe
 from pettingllms.judges.base import JudgeModel
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.verdicts import BadVerdict
-from pettingllms.runtime.in_flight import served_within
+from pettingllms.runtime.in_flight import service_timeout
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Message, Reward, Sample, SampleRequest, Scored, images_of
 
@@ -108,7 +108,7 @@ class JudgeRequests:
     async def _within(self, work: Awaitable[ResultT]) -> ResultT | Failed:
         """The result of a call within its timeout; time in our own queue does not count."""
         try:
-            async with served_within(self._seconds):
+            async with service_timeout(self._seconds):
                 return await work
         except TimeoutError:
             return Failed(f"no reply within {self._seconds:g} s", "judge")

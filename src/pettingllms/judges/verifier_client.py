@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pettingllms.errors import NoAnswerError
-from pettingllms.runtime.http_client import KeyedClient
-from pettingllms.runtime.in_flight import served_within
+from pettingllms.runtime.http_client import JsonClient
+from pettingllms.runtime.in_flight import service_timeout
 from pettingllms.types import Failed, Message, Reward, Scored
 
 
@@ -27,14 +27,14 @@ class VerifierClient:
         """`key` names the environment variable that holds the API key. `seconds` is the timeout of
         one score including retries; time in the local queue does not count."""
         endpoint = url.rstrip("/") + "/score"
-        self._client = KeyedClient(endpoint, key, f"verifier at {url}", max_concurrent, num_tries)
+        self._client = JsonClient(endpoint, key, f"verifier at {url}", max_concurrent, num_tries)
         self._seconds = seconds
 
     async def score(self, messages: Sequence[Message], answer: str) -> Reward:
         """The probability that an answer is correct."""
         chat = [{"role": m.speaker, "content": m.content} for m in messages]
         try:
-            async with served_within(self._seconds):
+            async with service_timeout(self._seconds):
                 return self._read(await self._client.post({"messages": chat, "answer": answer}))
         except NoAnswerError as error:
             return Failed(str(error), "judge")
@@ -49,6 +49,6 @@ class VerifierClient:
     def _read(self, response: Any) -> Reward:
         score = response.get("score") if isinstance(response, dict) else None
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            words = self._client.without_key(repr(response))
+            words = self._client.redact(repr(response))
             return Failed(f"{self._client.url} returned no probability: {words}", "judge")
         return Scored(float(score))

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from pettingllms.errors import LearnerError
-from pettingllms.types import Episode, Given, Ids, Image, LogProbs, Turn, Values, images_of
+from pettingllms.types import Episode, Ids, Image, LogProbs, ScoreRequest, Turn, Values, images_of
 
 ItemT = TypeVar("ItemT")
 
@@ -33,9 +33,9 @@ class Item:
     """Images of the prompt, in the order of their positions."""
 
     @property
-    def given(self) -> Given:
+    def given(self) -> ScoreRequest:
         """Prompt and reply, as an engine scores them."""
-        return Given(self.prompt_ids, self.response_ids, self.images)
+        return ScoreRequest(self.prompt_ids, self.response_ids, self.images)
 
     @property
     def num_tokens(self) -> int:

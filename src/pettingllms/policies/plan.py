@@ -91,7 +91,7 @@ def plan_critics(config: RunConfig) -> list[CriticPlan]:
     models = {name: policy.model for g in plan_models(config) for name, policy in g.trained.items()}
     if algorithm.one_critic():
         model = config.critic.model or next(iter(models.values()), "")
-        centralized = "central" in algorithm.needs
+        centralized = "centralized" in algorithm.needs
         return [CriticPlan("critic:team", model, tuple(models), centralized, algorithm.mixer)]
     return [
         CriticPlan(f"critic:{name}", config.critic.model or model, (name,))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pettingllms.errors import GraderError
 from pettingllms.grading.grader import UNCONFINED, VARIABLE, check_installed, is_confined
 from pettingllms.models.folder import kept_models, models_folder
-from pettingllms.runtime.ports import CannotLookError, Listener, listeners
+from pettingllms.runtime.ports import Listener, UnsupportedPlatformError, listeners
 from pettingllms.runtime.resources import GIB, in_gib, memory, num_cores
 from pettingllms.sandbox.detect import protections, standing
 from pettingllms.sandbox.tiers import TIERS
@@ -319,7 +319,7 @@ def _noted(what: str, advice: str) -> Finding:
 def _find_listeners() -> list[Finding]:
     try:
         return check_listeners(listeners())
-    except CannotLookError as error:
+    except UnsupportedPlatformError as error:
         return [Finding("note", str(error))]
 
 

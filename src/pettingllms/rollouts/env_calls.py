@@ -1,12 +1,11 @@
-"""Calls into an environment: what raises or hangs fails its own play and nothing else.
+"""Calls into an environment: a call that raises or hangs fails only its own episode.
 
-Plain environments are called on the event loop itself, which is what makes thousands of plays in
-one process cheap. A call that overruns is ended from a watchdog thread by an exception raised
-inside it, so an endless loop stops burning the core; from then on all calls are made on threads, so
-that the next one does not hold up the loop. Environments that wait for something outside
-(`blocking`) are called on threads from the start. A thread that cannot be ended, because it is
-stuck inside a C call, is left behind. Time in the sandbox and in the grader, which have limits of
-their own, does not count (`call_clock`).
+Environments are called on the event loop itself, which keeps thousands of concurrent episodes
+cheap. A watchdog thread ends a call that exceeds its timeout by raising an exception inside it.
+From then on all calls run on threads, so that the next slow call does not block the loop.
+Environments that wait for external services (`blocking`) run on threads from the start. A thread
+that is stuck inside a C call cannot be ended and is abandoned. Time in the sandbox and in the
+grader, which have timeouts, does not count (`call_clock`).
 """
 
 import asyncio
@@ -23,21 +22,21 @@ from pettingllms.types import Failed
 
 ResultT = TypeVar("ResultT")
 MAX_ON_THREADS = 64
-"""Calls under way on threads at once, not counting those that were left behind."""
-AGAIN_SECONDS = 2.0
-"""Before a call that went on is ended again: long, so that no second end meets the first."""
+"""Concurrent calls on threads, without abandoned ones."""
+RETRY_SECONDS = 2.0
+"""Delay before a call that still runs is ended again; long, so that attempts never overlap."""
 
 
-class CallFailed(Exception):  # noqa: N818 - a recorded event of a play, not an error of the program
-    """A call into an environment that gave nothing; carries the failure to record."""
+class CallFailed(Exception):  # noqa: N818 - a recorded event of an episode, not an error
+    """A call into an environment that gave no result; carries the failure to record."""
 
     def __init__(self, failure: Failed) -> None:
         super().__init__(failure.reason)
         self.failure = failure
 
 
-class _Overtime(BaseException):
-    """Raised inside a call that overran; not an Exception, so that no environment swallows it."""
+class _CallTimeout(BaseException):
+    """Raised inside a call that timed out; not an Exception, so that no environment catches it."""
 
 
 class _Call:
@@ -49,8 +48,8 @@ class _Call:
         self.clock = clock or CallClock()
 
 
-class Guard:
-    """Runs the calls of one worker with a deadline each. Use as a context manager."""
+class EnvCaller:
+    """Runs the calls of one worker, each with a timeout. Use as a context manager."""
 
     def __init__(self, seconds: float, blocking: bool = False) -> None:
         self._seconds = seconds
@@ -61,7 +60,7 @@ class Guard:
         self._free = asyncio.Semaphore(MAX_ON_THREADS)
         self._watchdog = threading.Thread(target=self._watch, daemon=True, name="env-watchdog")
 
-    def __enter__(self) -> "Guard":
+    def __enter__(self) -> "EnvCaller":
         self._watchdog.start()
         return self
 
@@ -71,7 +70,7 @@ class Guard:
         self._end_calls(before=float("inf"))
 
     async def call(self, what: str, function: Callable[..., ResultT], *args: Any) -> ResultT:
-        """The function's result; CallFailed, naming `what` was called, if there is none."""
+        """Call a function and return its result; raise CallFailed, naming `what`, on failure."""
         if not self._on_threads:
             return self._call_here(what, function, *args)
         async with self._free:
@@ -92,12 +91,14 @@ class Guard:
                 return function(*args)
             finally:
                 self._finish(thread)
-        except _Overtime:
-            while thread in self._calls:  # the end may have landed before `_finish` had its effect
-                with suppress(_Overtime):
+        except _CallTimeout:
+            while (
+                thread in self._calls
+            ):  # the exception may have arrived before `_finish` took effect
+                with suppress(_CallTimeout):
                     self._finish(thread)
             self._on_threads = True
-            raise CallFailed(self._overran(what)) from None
+            raise CallFailed(self._timed_out(what)) from None
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -111,7 +112,7 @@ class Guard:
         done: asyncio.Future[ResultT] = loop.create_future()
         clock = CallClock()
 
-        def settle(result: ResultT | None, error: CallFailed | None) -> None:
+        def write_outcome(result: ResultT | None, error: CallFailed | None) -> None:
             if done.done():
                 return
             if error is None:
@@ -125,22 +126,22 @@ class Guard:
                 result = self._call_here(what, function, *args, clock=clock)
             except CallFailed as failed:
                 error = failed
-            with suppress(RuntimeError):  # the loop is closed: the run was left, nobody waits
-                loop.call_soon_threadsafe(settle, result, error)
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
+                loop.call_soon_threadsafe(write_outcome, result, error)
 
         threading.Thread(target=run, daemon=True, name="env-call").start()
         end = time.monotonic() + self._seconds * 1.5
         try:
-            while not done.done() and (left := end + clock.stopped() - time.monotonic()) > 0:
+            while not done.done() and (left := end + clock.paused_seconds() - time.monotonic()) > 0:
                 await asyncio.wait([done], timeout=left)
             if done.done():
                 return done.result()
         finally:
             done.cancel()
-        raise CallFailed(self._overran(what))
+        raise CallFailed(self._timed_out(what))
 
     def _finish(self, thread: int) -> None:
-        """Take the call off the watch, and take back an exception that has not landed yet."""
+        """Unregister the call, and cancel an exception that has not been delivered yet."""
         with self._lock:
             call = self._calls.pop(thread, None)
             if call is not None and call.ended:
@@ -151,17 +152,17 @@ class Guard:
             self._end_calls(before=time.monotonic())
 
     def _end_calls(self, before: float) -> None:
-        """Raise inside every call whose deadline has passed; again later, if it goes on."""
+        """Raise inside every call whose deadline has passed, and again later if it still runs."""
         with self._lock:
-            for thread, call in list(self._calls.items()):  # others add to it meanwhile
-                if call.deadline + call.clock.stopped() < before:
-                    again = time.monotonic() + AGAIN_SECONDS - call.clock.stopped()
+            for thread, call in list(self._calls.items()):  # other threads add calls meanwhile
+                if call.deadline + call.clock.paused_seconds() < before:
+                    again = time.monotonic() + RETRY_SECONDS - call.clock.paused_seconds()
                     call.ended, call.deadline = True, again
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(thread), ctypes.py_object(_Overtime)
+                        ctypes.c_ulong(thread), ctypes.py_object(_CallTimeout)
                     )
 
-    def _overran(self, what: str) -> Failed:
+    def _timed_out(self, what: str) -> Failed:
         return Failed(
             f"{what} did not return within {self._seconds:g} s (rollout.env_timeout); the call "
             "was ended",

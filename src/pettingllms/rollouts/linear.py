@@ -1,28 +1,31 @@
-"""Linear rollouts: an episode is played from its start to its end, one reply a turn."""
+"""Linear rollouts: sample one episode from reset to end, one reply per turn."""
 
-from pettingllms.rollouts.context import Position, Table
+from pettingllms.rollouts.context import Position, RolloutContext
 from pettingllms.rollouts.env_calls import CallFailed
 from pettingllms.types import Episode, Failed, Turn
 
 
-async def play_linear(
-    table: Table, episode: Episode, path: int | str, visited: list[Position] | None = None
+async def linear_rollout(
+    context: RolloutContext,
+    episode: Episode,
+    path: int | str,
+    visited: list[Position] | None = None,
 ) -> None:
-    """Play the episode's task once, to its end; note in `visited` where each step was made."""
+    """Sample one episode of the task; append the position before each step to `visited`."""
     try:
-        start = await table.start(episode.task, episode.seed, path)
-        limit = table.config.max_episode_tokens
-        end = await play_on(table, episode, start, limit, visited=visited)
+        start = await context.start(episode.task, episode.seed, path)
+        limit = context.config.max_episode_tokens
+        end = await continue_episode(context, episode, start, limit, visited=visited)
         if episode.failure is None:
-            episode.success = await table.success(end)
-            episode.answers = await table.answers(end)
+            episode.success = await context.success(end)
+            episode.answers = await context.answers(end)
     except CallFailed as failed:
         episode.failure = failed.failure
-    judge_turns(episode)
+    link_outcomes(episode)
 
 
-async def play_on(
-    table: Table,
+async def continue_episode(
+    context: RolloutContext,
     episode: Episode,
     start: Position,
     max_tokens: int,
@@ -30,31 +33,31 @@ async def play_on(
     num_steps: int = 0,
     visited: list[Position] | None = None,
 ) -> Position:
-    """Play from a position to the end, adding every turn and step to the episode.
+    """Continue from a position to the end, adding every turn and step to the episode.
 
-    A play that reaches a limit ends there as `rollout.on_limit` says. If `key`, which limits its
-    tokens, is `max_extra_tokens`, they are our own budget, and a play that lacks them fails.
+    At a limit, `rollout.on_limit` decides how the episode ends. If `key`, the limit of its tokens,
+    is `max_extra_tokens`, an episode that exceeds that budget fails.
     """
     at, num_tokens = start, 0
     is_extra = key == "max_extra_tokens"
-    while roles := await table.acting(at):
+    while roles := await context.acting(at):
         counted = 0 if is_extra else num_tokens
-        if reason := table.over_limit(num_steps, counted):
-            return table.cut(at, episode, reason)
+        if reason := context.over_limit(num_steps, counted):
+            return context.cut(at, episode, reason)
         if num_tokens >= max_tokens:
             episode.failure = out_of_tokens(max_tokens)
             break
         left = (max_tokens - num_tokens) // len(roles) or 1
-        replies = await table.ask_all(at, episode.task, dict.fromkeys(roles, 1), left)
+        replies = await context.sample_turns(at, episode.task, dict.fromkeys(roles, 1), left)
         turns = range(len(episode.turns), len(episode.turns) + len(replies))
         episode.turns += [turn for (turn,) in replies]
-        num_tokens += table.num_sampled(turn for (turn,) in replies)
-        if reason := table.too_long((turn for (turn,) in replies), num_steps):
-            return table.cut(at, episode, reason)
+        num_tokens += context.num_sampled(turn for (turn,) in replies)
+        if reason := context.too_long((turn for (turn,) in replies), num_steps):
+            return context.cut(at, episode, reason)
         episode.failure = next(
             (turn.credit.failure for (turn,) in replies if turn.credit.failure), None
         )
-        is_short = left < table.config.max_reply_tokens and _any_cut(replies, left)
+        is_short = left < context.config.max_reply_tokens and _any_cut(replies, left)
         if is_short and is_extra:
             episode.failure = episode.failure or out_of_tokens(max_tokens)
         if episode.failure is not None:
@@ -62,9 +65,9 @@ async def play_on(
         if visited is not None:
             visited.append(at)
         if is_short:
-            reason = table.over_limit(0, table.config.max_episode_tokens)
-            return table.cut(at, episode, reason, turns)
-        state, step = await table.step(at, episode, turns)
+            reason = context.over_limit(0, context.config.max_episode_tokens)
+            return context.cut(at, episode, reason, turns)
+        state, step = await context.step(at, episode, turns)
         for (turn,) in replies:
             turn.links.step = step
         at = at.after(state, step, "next")
@@ -74,17 +77,19 @@ async def play_on(
 
 
 def out_of_tokens(max_tokens: int) -> Failed:
-    """The failure of a play for which our own budget of extra tokens did not suffice."""
+    """The failure of an episode that exceeds the budget of extra tokens."""
     return Failed(f"cut after {max_tokens} tokens (rollout.max_extra_tokens)", "limit")
 
 
 def _any_cut(replies: list[list[Turn]], num_tokens: int) -> bool:
-    """Whether a reply was cut at its share of the tokens that were left."""
+    """Whether a reply was cut at its share of the remaining tokens."""
     return any(t.finish == "length" and t.num_tokens >= num_tokens for (t,) in replies)
 
 
-def judge_turns(episode: Episode) -> None:
-    """Let every turn answer for the rest of the play: if it failed, none of them was judged."""
+def link_outcomes(episode: Episode) -> None:
+    """Link every turn to the end of the episode, so that its return includes all later rewards.
+
+    If the episode failed, all its turns failed."""
     if episode.failure is None and episode.last is not None:
         episode.steps[episode.last].final = True
     for turn in episode.turns:

@@ -1,4 +1,4 @@
-"""Who answers for a role: a policy, with the sampler and the renderer that speak for it."""
+"""Players: the policy, sampler and renderer that reply for a role."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pettingllms.errors import ClusterError, ImageError, SamplerError, describe
-from pettingllms.runtime.in_flight import ServiceClock, served_within
+from pettingllms.runtime.in_flight import ServiceClock, service_timeout
 from pettingllms.types import (
     Credit,
     Failed,
@@ -29,33 +29,34 @@ NO_IDS.flags.writeable = False
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """One policy at the table."""
+    """A policy with its sampler and renderer."""
 
     policy: str
     sampler: Sampler
     renderer: Renderer
     trained: bool = True
-    """Whether its turns are compared with siblings; a player that does not learn answers once."""
+    """Whether its policy is trained now. Only trained players sample siblings in tree rollouts."""
     rests: bool = False
-    """Whether it learns in other steps of the run, and plays as it does then."""
+    """Whether its policy is trained in other steps, with the same sampling parameters."""
     reads_state: bool = False
-    """Whether it is a script that reads the state instead of the prompt. Its ids are bytes too."""
+    """Whether it is a scripted player: it reads the state, not the prompt, and its ids are
+    bytes."""
     in_bytes: bool = False
-    """Whether its ids are the bytes of a text, which a limit of tokens does not bound."""
+    """Whether its ids are the bytes of a text. Token limits do not apply to them."""
     temperature: float = 1.0
-    """Of sampling."""
+    """Sampling temperature."""
     centralized: bool = False
-    """Whether a critic reads what the whole team sees when this player is asked."""
+    """Whether a centralized critic values its turns."""
 
     @property
-    def has_own_settings(self) -> bool:
-        """Whether it is sampled as its policy says, whatever a program asks for."""
+    def uses_policy_sampling(self) -> bool:
+        """Whether sampling parameters come from its policy and not from a workflow's request."""
         return self.trained or self.rests
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a role is asked: its messages, and all that decides the answer."""
+class TurnRequest:
+    """A request for turns of one role: its observation and the sampling parameters."""
 
     role: str
     messages: tuple[Message, ...]
@@ -65,54 +66,51 @@ class Question:
     num_samples: int
     max_tokens: int
     seconds: float
-    """How long the sampler may take, its queue not counted."""
+    """Timeout of the sampler, without the time in its queue."""
     centralized: tuple[Message, ...] | None = None
-    """What a critic of the whole team is shown now."""
+    """Observation of a centralized critic; None if there is no such critic."""
     prompt_ids: Ids | None = None
-    """The prompt, where its ids are known already; else the messages are rendered."""
+    """Token ids of the prompt; None to render the messages."""
     temperature: float | None = None
-    """In place of the player's own."""
+    """Overrides the temperature of the player."""
     guide: str | None = None
     """JSON schema that the reply must fit."""
     clock: ServiceClock | None = None
-    """Of the program that asks: it stands still while the question waits for its turn."""
+    """Deadline of the workflow that sent the request; paused while the request is queued."""
 
 
-async def ask(player: Player, question: Question) -> list[Turn]:
-    """The replies of the player's policy, one turn for each.
+async def sample_turns(player: Player, request: TurnRequest) -> list[Turn]:
+    """Sample `num_samples` replies from the player's policy, one turn each.
 
-    This is the boundary that records a sampler's failures: whatever goes wrong in sampling or
-    rendering becomes the reason on these turns, and touches nothing else. So does an image that
-    nobody can decode, which is the environment's.
+    This boundary records failures: errors in sampling or rendering become the failure of these
+    turns and affect nothing else. An image that cannot be decoded is the environment's failure.
     """
     prompt_ids = NO_IDS
     try:
-        images = images_of(question.messages)
+        images = images_of(request.messages)
         for image in images:
             check_image(image)
-        known = question.prompt_ids
-        prompt_ids = frozen(player.renderer.render(question.messages) if known is None else known)
-        request = SampleRequest(
+        known = request.prompt_ids
+        prompt_ids = frozen(player.renderer.render(request.messages) if known is None else known)
+        sample_request = SampleRequest(
             policy=player.policy,
-            role=question.role,
+            role=request.role,
             prompt_ids=prompt_ids,
-            num_samples=question.num_samples,
-            max_tokens=question.max_tokens,
-            seed=question.seed,
-            task_id=question.task_id,
-            temperature=player.temperature
-            if question.temperature is None
-            else question.temperature,
-            guide=question.guide,
-            state=question.state if player.reads_state else None,
+            num_samples=request.num_samples,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+            task_id=request.task_id,
+            temperature=player.temperature if request.temperature is None else request.temperature,
+            guide=request.guide,
+            state=request.state if player.reads_state else None,
             images=images,
         )
-        results = await _sample(player.sampler, request, question)
-        turns = [_turn(player, question, prompt_ids, result) for result in results]
-        if question.centralized is None:
+        results = await _sample(player.sampler, sample_request, request)
+        turns = [_turn(player, request, prompt_ids, result) for result in results]
+        if request.centralized is None:
             return turns
-        ids = frozen(player.renderer.render(question.centralized))
-        images = images_of(question.centralized)
+        ids = frozen(player.renderer.render(request.centralized))
+        images = images_of(request.centralized)
         return [replace(t, centralized_ids=ids, centralized_images=images) for t in turns]
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -122,59 +120,61 @@ async def ask(player: Player, question: Question) -> list[Turn]:
     except ImageError as error:
         failure = Failed(describe(error), "environment")
     except ClusterError:
-        raise  # no engine will answer any more
+        raise  # no engine is left
     except Exception as error:  # noqa: BLE001 - see the docstring
         failure = Failed(describe(error), "sampler")
-    return [
-        _failed_turn(player, question, prompt_ids, failure) for _ in range(question.num_samples)
-    ]
+    return [_failed_turn(player, request, prompt_ids, failure) for _ in range(request.num_samples)]
 
 
 async def _sample(
-    sampler: Sampler, request: SampleRequest, question: Question
+    sampler: Sampler, sample_request: SampleRequest, request: TurnRequest
 ) -> list[Sample | Failed]:
-    seconds = question.seconds
+    seconds = request.seconds
     try:
-        async with served_within(seconds, question.clock) as deadline:
-            results = list(await sampler.sample(request))
+        async with service_timeout(seconds, request.clock) as deadline:
+            results = list(await sampler.sample(sample_request))
     except TimeoutError:
         if not deadline.expired():
             raise
         raise SamplerError(f"no reply within {seconds:g} s (rollout.sampler_timeout)") from None
     if len(results) != request.num_samples:
-        raise SamplerError(f"{len(results)} replies came, {request.num_samples} were asked for")
+        raise SamplerError(
+            f"the sampler returned {len(results)} replies; expected {request.num_samples}"
+        )
     return results
 
 
-def _turn(player: Player, question: Question, prompt_ids: Ids, result: Sample | Failed) -> Turn:
+def _turn(player: Player, request: TurnRequest, prompt_ids: Ids, result: Sample | Failed) -> Turn:
     if isinstance(result, Failed):
-        return _failed_turn(player, question, prompt_ids, result)
+        return _failed_turn(player, request, prompt_ids, result)
     ids = frozen(result.ids)
-    if len(ids) > question.max_tokens and not (player.in_bytes or player.reads_state):
-        raise SamplerError(f"{len(ids)} tokens came, at most {question.max_tokens} were asked for")
+    if len(ids) > request.max_tokens and not (player.in_bytes or player.reads_state):
+        raise SamplerError(
+            f"the sampler returned {len(ids)} tokens; expected at most {request.max_tokens}"
+        )
     text = player.renderer.decode(ids)
     return Turn(
-        role=question.role,
+        role=request.role,
         policy=player.policy,
-        messages=question.messages,
+        messages=request.messages,
         prompt_ids=prompt_ids,
         response_ids=ids,
-        logprobs=None if result.logprobs is None else _checked(result.logprobs, len(ids)),
+        logprobs=None if result.logprobs is None else _checked_logprobs(result.logprobs, len(ids)),
         text=text,
         policy_version=result.policy_version,
         finish=result.finish,
         ends=player.renderer.ends(ids, text),
         usage=result.usage,
-        guided=question.guide is not None,
+        guided=request.guide is not None,
         limit=result.limit,
     )
 
 
-def _failed_turn(player: Player, question: Question, prompt_ids: Ids, failure: Failed) -> Turn:
+def _failed_turn(player: Player, request: TurnRequest, prompt_ids: Ids, failure: Failed) -> Turn:
     return Turn(
-        role=question.role,
+        role=request.role,
         policy=player.policy,
-        messages=question.messages,
+        messages=request.messages,
         prompt_ids=prompt_ids,
         response_ids=NO_IDS,
         logprobs=None,
@@ -185,18 +185,20 @@ def _failed_turn(player: Player, question: Question, prompt_ids: Ids, failure: F
 
 
 def frozen(ids: Ids) -> Ids:
-    """A copy of ids that nobody can change: what was sampled stays what was sampled."""
+    """A read-only copy of token ids."""
     given = np.asarray(ids)
     if given.dtype != np.int32 and given.size and not 0 <= given.min() <= given.max() <= MAX_ID:
-        raise SamplerError(f"ids must be from 0 to {MAX_ID}")
+        raise SamplerError(f"token ids must be in [0, {MAX_ID}]")
     copy = np.array(given, dtype=np.int32)
     copy.flags.writeable = False
     return copy
 
 
-def _checked(logprobs: LogProbs, count: int) -> LogProbs:
+def _checked_logprobs(logprobs: LogProbs, count: int) -> LogProbs:
     copy = np.array(logprobs, dtype=np.float32)
     copy.flags.writeable = False
     if copy.shape != (count,) or not np.isfinite(copy).all():
-        raise SamplerError(f"the log-probs of {count} tokens are {copy.shape} or not finite")
+        raise SamplerError(
+            f"log-probs have shape {copy.shape}, expected ({count},), or are not finite"
+        )
     return copy

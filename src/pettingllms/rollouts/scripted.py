@@ -1,4 +1,4 @@
-"""A sampler and a renderer without a model: an environment's scripted player, in bytes."""
+"""Scripted players: a sampler and a renderer without a model, whose token ids are bytes."""
 
 import random
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from pettingllms.types import Ids, Message, Sample, SampleRequest
 
 
 class ByteRenderer:
-    """Text as UTF-8 bytes: every id is a byte, and nothing needs a tokenizer."""
+    """Text as UTF-8 bytes: each id is a byte, so no tokenizer is needed."""
 
     def render(self, messages: Sequence[Message]) -> Ids:
-        """Each message under its speaker, then the assistant's turn to speak."""
+        """Each message after its speaker, then the header of the assistant's reply."""
         text = "".join(f"<{m.speaker}>\n{_described(m)}\n" for m in messages) + "<assistant>\n"
         return text_ids(text)
 
@@ -25,10 +25,10 @@ class ByteRenderer:
     def chat_text(
         self,
         messages: Sequence[dict[str, Any]],
-        tools: Sequence[dict[str, Any]],  # noqa: ARG002 - there is no place for them
+        tools: Sequence[dict[str, Any]],  # noqa: ARG002 - not rendered
         opens: bool,
     ) -> str:
-        """The same as text."""
+        """The rendered chat as text."""
         chat = "".join(f"<{m['role']}>\n{m['content']}\n" for m in messages)
         return chat + "<assistant>\n" * opens
 
@@ -37,11 +37,11 @@ class ByteRenderer:
         return text_ids(text)
 
     def prompt_ids(self, text: str) -> Ids:
-        """The same: no byte is control."""
+        """The bytes of a prompt; no byte is a control token."""
         return text_ids(text)
 
     def encode(self, text: str) -> Ids:
-        """Ids of a reply that no policy has written."""
+        """Ids of a reply that no policy sampled."""
         return text_ids(text)
 
     def decode(self, ids: Ids) -> str:
@@ -49,14 +49,14 @@ class ByteRenderer:
         return ids.astype(np.uint8).tobytes().decode("utf-8", errors="replace")
 
     def ends(self, ids: Ids, text: str) -> None:
-        """None: a byte has no log-prob, so nobody looks at it alone."""
+        """None: bytes have no log-probs, so per-token offsets are not needed."""
 
 
 class ScriptedSampler:
-    """Answers with one of the environment's scripted players. It has no log-probs to give.
+    """Samples from one of the environment's scripted players, without log-probs.
 
-    What it says is never cut: a limit is of tokens, these are bytes, and a player whose moves were
-    cut to pieces would lose to anybody.
+    Replies are never cut: limits count tokens and these are bytes. Truncated moves
+    would make a useless opponent.
     """
 
     def __init__(self, env: Environment[Any, Any], player: str) -> None:
@@ -64,7 +64,7 @@ class ScriptedSampler:
         self._player = env.player(player)
 
     async def sample(self, request: SampleRequest) -> list[Sample]:
-        """Let the player reply as often as asked, each time by other chance."""
+        """Let the player reply `num_samples` times, each with fresh randomness."""
         rng = random.Random(request.seed)
         replies = [
             self._player(self._env, request.state, request.role, rng)
@@ -76,13 +76,13 @@ class ScriptedSampler:
 def scripted_player(
     env: Environment[Any, Any], player: str, policy: str = "", trained: bool = False
 ) -> Player:
-    """The player of a scripted player, in a policy's name if it has one."""
+    """A player that replies by script, under the name of a policy if one is given."""
     sampler = ScriptedSampler(env, player)
     return Player(policy or player, sampler, ByteRenderer(), trained, reads_state=True)
 
 
 def _described(message: Message) -> str:
-    """What a record can show of a message: scripts read the state, so an image is a mark."""
+    """A message as text; images are placeholders, since scripted players read the state."""
     return "\n".join([*(f"[image {one.digest[:12]}]" for one in message.images), message.text])
 
 

@@ -1,1 +1,1 @@
-"""HTTP clients, request limits, machine resources and ports: what every layer may use."""
+"""HTTP clients, request limits, timeouts, machine resources and ports, for all layers."""

@@ -1,8 +1,8 @@
-"""The clock of a call into an environment, which stops while something else works for the call.
+"""The clock of a call into an environment, paused while a sandbox or grader works for the call.
 
-A sandbox and a grader have limits of their own, and a queue before them. If that time counted, a
-reply could void its own grade: a program that sleeps to its limit twice overruns the call, and a
-call that overruns is a failure of the environment.
+Sandboxes and graders have timeouts and queues. If their time counted, a reply could avoid its
+grade: a program that sleeps until its timeout twice would exceed the timeout of the call, and a
+call that times out is a failure of the environment.
 """
 
 import time
@@ -10,49 +10,49 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-MAX_STOPPED = 600.0
-"""Seconds that a clock may stand still in one call: whatever works for it has ended long before."""
+MAX_PAUSED = 600.0
+"""Seconds that a clock may be paused per call; all sandbox and grader timeouts are shorter."""
 
 
 class CallClock:
-    """How long a call has been waiting for what has its own limits."""
+    """Measures how long a call has waited for services with separate timeouts."""
 
     def __init__(self) -> None:
-        self._stopped = 0.0
+        self._paused = 0.0
         self._since: float | None = None
 
-    def stopped(self) -> float:
-        """Seconds that the clock has stood still; may be asked by any thread."""
+    def paused_seconds(self) -> float:
+        """Seconds that the clock has been paused. Thread-safe."""
         since = self._since
         now = 0.0 if since is None else time.monotonic() - since
-        return min(MAX_STOPPED, self._stopped + now)
+        return min(MAX_PAUSED, self._paused + now)
 
-    def stop(self) -> bool:
-        """Stand still from now on; False if it does already."""
+    def pause(self) -> bool:
+        """Pause the clock; False if it is paused already."""
         if self._since is not None:
             return False
         self._since = time.monotonic()
         return True
 
-    def go(self) -> None:
-        """Count again."""
+    def resume(self) -> None:
+        """Resume the clock."""
         if self._since is not None:
-            self._stopped += time.monotonic() - self._since
+            self._paused += time.monotonic() - self._since
             self._since = None
 
 
 current: ContextVar[CallClock | None] = ContextVar("call_clock", default=None)
-"""The clock of the call that is under way on this thread."""
+"""The clock of the current call on this thread."""
 
 
 @contextmanager
-def uncounted() -> Iterator[None]:
-    """Stop the clock of the call that is under way: what is done inside has limits of its own."""
+def pause_call_clock() -> Iterator[None]:
+    """Pause the clock of the current call while a service with a separate timeout works."""
     clock = current.get()
-    if clock is None or not clock.stop():
+    if clock is None or not clock.pause():
         yield
         return
     try:
         yield
     finally:
-        clock.go()
+        clock.resume()

@@ -1,7 +1,7 @@
-"""JSON to one address of a server, with a key: asked again while it is busy or restarting.
+"""A JSON client for one URL, with an API key and retries while the server is busy or restarting.
 
-The key comes from the environment. It is sent over https or to this machine alone, never through a
-proxy to this machine, and it is in no message.
+The key comes from an environment variable. It is sent only over https or to this machine, never
+through a proxy to this machine, and never appears in messages.
 """
 
 import asyncio
@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     import httpx
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-AGAIN = (408, 409, 429, 500, 502, 503, 504)
-"""Answers after which it is worth asking again."""
+RETRY_STATUS = (408, 409, 429, 500, 502, 503, 504)
+"""Status codes after which a request is retried."""
 FIRST_WAIT, MAX_WAIT = 0.25, 30.0
-"""Seconds before the second try, then twice as many each time; and the most that a server gets."""
+"""Seconds before the first retry, doubled each time; and the longest Retry-After that is
+honored."""
 
 
-class KeyedClient:
-    """Posts to one address, at most `max_concurrent` requests at once. Nothing here ends a request
-    that takes too long: whoever asks does, and the wait for a place is not on their clock."""
+class JsonClient:
+    """Posts JSON to one URL, with at most `max_concurrent` concurrent requests. Callers set
+    timeouts; the wait for a slot does not count toward them."""
 
     def __init__(
-        self, url: str, key: str, whose: str, max_concurrent: int = 64, num_tries: int = 6
+        self, url: str, key: str, source: str, max_concurrent: int = 64, num_tries: int = 6
     ) -> None:
-        """`key` is the name of the environment variable that holds the key; empty: none is sent.
-        `whose` stands in messages about the configuration."""
+        """`key` names the environment variable of the API key; empty to send none. `source` is the
+        subject of configuration errors."""
         self.url = url
         self._key = os.environ.get(key, "").strip() if key else ""
         parts = urlsplit(url)
-        self.is_here = parts.hostname in LOOPBACK
+        self.is_local = parts.hostname in LOOPBACK
         self._num_tries = num_tries
         self._in_flight = InFlight(max_concurrent)
         self._client: httpx.AsyncClient | None = None
@@ -43,30 +44,31 @@ class KeyedClient:
         if key and not self._key:
             problem = f"${key} is not set"
         elif not (self._key.isascii() and self._key.isprintable()):
-            problem = f"${key} has signs that no header may hold"
-        elif self._key and parts.scheme != "https" and not self.is_here:
+            problem = f"${key} has characters that are not allowed in an HTTP header"
+        elif self._key and parts.scheme != "https" and not self.is_local:
             problem = f"${key} would be sent unencrypted; use https, or unset the variable"
         if problem:
-            raise ConfigError(whose, [problem])
+            raise ConfigError(source, [problem])
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is sent with every request; it may hold the key, so it is never shown."""
+        """Headers of every request. They may contain the key, so never print them."""
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     async def post(self, body: dict[str, Any]) -> Any:
-        """The JSON that the server answers; `NoAnswerError` with its last words if it does not."""
+        """Post JSON and return the JSON response; raise `NoAnswerError` with the last error
+        on failure."""
         async with self._in_flight.place():
             return await self._post(json.dumps(body).encode())
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
 
-    def without_key(self, text: str) -> str:
-        """The beginning of what a server, or an error, says: it may say what it was sent."""
+    def redact(self, text: str) -> str:
+        """The first characters of a response or an error, without the key, which they may echo."""
         return (text.replace(self._key, "[key]") if self._key else text)[:200]
 
     async def _post(self, body: bytes) -> Any:
@@ -82,12 +84,12 @@ class KeyedClient:
                 if answer.status_code == httpx.codes.OK:
                     return answer.json()
                 problem = f"HTTP {answer.status_code}: {answer.text}"
-                if answer.status_code not in AGAIN:
+                if answer.status_code not in RETRY_STATUS:
                     break
-                wait = max(wait, _asked_to_wait(answer.headers.get("Retry-After", "")))
+                wait = max(wait, _retry_after(answer.headers.get("Retry-After", "")))
             except (httpx.TransportError, ValueError, RecursionError) as error:
-                problem = repr(error)  # the last two: what came was no JSON
-        raise NoAnswerError(f"{self.url} did not answer: {self.without_key(problem)}")
+                problem = repr(error)  # ValueError and RecursionError: the response is not JSON
+        raise NoAnswerError(f"{self.url} did not answer: {self.redact(problem)}")
 
     def _opened(self) -> "httpx.AsyncClient":
         import httpx
@@ -96,12 +98,12 @@ class KeyedClient:
             self._client = httpx.AsyncClient(
                 timeout=None,  # noqa: S113 - see the class
                 headers={"Content-Type": "application/json", **self.headers},
-                trust_env=not self.is_here,
+                trust_env=not self.is_local,
             )
         return self._client
 
 
-def _asked_to_wait(header: str) -> float:
-    """Seconds that a server asks to be left alone for, within reason."""
+def _retry_after(header: str) -> float:
+    """Seconds of a Retry-After header, at most MAX_WAIT."""
     whole = header.isascii() and header.isdigit() and len(header) < 6
     return min(MAX_WAIT, float(header)) if whole else 0.0

@@ -1,11 +1,10 @@
-"""Requests in flight: how many a server is given at once, and a deadline for serving alone.
+"""Requests in flight: concurrency limits per server, and timeouts that exclude queueing.
 
-A request that waits its turn in our own queue says nothing about the server, so its deadline does
-not run: `served_within` starts a clock, and whatever queues a request stops that clock while it
-waits (`off_the_clock`). `InFlight` is such a queue, first in, first out. It also notices a server
-that is stuck: if a request runs out of time and the server has answered nothing since the request
-was sent, every request that waits for it fails too, so a stuck server costs one deadline and not
-one for each round of requests.
+Time in our own queue does not depend on the server, so it does not count: `service_timeout` starts
+a clock, and queues pause that clock while a request waits (`pause_deadline`). `InFlight` is such a
+queue, first in, first out. It also detects a stuck server: if a request times out and the server
+has answered nothing since the request was sent, all waiting requests fail too. A stuck server thus
+costs one timeout, not one per round of requests.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from pettingllms.errors import NoAnswerError
 
 
 class ServiceClock:
-    """A deadline that stands still while a request waits in a queue."""
+    """A deadline that is paused while a request waits in a queue."""
 
     def __init__(
         self, timeout: asyncio.Timeout, seconds: float, outer: "ServiceClock | None" = None
@@ -31,11 +30,11 @@ class ServiceClock:
         self.is_closed = False
 
     def expired(self) -> bool:
-        """Whether the time is over, and the work was ended for that."""
+        """Whether the deadline passed and ended the work."""
         return self._timeout.expired()
 
     def pause(self) -> None:
-        """Stop, until `resume` was called as often."""
+        """Pause until `resume` was called as often."""
         self._num_waits += 1
         when = self._timeout.when()
         if self._num_waits == 1 and self._can_change() and when is not None:
@@ -45,7 +44,7 @@ class ServiceClock:
             self._outer.pause()
 
     def resume(self, restart: bool = False) -> None:
-        """Run on with the time that was left, or with all of it."""
+        """Resume with the remaining time, or with the full time."""
         self._num_waits -= 1
         self._left = self.seconds if restart else self._left
         if self._num_waits == 0 and self._can_change():
@@ -61,12 +60,12 @@ _CLOCK: ContextVar[ServiceClock | None] = ContextVar("service_clock", default=No
 
 
 @asynccontextmanager
-async def served_within(
+async def service_timeout(
     seconds: float, outer: ServiceClock | None = None
 ) -> AsyncIterator[ServiceClock]:
-    """End the work inside with TimeoutError once it was served for so long.
+    """Raise TimeoutError inside the block after `seconds` of service.
 
-    `outer` is a clock of which this work is a part: it stands still while this one does.
+    `outer` is the clock of enclosing work; it is paused whenever this clock is.
     """
     async with asyncio.timeout(seconds) as timeout:
         clock = ServiceClock(timeout, seconds, outer)
@@ -79,9 +78,9 @@ async def served_within(
 
 
 @contextmanager
-def off_the_clock(restart: bool = False) -> Iterator[None]:
-    """Stop the clock of the request under way, if it has one. `restart`: all its time is left
-    afterwards, as what was done so far is lost."""
+def pause_deadline(restart: bool = False) -> Iterator[None]:
+    """Pause the clock of the current request, if it has one. `restart` restores its full time, for
+    requests that start over."""
     clock = _CLOCK.get()
     if clock is None:
         yield
@@ -94,22 +93,22 @@ def off_the_clock(restart: bool = False) -> Iterator[None]:
 
 
 def current_clock() -> ServiceClock | None:
-    """The clock of the request under way."""
+    """The clock of the current request."""
     return _CLOCK.get()
 
 
 def stalled(seconds: float) -> NoAnswerError:
-    """What requests get that waited for a server that is stuck."""
+    """The error of requests that waited for a stuck server."""
     return NoAnswerError(
-        f"no request was answered in the last {seconds:g} s, so those that waited were given up"
+        f"the server answered no request in the last {seconds:g} s; waiting requests were canceled"
     )
 
 
 class InFlight:
-    """Places for the replies that one server writes at once.
+    """Slots for the replies that one server samples concurrently.
 
-    A request enters while fewer than `size` replies are under way, whatever its own number: only
-    the last siblings of one request may wait inside the server, and no place stays empty.
+    A request enters while fewer than `size` replies are in flight, whatever its number of replies.
+    Only the last siblings of one request may wait inside the server, and no slot stays empty.
     """
 
     def __init__(self, size: int) -> None:
@@ -120,10 +119,10 @@ class InFlight:
 
     @asynccontextmanager
     async def place(self, num_replies: int = 1) -> AsyncIterator[None]:
-        """Wait for a place, off the clock; it is free again when the block ends."""
-        with off_the_clock():
+        """Wait for slots, with the clock paused; they are released when the block ends."""
+        with pause_deadline():
             await self._enter(num_replies)
-        answered_before, is_answered = self._num_answered, True  # an error is an answer too
+        answered_before, is_answered = self._num_answered, True  # errors count as answers
         try:
             yield
         except asyncio.CancelledError:
@@ -145,7 +144,7 @@ class InFlight:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._leave(num_replies)  # it had been let in just before
+                self._leave(num_replies)  # it had been admitted just before
             raise
 
     def _leave(self, num_replies: int) -> None:

@@ -1,4 +1,4 @@
-"""Who listens on which port, read from Linux's /proc: a look from outside, with no dependency."""
+"""Listening TCP ports of this user's processes, read from /proc on Linux."""
 
 import os
 import sys
@@ -14,16 +14,16 @@ PROC = Path("/proc")
 LISTEN = "0A"
 """State of a listening socket in /proc/net/tcp."""
 GONE = (FileNotFoundError, ProcessLookupError)
-"""What reading about a process raises once it has ended."""
+"""Errors of reading about a process that has ended."""
 
 
-class CannotLookError(PettingError):
-    """A system that does not say who listens."""
+class UnsupportedPlatformError(PettingError):
+    """A platform on which listening ports cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Listener:
-    """A process that takes TCP connections at an address."""
+    """A process that listens for TCP connections at an address."""
 
     pid: int
     process: str
@@ -34,7 +34,7 @@ class Listener:
 
 
 def listeners() -> list[Listener]:
-    """Every listener of this user's processes."""
+    """All listeners of this user's processes."""
     _check_system()
     found: list[Listener] = []
     sockets = _listening()
@@ -57,8 +57,8 @@ def process_name(pid: int) -> str:
 
 def _check_system() -> None:
     if sys.platform != "linux":
-        raise CannotLookError(
-            f"cannot tell who listens on this system ({sys.platform}): it has no /proc; look with "
+        raise UnsupportedPlatformError(
+            f"cannot list listening ports on {sys.platform}: it has no /proc; use "
             "`lsof -iTCP -sTCP:LISTEN`"
         )
 

@@ -1,4 +1,4 @@
-"""What a process has of its machine: by what it may use, not by what is built in."""
+"""CPU cores and memory that this process may use, by affinity and container limits."""
 
 import os
 from pathlib import Path
@@ -8,22 +8,22 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> list[int]:
-    """Numbers of the cores that this process may run on; a quota of its container may give it the
-    time of fewer, and names none."""
+    """Indices of the cores that this process may run on. A CPU quota of the container may grant
+    less time, but names no cores."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def num_cores() -> int:
-    """How many cores this process may use at once, by its affinity and its container's quota."""
+    """Number of cores that this process may use, by its affinity and its container's quota."""
     quota, _, period = _of_container("cpu.max").partition(" ")
     allowed = len(cores())
     return min(allowed, max(1, int(quota) // int(period))) if quota.isdecimal() else allowed
 
 
 def memory() -> tuple[int, int]:
-    """Bytes that are free and that there are, on the machine or in its container."""
+    """Free and total bytes of memory, of the machine or its container."""
     table = Path("/proc/meminfo")
     if not table.exists():
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -38,7 +38,7 @@ def memory() -> tuple[int, int]:
 
 
 def in_gib(size: float) -> str:
-    """Bytes for people."""
+    """Bytes as a human-readable text."""
     return f"{size / GIB:.1f} GiB"
 
 

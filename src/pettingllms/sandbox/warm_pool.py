@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.runtime.call_clock import uncounted
+from pettingllms.runtime.call_clock import pause_call_clock
 from pettingllms.runtime.resources import num_cores
 from pettingllms.sandbox.box import Box
 from pettingllms.sandbox.cgroup import find_place
@@ -59,7 +59,7 @@ class WarmSandbox:
         """Of the control groups that keep the memory limit; None if we look at processes."""
         return self._place.version if self._place else None
 
-    @uncounted()
+    @pause_call_clock()
     def run(self, program: Program, limits: Limits = Limits()) -> Outcome:  # noqa: B008 - immutable
         """Run to the end, or to a limit."""
         if self._owner != os.getpid():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pettingllms.algos.base import problem
+from pettingllms.algos.base import task_key
 from pettingllms.algos.credit import sibling_rewards, turn_reward
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RewardConfig, RunConfig, loss_config
@@ -163,7 +163,7 @@ def _by_prompt(
         for where, turn, reward in _rewards(episode, number, mix):
             policy = learner_of_turn(episode, turn)
             if isinstance(reward, Scored) and len(turn.response_ids) and policy is not None:
-                key = Prompt(problem(episode), where, turn.role, policy, turn.prompt_key())
+                key = Prompt(task_key(episode), where, turn.role, policy, turn.prompt_key())
                 found.setdefault(key, []).append((turn, reward.value))
     return found
 

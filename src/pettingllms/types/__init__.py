@@ -1,7 +1,7 @@
-"""Plain data that every layer shares: no engine, no I/O but the episode files."""
+"""Data types that all layers share: tasks, messages, turns, rewards, episodes (trajectories)."""
 
 from pettingllms.types.episodes import Episode, Group, Member, Step, Task
-from pettingllms.types.image_files import image_file, images_beside
+from pettingllms.types.image_files import image_file, image_loader
 from pettingllms.types.messages import Message, assistant, images_of, system, user
 from pettingllms.types.parts import Image, Part, Table
 from pettingllms.types.records import (
@@ -13,12 +13,12 @@ from pettingllms.types.records import (
 )
 from pettingllms.types.rewards import NO_REWARDS, Failed, Reward, Rewards, Scored, total
 from pettingllms.types.sampling import (
-    Given,
     PromptTooLong,
     Renderer,
     Sample,
     Sampler,
     SampleRequest,
+    ScoreRequest,
 )
 from pettingllms.types.submissions import TEAM, Submission
 from pettingllms.types.turns import Credit, Ids, LogProbs, TreeLinks, Turn, Usage, Values
@@ -29,7 +29,6 @@ __all__ = [
     "Credit",
     "Episode",
     "Failed",
-    "Given",
     "Group",
     "Ids",
     "Image",
@@ -44,6 +43,7 @@ __all__ = [
     "Sample",
     "SampleRequest",
     "Sampler",
+    "ScoreRequest",
     "Scored",
     "Step",
     "Submission",
@@ -58,7 +58,7 @@ __all__ = [
     "episode_line",
     "episode_to_json",
     "image_file",
-    "images_beside",
+    "image_loader",
     "images_of",
     "read_episodes",
     "system",

@@ -1,7 +1,7 @@
-"""The images of episode files: a folder beside them, one file for each content.
+"""Images of episode files: a folder next to the file, with one PNG per distinct image.
 
-A record names an image by the hash of its bytes, so one that was shown in a thousand turns is
-stored once, and one whose file was changed or lost is found out when it is read.
+Records refer to an image by the hash of its bytes. An image that occurs in many turns is stored
+once, and a changed or missing file is detected when it is read.
 """
 
 import os
@@ -17,19 +17,19 @@ from pettingllms.types.parts import Image
 FOLDER = "images"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 CACHE = 256
-Look = Callable[[str], Image]
-"""Finds the image of a digest; RecordError if there is none."""
+ImageLoader = Callable[[str], Image]
+"""Loads the image with a digest; raises RecordError if it is missing."""
 
 
 def image_file(episodes: Path, digest: str) -> Path:
-    """Where an image of an episode file is."""
+    """Path of an image of an episode file."""
     if not DIGEST.fullmatch(digest):
-        raise RecordError(f"an image is named {digest!r:.80}, which is no SHA-256")
+        raise RecordError(f"image name {digest!r:.80} is not a SHA-256 digest")
     return episodes.parent / FOLDER / f"{digest}.png"
 
 
 def store_images(episodes: Path, images: Iterable[Image]) -> None:
-    """Write those that are not there yet, each at once whole."""
+    """Write the images that do not exist yet, each atomically."""
     for image in dict.fromkeys(images):
         path = image_file(episodes, image.digest)
         if path.is_file():
@@ -42,26 +42,26 @@ def store_images(episodes: Path, images: Iterable[Image]) -> None:
         Path(part).replace(path)
 
 
-def images_beside(episodes: Path) -> Look:
-    """The images of an episode file, each read once."""
+def image_loader(episodes: Path) -> ImageLoader:
+    """A cached loader of the images of an episode file."""
 
     @lru_cache(maxsize=CACHE)
-    def look(digest: str) -> Image:
+    def load_image(digest: str) -> Image:
         path = image_file(episodes, digest)
         try:
             image = Image(path.read_bytes())
         except FileNotFoundError:
             raise RecordError(
-                f"image {digest} is missing: there is no {path}; copy the folder '{FOLDER}' "
-                "together with the episodes"
+                f"image {digest} is missing: no file {path}; copy the folder '{FOLDER}' together "
+                "with the episode file"
             ) from None
         if image.digest != digest:
-            raise RecordError(f"image {path} has changed: its content is not what its name says")
+            raise RecordError(f"image {path} has changed: its content does not match its digest")
         return image
 
-    return look
+    return load_image
 
 
 def no_images(digest: str) -> Image:
-    """For a record that comes without a file: whatever image it names is missing."""
-    raise RecordError(f"image {digest} is missing: this record comes without its images")
+    """Loader for records without an image folder: every image is missing."""
+    raise RecordError(f"image {digest} is missing: this record was read without its images")

@@ -1,4 +1,4 @@
-"""What a role is shown: chat messages, the view that environments write and renderers read."""
+"""Chat messages: the observations that environments write and renderers tokenize."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,40 +11,40 @@ Speaker = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `speaker` is the chat's side, not a role of the environment."""
+    """One chat message. `speaker` is the chat role, not a role of the environment."""
 
     speaker: Speaker
     content: str
     parts: tuple[Part, ...] = ()
-    """Images and tables; they stand before the text, in this order."""
+    """Images and tables, which precede the text in this order."""
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures among the parts."""
+        """The images among the parts."""
         return tuple(part for part in self.parts if isinstance(part, Image))
 
     @property
     def text(self) -> str:
-        """All that can be read: tables are written out, and of images nothing is left."""
+        """The content as text: tables are written out, images are left out."""
         tables = [part.text for part in self.parts if isinstance(part, Table)]
         return "\n\n".join([*tables, *filter(None, [self.content])]) if tables else self.content
 
 
 def images_of(messages: Iterable[Message]) -> tuple[Image, ...]:
-    """All pictures of messages, in their order."""
+    """All images of messages, in order."""
     return tuple(image for message in messages if message.parts for image in message.images)
 
 
 def system(content: str, *parts: Part) -> Message:
-    """A message that sets the scene."""
+    """A system message."""
     return Message("system", content, parts)
 
 
 def user(content: str, *parts: Part) -> Message:
-    """A message that asks the role something."""
+    """A user message."""
     return Message("user", content, parts)
 
 
 def assistant(content: str) -> Message:
-    """A message that the role itself said earlier."""
+    """An earlier reply of the role."""
     return Message("assistant", content)

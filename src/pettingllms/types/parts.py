@@ -1,7 +1,7 @@
-"""What a message holds beside its text: images and tables, as plain data.
+"""Multimodal parts of a message: images and tables, as plain data.
 
-An image is the bytes of a PNG file and nothing more, so that it can be compared, pickled and stored
-once however often it was shown; nobody decodes it here. A table is text for whoever only reads.
+An image is the bytes of a PNG file, so it can be compared, pickled and stored once; nothing here
+decodes it. A table is rendered as text for text-only models.
 """
 
 import hashlib
@@ -12,15 +12,17 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture, as the bytes of a PNG file. Two are equal if their bytes are."""
+    """An image, as the bytes of a PNG file. Images are equal if their bytes are."""
 
     data: bytes = field(repr=False)
     digest: str = field(init=False, compare=False)
-    """SHA-256 of the bytes: the name that it is stored under."""
+    """SHA-256 of the bytes, under which the image is stored."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, bytes):
-            raise TypeError(f"an image is {type(self.data).__name__}; give the bytes of a PNG file")
+            raise TypeError(
+                f"Image got {type(self.data).__name__}; expected the bytes of a PNG file"
+            )
         object.__setattr__(self, "digest", hashlib.sha256(self.data).hexdigest())
 
 
@@ -33,19 +35,21 @@ class Table:
 
     def __post_init__(self) -> None:
         if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
-            raise ValueError(f"row {wrong[0]!r:.60} does not fit {len(self.columns)} columns")
+            raise ValueError(
+                f"row {wrong[0]!r:.60} has {len(wrong[0])} cells; expected {len(self.columns)}"
+            )
 
     @property
     def text(self) -> str:
-        """The table in Markdown; an absent value is an empty cell."""
+        """The table in Markdown; None is an empty cell."""
         lines = [self.columns, ("---",) * len(self.columns), *self.rows]
-        return "\n".join(f"| {' | '.join(map(_shown, line))} |" for line in lines)
+        return "\n".join(f"| {' | '.join(map(_cell_text, line))} |" for line in lines)
 
 
 Part = Image | Table
-"""What a message may hold beside its text."""
+"""A part of a message besides its text."""
 
 
-def _shown(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
     text = "" if cell is None else str(cell)
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

@@ -1,8 +1,8 @@
-"""Episodes as JSON lines: written, read back, and equal in every field.
+"""Episodes as JSON lines that are read back equal in every field.
 
-Float32 log-probs are written as the shortest decimals of their float64 value, so reading gives the
-same bits. A format number stands on every line; a file of another format is refused. Images lie in
-a folder beside the file, and a line has their digests.
+Float32 log-probs are written as the shortest decimals of their float64 value, so reading restores
+the same bits. Every line has a format number; unknown formats are rejected. Images are stored in a
+folder next to the file, and lines contain their digests.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 from pettingllms.errors import RecordError
 from pettingllms.types.episodes import Episode, Step, Task
-from pettingllms.types.image_files import Look, images_beside, no_images, store_images
+from pettingllms.types.image_files import ImageLoader, image_loader, no_images, store_images
 from pettingllms.types.messages import Message
 from pettingllms.types.parts import Image, Part, Table
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
@@ -24,7 +24,7 @@ from pettingllms.types.turns import Credit, TreeLinks, Turn, Usage
 
 FORMAT = 2
 READABLE = (1, 2)
-"""Format 1 is that of version 0.1."""
+"""Format 1 is the format of version 0.1."""
 RENAMED = {
     "central_ids": "centralized_ids",
     "central_images": "centralized_images",
@@ -36,7 +36,7 @@ IDS = ("centralized_ids", "ends")
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """Everything an episode holds, as JSON values; of an image, its digest."""
+    """All fields of an episode as JSON values; images are replaced by their digests."""
     return {
         "format": FORMAT,
         "id": episode.id,
@@ -64,11 +64,11 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
     }
 
 
-def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episode:
-    """The episode that `episode_to_json` wrote; `look` finds its images."""
+def episode_from_json(data: Mapping[str, Any], load_image: ImageLoader = no_images) -> Episode:
+    """Read the output of `episode_to_json`; `load_image` loads its images."""
     if "format" not in data:
         raise RecordError(
-            "this is no episode; give a file of episodes, as `rollout` and `train` write them"
+            "not an episode; expected a file of episodes as written by `rollout` and `train`"
         )
     if data["format"] not in READABLE:
         raise RecordError(
@@ -80,7 +80,7 @@ def episode_from_json(data: Mapping[str, Any], look: Look = no_images) -> Episod
         env=data["env"],
         task=Task(**data["task"]),
         seed=data["seed"],
-        turns=[_turn_from_json(_renamed(turn), look) for turn in data["turns"]],
+        turns=[_turn_from_json(_renamed(turn), load_image) for turn in data["turns"]],
         steps=[_step_from_json(_renamed(step)) for step in data["steps"]],
         last=data["last"],
         success=data["success"],
@@ -102,8 +102,7 @@ def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
-    """Write one line for each episode as it comes, and the images that it has; give how many
-    episodes were written."""
+    """Write one line per episode as it arrives, and its images; the number of episodes written."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for episode in episodes:
@@ -120,27 +119,27 @@ def _images(turn: Turn) -> Iterator[Image]:
 
 
 def episode_line(episode: Episode) -> str:
-    """One episode as one line of a file."""
+    """One episode as one line of JSON."""
     try:
         return json.dumps(episode_to_json(episode), allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise RecordError(
-            f"episode {episode.id} cannot be written: {error}; is the data of its task plain JSON?"
+            f"cannot write episode {episode.id}: {error}; the data of its task must be plain JSON"
         ) from error
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:
-    """Read the episodes of a file one at a time."""
-    look = images_beside(path)
+    """Read the episodes of a file, one at a time."""
+    load_image = image_loader(path)
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield episode_from_json(json.loads(line), look)
+                yield episode_from_json(json.loads(line), load_image)
             except RecordError as error:
                 raise RecordError(f"{path}, line {number}: {error}") from None
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 raise RecordError(
-                    f"{path}, line {number}: not an episode ({error!r}); was the file cut short?"
+                    f"{path}, line {number}: not an episode ({error!r}); the file may be truncated"
                 ) from error
 
 
@@ -189,18 +188,18 @@ def _part_to_json(part: Part) -> dict[str, Any]:
             return {"table": [list(columns), *map(list, rows)]}
 
 
-def _message_from_json(data: Mapping[str, Any], look: Look) -> Message:
-    parts = tuple(_part_from_json(part, look) for part in data.get("parts", ()))
+def _message_from_json(data: Mapping[str, Any], load_image: ImageLoader) -> Message:
+    parts = tuple(_part_from_json(part, load_image) for part in data.get("parts", ()))
     return Message(data["role"], data["content"], parts)
 
 
-def _part_from_json(data: Mapping[str, Any], look: Look) -> Part:
+def _part_from_json(data: Mapping[str, Any], load_image: ImageLoader) -> Part:
     match dict(data):
         case {"image": str(digest)}:
-            return look(digest)
+            return load_image(digest)
         case {"table": [columns, *rows]}:
             return Table(tuple(columns), tuple(map(tuple, rows)))
-    raise RecordError(f"a message has a part that this version cannot read: {sorted(data)}")
+    raise RecordError(f"unknown message part with keys {sorted(data)}")
 
 
 def _values_to_json(credit: Credit) -> dict[str, Any]:
@@ -229,12 +228,12 @@ def _credit_from_json(data: Mapping[str, Any]) -> Credit:
     )
 
 
-def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
+def _turn_from_json(data: dict[str, Any], load_image: ImageLoader) -> Turn:
     logprobs = data["logprobs"]
     return Turn(
         role=data["role"],
         policy=data["policy"],
-        messages=tuple(_message_from_json(m, look) for m in data["messages"]),
+        messages=tuple(_message_from_json(m, load_image) for m in data["messages"]),
         prompt_ids=np.array(data["prompt_ids"], dtype=np.int32),
         response_ids=np.array(data["response_ids"], dtype=np.int32),
         logprobs=None if logprobs is None else np.array(logprobs, dtype=np.float32),
@@ -244,7 +243,7 @@ def _turn_from_json(data: dict[str, Any], look: Look) -> Turn:
         usage=Usage(*data["usage"]) if "usage" in data else None,
         guided=data.get("guided", False),
         limit=data.get("limit", ""),
-        centralized_images=tuple(look(digest) for digest in data.get("centralized_images", ())),
+        centralized_images=tuple(map(load_image, data.get("centralized_images", ()))),
         credit=_credit_from_json(data),
         links=TreeLinks(data["step"], data["last"], data["branch"], data.get("extends")),
         **{name: np.array(data[name], dtype=np.int32) for name in IDS if name in data},
@@ -286,9 +285,9 @@ def _step_from_json(data: dict[str, Any]) -> Step:
         parent=data["parent"],
         turns=tuple(data["turns"]),
         rewards=Rewards(
-            process={role: _paid_from_json(r) for role, r in rewards["process"].items()},
-            agent={role: _paid_from_json(r) for role, r in rewards["agent"].items()},
-            team=None if rewards["team"] is None else _paid_from_json(rewards["team"]),
+            process={role: _reward_from_json(r) for role, r in rewards["process"].items()},
+            agent={role: _reward_from_json(r) for role, r in rewards["agent"].items()},
+            team=None if rewards["team"] is None else _reward_from_json(rewards["team"]),
         ),
         metrics=data["metrics"],
         submissions={
@@ -300,7 +299,7 @@ def _step_from_json(data: dict[str, Any]) -> Step:
 
 
 def reward_to_json(reward: Reward | None) -> float | dict[str, str] | None:
-    """A number, or why there is none."""
+    """A number, or the failure as an object."""
     match reward:
         case None:
             return None
@@ -310,7 +309,7 @@ def reward_to_json(reward: Reward | None) -> float | dict[str, str] | None:
             return {"failed": reason, "owner": owner}
 
 
-def _paid_from_json(data: float | dict[str, str]) -> Reward:
+def _reward_from_json(data: float | dict[str, str]) -> Reward:
     if isinstance(data, dict):
         return Failed(data["failed"], cast("Any", data["owner"]))
     return Scored(data)

@@ -1,4 +1,4 @@
-"""Rewards: a number that somebody gave, or a failure with a reason. There is no default number."""
+"""Rewards: a number, or a failure with a reason and an owner. There is no default number."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, Literal, get_args
 
 Owner = Literal["environment", "sampler", "judge", "limit"]
-"""Who is answerable for a failure. `limit` is a cap of the configuration."""
+"""The component that caused a failure. `limit` is a limit of the configuration."""
 
 
 MAX_REWARD = 1e9
@@ -15,7 +15,7 @@ MAX_REWARD = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A reward that was really given."""
+    """A reward that was given."""
 
     value: float
 
@@ -23,68 +23,70 @@ class Scored:
         given: Any = self.value
         kind: type = type(given)
         if kind is float and -MAX_REWARD <= given <= MAX_REWARD:
-            return  # as nearly all are, and there are many
+            return  # fast path: nearly all rewards
         if kind is bool or not issubclass(kind, Real):
             raise TypeError(
-                f"Scored({given!r:.60}) is no number; write Scored(1.0), and if no reward can "
-                "be given, give Failed(reason, owner)"
+                f"Scored({given!r:.60}) is not a number; write Scored(1.0), or "
+                "Failed(reason, owner) if no reward can be given"
             )
         value = float(given) if abs(given) <= MAX_REWARD else math.nan
         if math.isnan(value):
             raise ValueError(
-                f"Scored({given!r:.60}) is not a number from -{MAX_REWARD:g} to "
-                f"{MAX_REWARD:g}; if no reward can be given, give Failed(reason, owner)"
+                f"Scored({given!r:.60}) is not in [-{MAX_REWARD:g}, {MAX_REWARD:g}]; write "
+                "Failed(reason, owner) if no reward can be given"
             )
         object.__setattr__(self, "value", value)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No reward could be given. Nobody trains on it and it stands in nobody's baseline."""
+    """No reward could be given. Failed turns are excluded from training and from baselines."""
 
     reason: str
     owner: Owner
 
     def __post_init__(self) -> None:
         if self.owner not in get_args(Owner):
-            raise ValueError(f"owner is {self.owner!r}; give one of {', '.join(get_args(Owner))}")
+            raise ValueError(
+                f"owner is {self.owner!r}; expected one of {', '.join(get_args(Owner))}"
+            )
 
 
 Reward = Scored | Failed
-"""What was given, or why nothing could be."""
+"""A number, or the reason for its absence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """What one step paid, in three levels that are kept apart until an algorithm mixes them.
+    """The rewards of one step at three levels, kept separate until credit assignment mixes them.
 
-    A level or role that is absent was not paid by this step.
+    An absent level or role got no reward in this step.
     """
 
     process: Mapping[str, Reward] = field(default_factory=dict)
-    """For the reply that a role gave in this very step."""
+    """Process reward by role: for the reply in this step."""
     agent: Mapping[str, Reward] = field(default_factory=dict)
-    """For a role, whether or not it acted in this step."""
+    """Agent reward by role, whether or not the role acted in this step."""
     team: Reward | None = None
-    """For all roles together."""
+    """Team reward, shared by all roles."""
 
     def __post_init__(self) -> None:
         team = () if self.team is None else (self.team,)
         for reward in (*self.process.values(), *self.agent.values(), *team):
             if not isinstance(reward, (Scored, Failed)):
-                raise TypeError(f"a reward is {reward!r}; give Scored(...) or Failed(...)")
+                raise TypeError(f"reward is {reward!r}; expected Scored(...) or Failed(...)")
 
 
 NO_REWARDS = Rewards()
-"""Of a step that paid nobody."""
+"""The rewards of a step without any."""
 
 
 def total(rewards: Iterable[Reward | None]) -> Reward | None:
-    """The sum of what was paid: a failure if any part failed, None if nothing was paid at all."""
-    paid = [reward for reward in rewards if reward is not None]
-    if len(paid) == 1:
-        return paid[0]
-    failed = next((reward for reward in paid if isinstance(reward, Failed)), None)
-    if failed is not None or not paid:
+    """The sum of rewards: a failure if any reward failed, None if there is no reward."""
+    given = [reward for reward in rewards if reward is not None]
+    if len(given) == 1:
+        return given[0]
+    failed = next((reward for reward in given if isinstance(reward, Failed)), None)
+    if failed is not None or not given:
         return failed
-    return Scored(math.fsum(reward.value for reward in paid if isinstance(reward, Scored)))
+    return Scored(math.fsum(reward.value for reward in given if isinstance(reward, Scored)))

@@ -1,4 +1,4 @@
-"""The seam between rollouts and engines: ids in, ids and log-probs out."""
+"""The interface between rollouts and inference engines: token ids in, ids and log-probs out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from pettingllms.types.rewards import Failed
 from pettingllms.types.turns import Finish, Ids, LogProbs, Usage
 
 
-# Requests and samples travel between processes by the thousand. Those with slots are read back by
-# Python code in place of C, which takes twice as long, so these have none.
+# Requests and samples are sent between processes by the thousand. Unpickling frozen dataclasses
+# with slots runs Python code instead of C and takes twice as long, so these have no slots.
 @dataclass(frozen=True, eq=False)
 class SampleRequest:
-    """Ask one policy for `num_samples` replies to one prompt."""
+    """A request for `num_samples` replies of one policy to one prompt."""
 
     policy: str
     role: str
@@ -23,20 +23,20 @@ class SampleRequest:
     max_tokens: int
     seed: int
     task_id: str
-    """The same task may go to the same replica, for its prefix cache."""
+    """Requests of one task may be routed to one replica, for its prefix cache."""
     temperature: float = 1.0
-    """Part of the log-probs that come back; 0 is greedy."""
+    """Sampling temperature, which the returned log-probs include; 0 is greedy."""
     guide: str | None = None
-    """JSON schema that the reply must fit. It narrows what can be sampled, so the log-probs that
-    come back are not the policy's own, and nobody may train on the reply."""
+    """JSON schema that constrains the reply. The returned log-probs are then not those of the
+    policy, so no learner may train on the reply."""
     state: object = None
-    """The environment's state, for scripted policies alone; an engine is never given it."""
+    """The environment's state, for scripted players only; engines never get it."""
     images: tuple[Image, ...] = ()
-    """What the prompt shows, in the order of the places that it has for them."""
+    """Images of the prompt, in the order of their placeholders."""
 
 
-class Given(NamedTuple):
-    """A reply that was fixed beforehand, for an engine to say how likely it is."""
+class ScoreRequest(NamedTuple):
+    """A request for the log-probs of a given reply."""
 
     prompt_ids: Ids
     response_ids: Ids
@@ -45,42 +45,43 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One reply: what was sampled, by which version of the policy."""
+    """One sampled reply, with the version of the policy."""
 
     ids: Ids
     logprobs: LogProbs | None
     policy_version: int
     finish: Finish
     usage: Usage | None = None
-    """Tokens as a server counts them, where ids are the bytes of a text."""
+    """Token counts of the server, where ids are the bytes of a text."""
     limit: str = ""
-    """The end of the model, if it cut the reply short of what was asked for."""
+    """The context length of the model, if it cut the reply short of `max_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTooLong(Failed):
-    """A prompt that leaves the model no room for a reply."""
+    """The prompt leaves no room for a reply in the context of the model."""
 
 
 class Sampler(Protocol):
-    """Turns prompt ids into response ids: vLLM, an HTTP server, a script."""
+    """Turns prompt ids into response ids: vLLM, an HTTP server, a scripted player."""
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
-        """Give exactly `request.num_samples` results; raise SamplerError if none can be given."""
+        """Return exactly `request.num_samples` results; raise SamplerError if that is
+        impossible."""
         ...
 
 
 class Renderer(Protocol):
-    """Turns messages into the ids that a policy sees, and ids back into text."""
+    """Turns messages into prompt ids, and response ids into text."""
 
     def render(self, messages: Sequence[Message]) -> Ids:
-        """Ids of the prompt, ready for a reply."""
+        """Token ids of the prompt, including the header of the reply."""
         ...
 
     def decode(self, ids: Ids) -> str:
-        """The text that an environment reads."""
+        """The text of a reply, which the environment reads."""
         ...
 
     def ends(self, ids: Ids, text: str) -> Ids | None:
-        """Where the part of the text ends that each id stands for; None if it has no such parts."""
+        """End offset in the text of each token; None if unknown."""
         ...

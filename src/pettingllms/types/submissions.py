@@ -1,22 +1,22 @@
-"""What a play lays before a judge: a question, what it came to, and what only rules may know."""
+"""Submissions: what an environment hands to a judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 TEAM = ""
-"""In the place of a role, for what all roles made together."""
+"""Denotes the whole team in place of a role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One answer to be judged. Two are compared only if their questions are the same."""
+    """One answer to judge. Judges compare two submissions only if their questions are equal."""
 
     question: str
-    """What was asked for, as a judge reads it."""
+    """The task, as the judge reads it."""
     answer: str
-    """What was made of it; a model may have written every letter."""
+    """The answer, which may be entirely model-generated."""
     criteria: str = ""
-    """What a judge should look at."""
+    """What a judge should load_image at."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """JSON-like: what rules may know and no model that judges is ever shown."""
+    """JSON-like facts for rule judges, never shown to an LLM judge."""

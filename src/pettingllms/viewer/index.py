@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pettingllms.errors import RecordError
-from pettingllms.types import Episode, episode_from_json, images_beside
+from pettingllms.types import Episode, episode_from_json, image_loader
 from pettingllms.viewer.rows import COLUMNS, row_of, words_of
 from pettingllms.viewer.sources import ViewedRun
 
@@ -271,7 +271,7 @@ def _load(path: Path, start: int, size: int) -> Episode:
         file.seek(start)
         line = file.read(size)
     try:
-        return episode_from_json(json.loads(line), images_beside(path))
+        return episode_from_json(json.loads(line), image_loader(path))
     except RecordError as error:
         raise RecordError(f"{path}, byte {start}: {error}") from None
     except INVALID_LINE as error:

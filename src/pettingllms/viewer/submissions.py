@@ -25,7 +25,7 @@ def judged_turn(episode: Episode, turn: Turn) -> list[str]:
     places = {id(step): at for at, step in enumerate(episode.steps)}
     return [
         _name(places[id(step)], role)
-        for step in episode.judged_by(turn)
+        for step in episode.reward_steps(turn)
         for role in step.submissions
         if role in (turn.role, TEAM)
     ]

@@ -23,11 +23,11 @@ def assign(algorithm: Algorithm) -> list[float | None]:
     [
         (
             lambda group: [float("nan")] * len(group.members),
-            r"advantages\(\) gave nan; give fin",
+            r"advantages\(\) gave nan; expected fin",
         ),
-        (lambda group: [1.0], r"advantages\(\) gave 1 numbers for a group of 8; give one for each"),
-        (lambda group: None, r"advantages\(\) gave None; give a list of numbers"),
-        (lambda group: ["a"] * len(group.members), r"advantages\(\) gave 'a'; give finite"),
+        (lambda group: [1.0], r"advantages\(\) gave 1 numbers; expected 8, one per"),
+        (lambda group: None, r"advantages\(\) gave None; expected a list of numbers"),
+        (lambda group: ["a"] * len(group.members), r"advantages\(\) gave 'a'; expected finite"),
     ],
 )
 def test_advantages_that_are_no_numbers_are_refused(given, words) -> None:
@@ -42,8 +42,8 @@ def test_advantages_that_are_no_numbers_are_refused(given, words) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (lambda groups: None, r"groups\(\) gave None; give a list of Group"),
-        (lambda groups: [*groups, *groups], r"groups\(\) gave a turn of '.' twice; give it once"),
+        (lambda groups: None, r"groups\(\) gave None; expected a list of Group"),
+        (lambda groups: [*groups, *groups], r"groups\(\) gave a turn of '.' twice"),
     ],
 )
 def test_groups_that_are_none_are_refused(given, words) -> None:
@@ -64,12 +64,12 @@ def test_numbers_of_an_array_are_taken_as_such() -> None:
 
 
 def test_a_need_that_nobody_provides_is_refused_where_the_class_is_written() -> None:
-    with pytest.raises(TypeError, match="Own needs 'fork'; did you mean 'forks'?"):
+    with pytest.raises(TypeError, match="Own.needs has unknown 'fork'; did you mean 'forks'?"):
 
         class Own(Grpo):
             needs = frozenset({"fork"})
 
-    with pytest.raises(TypeError, match="Own needs 'fork'"):
+    with pytest.raises(TypeError, match="Own.needs has unknown 'fork'"):
 
         class Own(Grpo):
             needs = "fork"

@@ -21,7 +21,7 @@ from pettingllms.errors import EngineDiedError
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import ByteRenderer
-from pettingllms.types import Episode, Given, Sample, SampleRequest
+from pettingllms.types import Episode, Sample, SampleRequest, ScoreRequest
 
 AT_ONCE = 4
 SECONDS = 0.05
@@ -73,7 +73,7 @@ class SmallEngine:
     async def _sample_many(self, requests: list[SampleRequest]) -> list[list[Sample]]:
         return list(await asyncio.gather(*map(self._sample, requests)))
 
-    async def _score_many(self, policy: str, given: list[Given], *_: Any) -> list[Any]:
+    async def _score_many(self, policy: str, given: list[ScoreRequest], *_: Any) -> list[Any]:
         self.most = max(self.most, self.in_flight + len(given))
         await asyncio.sleep(SECONDS)
         return [np.zeros(1, np.float32) for _ in given]
@@ -197,7 +197,7 @@ def test_the_clock_stands_while_an_engine_is_started_again(monkeypatch) -> None:
 def test_scoring_takes_places_as_sampling_does() -> None:
     async def run() -> int:
         engines = small()
-        given = Given(np.array([1], np.int32), np.array([2], np.int32))
+        given = ScoreRequest(np.array([1], np.int32), np.array([2], np.int32))
         request = SampleRequest("p", "r", np.array([1], np.int32), 1, 1, 0, "t")
         both = [engines.sample(request), engines.score_many("p", [given])]
         await asyncio.gather(*both, *(engines.sample(request) for _ in range(10)))

@@ -31,8 +31,8 @@ def test_a_policy_that_rests_plays_as_when_it_learns() -> None:
         "policy_a": (True, False),
         "policy_b": (False, True),
     }
-    assert [player.has_own_settings for player in players.values()] == [True, True]
+    assert [player.uses_policy_sampling for player in players.values()] == [True, True]
     script = team._samplers.player(team.env, "script:bfs", "script:bfs", None, False, False)
-    assert not script.has_own_settings
+    assert not script.uses_policy_sampling
     snapshot = team._samplers.player(team.env, "policy_a@3", "policy_a", None, False, False)
-    assert snapshot.has_own_settings
+    assert snapshot.uses_policy_sampling

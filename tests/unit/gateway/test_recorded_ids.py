@@ -21,7 +21,7 @@ from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.models import make_tiny
 from pettingllms.rollouts.player import Player
-from pettingllms.types import Episode, Given, SampleRequest, Task
+from pettingllms.types import Episode, SampleRequest, ScoreRequest, Task
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -90,7 +90,7 @@ def test_records_equal_what_the_engine_saw_and_the_model_agrees(
                 await converse(http, access, number)
         gateway.close(session)
         await gateway.stop()
-        pairs = [Given(turn.prompt_ids, turn.response_ids) for turn in episode.turns]
+        pairs = [ScoreRequest(turn.prompt_ids, turn.response_ids) for turn in episode.turns]
         return episode, engine.seen, await engine.score_many("tiny", pairs), said
 
     episode, seen, logprobs, said = asyncio.run(run())

@@ -101,7 +101,7 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
         gateway, stage = await Gateway.start(lambda _: None), Stage()
         stage.start()
         worker = Worker(
-            workflow, players, config, RewardConfig(), play=Play(gateway, stage, config)
+            workflow, players, config, RewardConfig(), run_workflow=Play(gateway, stage, config)
         )
         episodes: list[Episode] = []
         await worker.run(workflow.tasks("train"), 5, episodes.append)

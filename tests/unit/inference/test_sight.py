@@ -24,7 +24,7 @@ from pettingllms.inference.recording import RecordedSampler, Recording
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny, make_tiny_vision
-from pettingllms.types import Failed, Given, Sample, user
+from pettingllms.types import Failed, Sample, ScoreRequest, user
 
 ResultT = TypeVar("ResultT")
 
@@ -78,8 +78,8 @@ def test_fixed_replies_are_scored_as_the_learner_does(engine, learner, renderer)
     for at, messages in enumerate(SIGHTS.values()):
         request = asked(renderer, messages)
         reply = renderer.encode("B2")[: 1 + at % 3]
-        given.append(Given(request.prompt_ids, reply, request.images))
-        given.append(Given(request.prompt_ids, np.concatenate([odd, reply]), request.images))
+        given.append(ScoreRequest(request.prompt_ids, reply, request.images))
+        given.append(ScoreRequest(request.prompt_ids, np.concatenate([odd, reply]), request.images))
     found = run(engine.score_many("p", given))
     items = [
         Item(one.prompt_ids, one.response_ids, logp, 0.0, images=one.images)
@@ -93,7 +93,7 @@ def test_another_picture_gives_other_log_probs_of_the_same_reply(engine, rendere
     assert (one.prompt_ids == other.prompt_ids).all()
     reply = renderer.encode("B2")
     said = [
-        run(engine.score("p", Given(request.prompt_ids, reply, request.images)))
+        run(engine.score("p", ScoreRequest(request.prompt_ids, reply, request.images)))
         for request in (one, other)
     ]
     assert np.abs(said[0] - said[1]).mean() > 1e-3

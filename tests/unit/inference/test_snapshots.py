@@ -20,7 +20,7 @@ from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import Given, SampleRequest
+from pettingllms.types import SampleRequest, ScoreRequest
 
 ResultT = TypeVar("ResultT")
 PROMPT, REPLY = np.arange(5, 15, dtype=np.int32), np.arange(20, 26, dtype=np.int32)
@@ -55,7 +55,7 @@ def bytes_of(engine: TorchEngine) -> int:
 
 
 def score(engine: TorchEngine, policy: str) -> list[float]:
-    return run(engine.score(policy, Given(PROMPT, REPLY))).tolist()
+    return run(engine.score(policy, ScoreRequest(PROMPT, REPLY))).tolist()
 
 
 @pytest.mark.parametrize("kind", ["adapter", "copy"])

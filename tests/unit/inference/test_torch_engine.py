@@ -24,7 +24,7 @@ from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.types import Failed, Given, Sample, SampleRequest
+from pettingllms.types import Failed, Sample, SampleRequest, ScoreRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -221,7 +221,9 @@ def test_adapters_of_two_policies_never_meet(model: Path, names: tuple[str, str]
 def test_scores_of_many_are_those_of_each_alone(model: Path) -> None:
     made = engine(model, max_num_seqs=3)
     asked = [ask(at, length) for at, length in enumerate((9, 2, 20, 5, 5, 11, 3))]
-    pairs = [Given(one.prompt_ids, one.prompt_ids[: 1 + at % 4]) for at, one in enumerate(asked)]
+    pairs = [
+        ScoreRequest(one.prompt_ids, one.prompt_ids[: 1 + at % 4]) for at, one in enumerate(asked)
+    ]
     found = run(made.score_many("p", pairs))
     assert [len(some) for some in found] == [len(one.response_ids) for one in pairs]
     for (prompt, reply, _), some in zip(pairs, found, strict=True):

@@ -23,7 +23,7 @@ from pettingllms.learners.batches import Item, JointAction
 from pettingllms.learners.critic import Critic, CriticSpec
 from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny_vision
-from pettingllms.types import Given, user
+from pettingllms.types import ScoreRequest, user
 from pettingllms.vision import families
 from pettingllms.vision.families import family_of
 from pettingllms.vision.images import open_image
@@ -104,7 +104,7 @@ def test_another_picture_gives_other_log_probs_of_the_same_reply(engine, learner
     one, other = (asked(renderer, [user("Which cell?", image)]) for image in (RED, BLUE))
     assert (one.prompt_ids == other.prompt_ids).all()
     reply = renderer.encode("B2")
-    given = [Given(request.prompt_ids, reply, request.images) for request in (one, other)]
+    given = [ScoreRequest(request.prompt_ids, reply, request.images) for request in (one, other)]
     said = asyncio.run(engine.score_many("p", given))
     assert np.abs(said[0] - said[1]).mean() > 1e-3
     items = [Item(*g[:2], logp, 1.0, images=g.images) for g, logp in zip(given, said, strict=True)]

@@ -85,7 +85,7 @@ def value(
     algorithm: Algorithm, learner: Learner | None, critic: Critic | None, episodes: list[Episode]
 ) -> None:
     joint_actions = algorithm.joint_actions(episodes)
-    centralized = "central" in algorithm.needs
+    centralized = "centralized" in algorithm.needs
     turns = [turn for joint_action in joint_actions for turn in joint_action]
     read = joint_actions_of(joint_actions, centralized)
     if critic is None:
@@ -127,7 +127,9 @@ def train(
         numbers = learner.train("p", [item_of(turn) for turn in turns], step)
         assert numbers["mismatch"] < 1e-3, "the sampler has other weights than the learner"
         if critic is not None:
-            read = joint_actions_of(algorithm.joint_actions(episodes), "central" in algorithm.needs)
+            read = joint_actions_of(
+                algorithm.joint_actions(episodes), "centralized" in algorithm.needs
+            )
             numbers |= critic.train(read, step)
         paid = np.mean([episode.steps[0].rewards.team.value for episode in episodes])
         found.append((float(paid), numbers["explained_variance"]))

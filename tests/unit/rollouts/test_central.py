@@ -69,7 +69,7 @@ def test_an_environment_whose_central_view_fails_fails_its_play() -> None:
     env.centralized_observation = lambda state: []  # type: ignore[method-assign]
     for episode in play(env, centralized=True):
         assert episode.failure is not None
-        assert "the critic is shown" in episode.failure.reason
+        assert "centralized_observation raised" in episode.failure.reason
 
 
 def test_a_critic_of_the_team_is_shown_the_images_of_every_role(tmp_path: Path) -> None:

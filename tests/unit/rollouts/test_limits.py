@@ -13,7 +13,7 @@ from pettingllms.algos.credit import role_reward
 from pettingllms.config import EnvConfig, RewardConfig
 from pettingllms.envs import Environment, StepResult, find_faults, make_env
 from pettingllms.evaluation.match.tally import outcome_of
-from pettingllms.evaluation.suites.scoring import play_of
+from pettingllms.evaluation.suites.scoring import score_episode
 from pettingllms.inference.engines.base import marked_if_cut, too_long
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import ByteRenderer
@@ -315,6 +315,6 @@ def test_the_solo_form_has_the_limit_reward_of_the_team() -> None:
 
 def test_a_cut_episode_is_measured_as_cut_and_not_as_failed() -> None:
     (episode,) = roll(Relay(), num_tasks=1, num_samples=1, max_steps=3)
-    play = play_of(episode, "a", ("a", "b"), in_bytes=False)
-    assert (play.reached, play.failure, play.reason) == (False, "limit", episode.limit)
+    score = score_episode(episode, "a", ("a", "b"), in_bytes=False)
+    assert (score.success, score.failure, score.reason) == (False, "limit", episode.limit)
     assert outcome_of(episode, "a") == "unfinished"

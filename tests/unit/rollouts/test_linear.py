@@ -163,8 +163,8 @@ class _Mispaid(Relay):
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ({"agent": {"bb": Scored(9.0)}}, "agent rewards of no role: bb"),
-        ({"process": {"b": Scored(9.0)}}, "process rewards of b, who gave no reply in this step"),
+        ({"agent": {"bb": Scored(9.0)}}, "agent rewards of unknown roles: bb"),
+        ({"process": {"b": Scored(9.0)}}, "process rewards to b without a reply in this step"),
     ],
 )
 def test_a_reward_that_nobody_would_get_is_no_reward(how, reason) -> None:

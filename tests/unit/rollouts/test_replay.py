@@ -411,5 +411,5 @@ def test_scripted_players_can_be_replayed() -> None:
 
 
 def test_a_kind_of_replay_that_was_never_resolved_is_refused() -> None:
-    with pytest.raises(ValueError, match="rollout.replay is 'auto'; resolve it"):
+    with pytest.raises(ValueError, match="rollout.replay is 'auto'; a worker needs"):
         Worker(Relay(), {}, RolloutConfig(type="replay"), RewardConfig())

@@ -97,7 +97,7 @@ def test_a_team_reward_reaches_siblings_only_through_continuations() -> None:
     played = grow(continuation="episode")
     for siblings in decisions(played).values():
         for turn in siblings:
-            line = played.judged_by(turn)
+            line = played.reward_steps(turn)
             assert line[-1].rewards.team is not None
             team = line[-1].rewards.team
             assert isinstance(team, Scored)

@@ -55,5 +55,5 @@ def test_engines_that_are_gone_end_a_batch_with_one_error() -> None:
 
 
 def test_a_rollout_that_was_never_resolved_is_refused() -> None:
-    with pytest.raises(ValueError, match="resolve it to 'linear', 'tree' or 'replay'"):
+    with pytest.raises(ValueError, match="a worker needs 'linear', 'tree' or 'replay'"):
         Worker(Relay(), {}, RolloutConfig(), RewardConfig())

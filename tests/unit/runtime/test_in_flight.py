@@ -18,16 +18,16 @@ from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.requests import JudgeRequests
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import ByteRenderer
-from pettingllms.runtime.in_flight import InFlight, off_the_clock, served_within
+from pettingllms.runtime.in_flight import InFlight, pause_deadline, service_timeout
 from pettingllms.types import Sample, Scored, user
 
 
 @pytest.mark.usefixtures("virtual_time")
 def test_a_clock_counts_service_and_not_waiting() -> None:
     async def work(seconds: float) -> None:
-        async with served_within(0.5):
+        async with service_timeout(0.5):
             for _ in range(3):
-                with off_the_clock():
+                with pause_deadline():
                     await asyncio.sleep(0.3)
             await asyncio.sleep(seconds)
 
@@ -39,9 +39,9 @@ def test_a_clock_counts_service_and_not_waiting() -> None:
 @pytest.mark.usefixtures("virtual_time")
 def test_a_clock_restarts_when_what_was_done_is_lost() -> None:
     async def run() -> None:
-        async with served_within(1.0):
+        async with service_timeout(1.0):
             await asyncio.sleep(0.6)
-            with off_the_clock(restart=True):
+            with pause_deadline(restart=True):
                 await asyncio.sleep(0)
             await asyncio.sleep(0.6)
 
@@ -51,12 +51,12 @@ def test_a_clock_restarts_when_what_was_done_is_lost() -> None:
 @pytest.mark.usefixtures("virtual_time")
 def test_an_outer_clock_stands_still_with_its_parts() -> None:
     async def call(outer) -> None:
-        async with served_within(5, outer):
-            with off_the_clock():
+        async with service_timeout(5, outer):
+            with pause_deadline():
                 await asyncio.sleep(0.3)
 
     async def run() -> None:
-        async with served_within(0.5) as outer:
+        async with service_timeout(0.5) as outer:
             await asyncio.create_task(call(outer))
             await asyncio.create_task(call(outer))
         assert not outer.expired()
@@ -94,7 +94,7 @@ def test_one_slow_request_does_not_fail_those_that_wait_if_others_are_answered()
 
         async def request(seconds: float) -> str:
             try:
-                async with served_within(1.0), places.place():
+                async with service_timeout(1.0), places.place():
                     await asyncio.sleep(seconds)
                     return "answered"
             except TimeoutError:

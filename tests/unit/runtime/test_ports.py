@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from pettingllms.runtime import ports
-from pettingllms.runtime.ports import CannotLookError, Listener, listeners
+from pettingllms.runtime.ports import Listener, UnsupportedPlatformError, listeners
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -125,5 +125,5 @@ def test_a_process_without_a_command_line_has_its_short_name(monkeypatch, tmp_pa
 
 def test_elsewhere_it_says_that_it_cannot_look(monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(CannotLookError, match="darwin.*lsof"):
+    with pytest.raises(UnsupportedPlatformError, match="darwin.*lsof"):
         listeners()

@@ -130,7 +130,7 @@ def test_a_file_that_was_cut_short_says_where(tmp_path: Path) -> None:
     path.write_text(line + line[: len(line) // 2])
     reader = read_episodes(path)
     next(reader)
-    with pytest.raises(RecordError, match="line 2: not an episode .* cut short"):
+    with pytest.raises(RecordError, match="line 2: not an episode .* truncated"):
         next(reader)
 
 
@@ -157,5 +157,5 @@ def test_what_tokens_stand_for_and_what_the_learner_made_of_them_survive() -> No
 def test_a_file_of_something_else_is_not_taken_for_an_old_format(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n')
-    with pytest.raises(RecordError, match="line 1: this is no episode; give a file of"):
+    with pytest.raises(RecordError, match="line 1: not an episode; expected a file of"):
         list(read_episodes(path))

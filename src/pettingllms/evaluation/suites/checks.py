@@ -21,7 +21,7 @@ from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Form, Settings
 from pettingllms.evaluation.suites.suite import SOLO, Bench
 from pettingllms.rollouts import Worker
-from pettingllms.rollouts.env_calls import CallFailed, Guard
+from pettingllms.rollouts.env_calls import CallFailed, EnvCaller
 from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.types import Episode, Task
 
@@ -125,7 +125,7 @@ def _tasks(env: Env, bench: Bench) -> list[Task]:
     first, last = bench.first_task, bench.first_task + bench.num_tasks
 
     async def list_tasks() -> list[Task]:
-        with Guard(bench.env_timeout, env.blocking) as guard:
+        with EnvCaller(bench.env_timeout, env.blocking) as guard:
             return await guard.call(
                 "tasks", lambda: list(itertools.islice(env.tasks("test"), first, last))
             )

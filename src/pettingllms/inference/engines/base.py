@@ -14,7 +14,7 @@ from typing import ClassVar
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import ImageError, SamplerError
 from pettingllms.policies.files import Files
-from pettingllms.types import Failed, Given, LogProbs, PromptTooLong, Sample, SampleRequest
+from pettingllms.types import Failed, LogProbs, PromptTooLong, Sample, SampleRequest, ScoreRequest
 from pettingllms.vision.processor import ImageProcessor
 
 UNBOUND = "nobind"
@@ -115,16 +115,18 @@ class InferenceEngine(ABC):
         return [await self.sample(request) for request in requests]
 
     @abstractmethod
-    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+    async def score(self, policy: str, given: ScoreRequest, temperature: float = 1.0) -> LogProbs:
         """Log-probs of a fixed reply at a temperature; at 0 relative to the likeliest token."""
 
     async def score_many(
-        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+        self, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[LogProbs]:
         """Log-probs of many fixed replies."""
         return [await self.score(policy, one, temperature) for one in given]
 
-    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+    async def score_together(
+        self, policies: Sequence[str], given: ScoreRequest
+    ) -> dict[str, LogProbs]:
         """Log-probs of a fixed reply by several policies, in one batch if the engine mixes them."""
         return {policy: await self.score(policy, given) for policy in policies}
 

@@ -26,7 +26,7 @@ from pettingllms.inference.engines.base import (
     too_long,
 )
 from pettingllms.policies.files import Files
-from pettingllms.types import Failed, Given, LogProbs, Sample, SampleRequest
+from pettingllms.types import Failed, LogProbs, Sample, SampleRequest, ScoreRequest
 from pettingllms.vision.processor import load_image_processor
 
 
@@ -95,11 +95,11 @@ class TorchEngine(InferenceEngine):
                 found[places[at]] = marked_if_cut(taken[at], samples, limit)
         return found
 
-    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+    async def score(self, policy: str, given: ScoreRequest, temperature: float = 1.0) -> LogProbs:
         return (await self.score_many(policy, [given], temperature))[0]
 
     async def score_many(
-        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+        self, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[LogProbs]:
         from pettingllms.inference.generate import logprobs_of
 

@@ -28,7 +28,7 @@ from pettingllms.inference.engines.base import (
 from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, OWNER
 from pettingllms.policies.files import Files
 from pettingllms.rollouts.player import NO_IDS
-from pettingllms.types import Failed, Given, Ids, LogProbs, Sample, SampleRequest
+from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest, ScoreRequest
 from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import load_image_processor
 from pettingllms.vision.support import supports_images
@@ -94,7 +94,7 @@ class VllmEngine(InferenceEngine):
             stop_token_ids=self._stop_ids,
             structured_outputs=None if request.guide is None else _guided(request.guide),
         )
-        prompt = Given(request.prompt_ids, NO_IDS, request.images)
+        prompt = ScoreRequest(request.prompt_ids, NO_IDS, request.images)
         output = await self._generate(request.policy, prompt, params)
         samples: list[Sample | Failed] = []
         for reply in sorted(output.outputs, key=lambda reply: reply.index):
@@ -108,7 +108,7 @@ class VllmEngine(InferenceEngine):
             samples.append(Sample(ids, logprobs, version, finish))
         return marked_if_cut(request, samples, self._spec.config.max_model_len)
 
-    async def score(self, policy: str, given: Given, temperature: float = 1.0) -> LogProbs:
+    async def score(self, policy: str, given: ScoreRequest, temperature: float = 1.0) -> LogProbs:
         if temperature != 1:  # vLLM returns log-probs of a prompt only at temperature 1
             places = range(len(given.response_ids))
             found = (self._score_token(policy, given, at, temperature) for at in places)
@@ -120,11 +120,13 @@ class VllmEngine(InferenceEngine):
         return _chosen(output.prompt_logprobs[len(given.prompt_ids) :], given.response_ids)
 
     async def score_many(
-        self, policy: str, given: Sequence[Given], temperature: float = 1.0
+        self, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[LogProbs]:
         return list(await asyncio.gather(*(self.score(policy, one, temperature) for one in given)))
 
-    async def _score_token(self, policy: str, given: Given, at: int, temperature: float) -> float:
+    async def _score_token(
+        self, policy: str, given: ScoreRequest, at: int, temperature: float
+    ) -> float:
         """The log-prob of one token of a reply, as for sampling it next."""
         token = int(given.response_ids[at])
         params = self._params(
@@ -137,7 +139,9 @@ class VllmEngine(InferenceEngine):
         logprob = float(reply.logprobs[0][token].logprob)
         return logprob if temperature else logprob - reply.logprobs[0][reply.token_ids[0]].logprob
 
-    async def score_together(self, policies: Sequence[str], given: Given) -> dict[str, LogProbs]:
+    async def score_together(
+        self, policies: Sequence[str], given: ScoreRequest
+    ) -> dict[str, LogProbs]:
         # One request keeps vLLM busy while the others arrive, so it schedules those together.
         asked = (policies[0], *policies)
         _, *found = await asyncio.gather(*(self.score(policy, given) for policy in asked))
@@ -199,7 +203,7 @@ class VllmEngine(InferenceEngine):
             raise EngineDiedError(f"vLLM's processes died: {error}") from None
 
     async def _generate(
-        self, policy: str, given: Given, params: "SamplingParams"
+        self, policy: str, given: ScoreRequest, params: "SamplingParams"
     ) -> "RequestOutput":
         prompt = self._prompt(given)
         request_id = f"{policy}-{next(self._request_ids)}"
@@ -215,7 +219,7 @@ class VllmEngine(InferenceEngine):
             raise SamplerError("vLLM's ids of a multimodal prompt differ from the recorded ids")
         return last
 
-    def _prompt(self, given: Given) -> "TokensPrompt":
+    def _prompt(self, given: ScoreRequest) -> "TokensPrompt":
         """The prompt in vLLM's format. vLLM expands the image tokens by itself."""
         from vllm.inputs import TokensPrompt
 

@@ -176,14 +176,14 @@ def test_a_game_for_one_is_refused() -> None:
 
 def test_players_behind_a_server_play(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("httpx")
-    from pettingllms.runtime.http_client import KeyedClient
+    from pettingllms.runtime.http_client import JsonClient
 
     async def nine(self: Any, body: Any) -> Any:
         assert body["model"] == "big"
         assert body["temperature"] == 0.25
         return {"choices": [{"message": {"content": "9"}, "finish_reason": "stop"}]}
 
-    monkeypatch.setattr(KeyedClient, "post", nine)
+    monkeypatch.setattr(JsonClient, "post", nine)
     env = Relay()
     entries = parse_entries(env, ["http://localhost:1/v1#big", "random"])
     found = run_tournament(Tournament(env, entries, 10, temperature=0.25), notify=print)

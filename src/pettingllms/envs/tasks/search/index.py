@@ -17,7 +17,7 @@ from typing import Any
 from pettingllms.envs.tasks.search.world import Article, make_world
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.errors import ConfigError, DataError
-from pettingllms.runtime.call_clock import uncounted
+from pettingllms.runtime.call_clock import pause_call_clock
 
 SECONDS = 8.0
 NUM_TRIES = 2
@@ -48,7 +48,7 @@ def search_world(world_seed: int, query: str, top_k: int) -> tuple[Article, ...]
     return tuple(articles[at] for at, score in pairs if score > 0)
 
 
-@uncounted()
+@pause_call_clock()
 def search_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
     """What the user's service gives; DataError if that is not what is asked of it.
 

@@ -6,13 +6,13 @@ import time
 import pytest
 
 import pettingllms.rollouts.env_calls as guard_module
-from pettingllms.rollouts.env_calls import CallFailed, Guard, _Call
-from pettingllms.runtime.call_clock import uncounted
+from pettingllms.rollouts.env_calls import CallFailed, EnvCaller, _Call
+from pettingllms.runtime.call_clock import pause_call_clock
 
 
 def call(function, *args, seconds: float = 0.2, blocking: bool = False):
     async def run():
-        with Guard(seconds, blocking) as guard:
+        with EnvCaller(seconds, blocking) as guard:
             return await guard.call("it", function, *args)
 
     return asyncio.run(run())
@@ -62,7 +62,7 @@ def test_a_loop_that_swallows_exceptions_is_ended_too() -> None:
 
 
 def test_a_loop_that_swallows_the_first_end_is_ended_by_the_next(monkeypatch) -> None:
-    monkeypatch.setattr(guard_module, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(guard_module, "RETRY_SECONDS", 0.1)
     swallowed = []
 
     def stubborn() -> None:
@@ -89,7 +89,7 @@ def test_a_blocked_thread_is_left_behind() -> None:
 
 def test_blocking_calls_do_not_hold_up_the_loop() -> None:
     async def run() -> float:
-        with Guard(5, blocking=True) as guard:
+        with EnvCaller(5, blocking=True) as guard:
             start = time.monotonic()
             await asyncio.gather(*(guard.call("sleep", time.sleep, 0.2) for _ in range(20)))
             return time.monotonic() - start
@@ -108,7 +108,7 @@ def test_a_late_end_never_hits_the_code_after_the_call() -> None:
 
     async def run() -> list[str]:
         outcomes = []
-        with Guard(0.02) as guard:
+        with EnvCaller(0.02) as guard:
             for at in range(60):
                 try:
                     outcomes.append(await guard.call("spin", spin, 0.015 + 0.0003 * at))
@@ -123,7 +123,7 @@ def test_a_late_end_never_hits_the_code_after_the_call() -> None:
 
 
 def test_the_watchdog_ends_with_the_guard() -> None:
-    with Guard(1):
+    with EnvCaller(1):
         assert any(thread.name == "env-watchdog" for thread in threading.enumerate())
     assert not any(thread.name == "env-watchdog" for thread in threading.enumerate())
 
@@ -143,7 +143,7 @@ def test_an_end_that_has_not_landed_is_taken_back() -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.05)
-    guard = Guard(60)
+    guard = EnvCaller(60)
     guard._calls[thread.ident] = _Call(deadline=0.0)
     guard._end_calls(before=float("inf"))
     guard._finish(thread.ident)
@@ -166,7 +166,7 @@ def test_after_one_overrun_calls_no_longer_hold_up_the_loop() -> None:
             under_way.discard(threading.get_ident())
 
     async def run() -> None:
-        with Guard(0.5) as guard:
+        with EnvCaller(0.5) as guard:
             with pytest.raises(CallFailed):
                 await guard.call("it", endless)
             await asyncio.gather(
@@ -187,7 +187,7 @@ def test_leaving_the_guard_ends_what_is_still_running() -> None:
             beats += 1
 
     async def run() -> None:
-        with Guard(60, blocking=True) as guard:
+        with EnvCaller(60, blocking=True) as guard:
             task = asyncio.create_task(guard.call("it", endless))
             await asyncio.sleep(0.1)
             task.cancel()
@@ -217,7 +217,7 @@ def test_an_exception_that_cannot_say_what_it_is() -> None:
     def broken() -> None:
         raise Mute
 
-    with pytest.raises(CallFailed, match="Mute: it cannot say why"):
+    with pytest.raises(CallFailed, match="Mute: no message"):
         call(broken)
 
 
@@ -225,7 +225,7 @@ def test_an_exception_that_cannot_say_what_it_is() -> None:
 def test_time_that_has_another_limit_does_not_count(blocking: bool) -> None:
     def waits() -> str:
         for _ in range(3):
-            with uncounted(), uncounted():
+            with pause_call_clock(), pause_call_clock():
                 time.sleep(0.3)
         return "done"
 
@@ -235,7 +235,7 @@ def test_time_that_has_another_limit_does_not_count(blocking: bool) -> None:
 @pytest.mark.parametrize("blocking", [False, True])
 def test_the_clock_goes_on_after_it_stood_still(blocking: bool) -> None:
     def hangs() -> None:
-        with uncounted():
+        with pause_call_clock():
             time.sleep(0.3)
         while True:
             time.sleep(0.01)
@@ -245,10 +245,10 @@ def test_the_clock_goes_on_after_it_stood_still(blocking: bool) -> None:
 
 
 def test_a_clock_does_not_stand_still_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pettingllms.runtime.call_clock.MAX_STOPPED", 0.3)
+    monkeypatch.setattr("pettingllms.runtime.call_clock.MAX_PAUSED", 0.3)
 
     def stuck() -> None:
-        with uncounted():
+        with pause_call_clock():
             while True:
                 time.sleep(0.01)
 

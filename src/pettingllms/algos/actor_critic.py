@@ -1,8 +1,8 @@
-"""What algorithms with a critic share: estimates for turns, advantages and targets from them.
+"""Base of actor-critic algorithms: advantages and value targets from the values of a critic.
 
-A critic that has learnt nothing expects 0 everywhere, as its head begins with zeros. So a turn
-without values is credited as that critic would: this is how a configuration is played without an
-engine. A learner that is to train on such a turn refuses it.
+An untrained critic predicts 0 everywhere, because its value head starts at zero. A turn without
+values is therefore credited as by an untrained critic, which allows rollouts without an engine.
+Learners reject such turns.
 """
 
 from abc import abstractmethod
@@ -18,16 +18,17 @@ from pettingllms.config import AlgoConfig
 from pettingllms.types import Episode, Group, Member, Turn, Values
 
 
-class ValuedConfig(AlgoConfig):
-    """Options of every algorithm with a critic."""
+class ActorCriticConfig(AlgoConfig):
+    """Options of all actor-critic algorithms."""
 
     standardize: bool = True
-    """Whether a policy's advantages are brought to mean 0 and deviation 1 over the batch."""
+    """Whether the advantages of a policy are standardized to mean 0 and standard deviation 1 over
+    the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a critic makes of a turn: advantages of the whole reply or of its tokens, targets."""
+    """Advantages of a reply (one, or one per token) and value targets of the critic."""
 
     turn: Turn
     advantages: list[float]
@@ -35,18 +36,18 @@ class Estimate:
     by_token: bool = False
 
 
-class Valued(Algorithm):
-    """Compares each reply with what a critic expected."""
+class ActorCritic(Algorithm):
+    """Compares the return of each reply with the value that a critic predicted."""
 
-    Config: ClassVar[type[AlgoConfig]] = ValuedConfig
-    config: ValuedConfig
+    Config: ClassVar[type[AlgoConfig]] = ActorCriticConfig
+    config: ActorCriticConfig
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})
     min_samples: ClassVar[int] = 1
     min_members: ClassVar[int] = 1
 
     @abstractmethod
     def estimates(self, episodes: Sequence[Episode]) -> Iterator[Estimate]:
-        """What every turn that is trained on came to, before any scaling."""
+        """Unscaled advantages and value targets of every trained turn."""
 
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
         return self._groups(list(self.estimates(episodes)))
@@ -55,7 +56,7 @@ class Valued(Algorithm):
         return self._scaled(reward_list(group))
 
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
-        """Write advantages, and targets for the critic, on every turn that is trained on."""
+        """Write the advantages and value targets of every trained turn."""
         self.clear(episodes)
         estimates = list(self.estimates(episodes))
         for policy in dict.fromkeys(estimate.turn.policy for estimate in estimates):
@@ -70,7 +71,7 @@ class Valued(Algorithm):
         return self._groups(estimates)
 
     def _groups(self, estimates: Sequence[Estimate]) -> list[Group]:
-        """All turns of a policy: what its advantages are scaled over."""
+        """All turns of a policy, over which its advantages are standardized."""
         return self.grouped(
             ((e.turn.policy,), Member([e.turn], mean(e.advantages))) for e in estimates
         )
@@ -80,7 +81,7 @@ class Valued(Algorithm):
 
 
 def values_of(turn: Turn) -> list[float]:
-    """What was expected at the prompt's end and after each token."""
+    """The critic's values at the end of the prompt and after each token."""
     if turn.credit.values is None:
         return [0.0] * (turn.num_tokens + 1)
     values: list[float] = turn.credit.values.tolist()
@@ -88,7 +89,7 @@ def values_of(turn: Turn) -> list[float]:
 
 
 def targets_at(turn: Turn, targets: dict[int, float]) -> Values:
-    """Targets for some of a turn's values, and none for the rest."""
+    """Value targets at some positions of a turn, and NaN at the rest."""
     returns = np.full(turn.num_tokens + 1, np.nan, dtype=np.float32)
     for at, target in targets.items():
         returns[at] = target
