@@ -404,6 +404,15 @@ def test_guides_start_with_an_example_and_end_with_troubleshooting(page: Path) -
         assert text[:first].count("\n") < 25, "the example comes first"
 
 
+def test_architecture_lists_every_package() -> None:
+    page = (ROOT / "docs/concepts/architecture.md").read_text()
+    rows = re.findall(r"^\| (`\w+`.*?) \|", page.split("## Layers")[1], re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    entries = [path for path in SOURCE.iterdir() if not path.name.startswith(("_", "."))]
+    packages = {path.stem for path in entries if path.suffix in ("", ".py")}
+    assert packages == listed
+
+
 TERMS = (
     "trajectory", "on-policy", "advantage", "baseline", "reference model", "KL penalty",
     "entropy bonus", "importance weight", "train–inference mismatch", "VLM", "multimodal", "CTDE",
