@@ -31,9 +31,9 @@ from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.learners.batches import Item
 from pettingllms.learners.critic import Critic
-from pettingllms.learners.files import MODEL_FILE
 from pettingllms.learners.learner import Learner, LearnerSpec
 from pettingllms.models import make_tiny
+from pettingllms.policies.files import MODEL_FILE
 from pettingllms.types import Sample, SampleRequest, Scored, user
 from pettingllms.verifier.classifier import Verifier, VerifierSpec
 from pettingllms.verifier.evaluate import Report, measure

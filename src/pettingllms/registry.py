@@ -235,7 +235,7 @@ JUDGES = Registry(
     "judge",
     "Judge",
     {
-        "rule": "pettingllms.judges.rule:RuleJudge",
+        "rule": "pettingllms.judges.base:RuleJudge",
         "llm": "pettingllms.judges.llm:LlmJudge",
         "panel": "pettingllms.judges.panel:Panel",
         "verifier": "pettingllms.judges.verifier:VerifierJudge",

@@ -15,7 +15,7 @@ import pytest
 
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder

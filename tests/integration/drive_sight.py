@@ -16,7 +16,7 @@ from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item
 from pettingllms.models import make_tiny_vision
 from pettingllms.types import ScoreRequest
-from pettingllms.vision.support import FAMILIES
+from pettingllms.vision.families import FAMILIES
 
 PARTS: list[Any] = ["language", "projector", "vision"]
 

@@ -19,7 +19,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, a configuration, and what `drive_distance.py` found with them."""
     from pettingllms.envs import make_env
     from pettingllms.models import make_tiny
-    from pettingllms.models.tokenizer_texts import texts_of
+    from pettingllms.models.tiny import texts_of
 
     root = tmp_path_factory.mktemp("distance")
     texts = texts_of([make_env("kuhn_poker-v1", terse=True)], num_tasks=50)

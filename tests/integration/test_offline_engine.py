@@ -93,7 +93,7 @@ def test_a_verifier_from_sampling_to_a_port(root: Path) -> None:
 def asked(url: str, key: str) -> float:
     import asyncio
 
-    from pettingllms.judges.verifier_client import VerifierClient
+    from pettingllms.judges.verifier import VerifierClient
     from pettingllms.types import Scored, user
 
     async def ask() -> object:

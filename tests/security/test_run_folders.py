@@ -21,7 +21,7 @@ from pathlib import Path
 Path({marker!r}).write_text("executed")
 from pettingllms.algos.grpo import Grpo
 from pettingllms.envs.games.tic_tac_toe import TicTacToe
-from pettingllms.judges.rule import RuleJudge
+from pettingllms.judges.base import RuleJudge
 class Env(TicTacToe): pass
 class Algo(Grpo): pass
 class Judge(RuleJudge): pass

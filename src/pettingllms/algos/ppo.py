@@ -24,11 +24,11 @@ from pettingllms.algos.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     Estimate,
+    gae,
     targets_at,
     values_of,
 )
 from pettingllms.algos.credit import rewards_between
-from pettingllms.algos.gae import gae
 from pettingllms.types import Episode, Turn
 
 

@@ -16,10 +16,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from pettingllms.algos.actor_critic import ActorCritic, ActorCriticConfig, Estimate, targets_at
+from pettingllms.algos.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    Estimate,
+    discounted,
+    targets_at,
+)
 from pettingllms.algos.base import Mixer
 from pettingllms.algos.credit import team_reward, team_rewards
-from pettingllms.algos.gae import discounted
 from pettingllms.types import Episode, Scored, Turn
 
 

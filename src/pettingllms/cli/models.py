@@ -13,9 +13,8 @@ from pettingllms.errors import ConfigError, ModelError
 from pettingllms.models import get_model, make_tiny, make_tiny_vision
 from pettingllms.models.download import Source
 from pettingllms.models.folder import kept_models, models_folder
-from pettingllms.models.tiny import Architecture
-from pettingllms.models.tokenizer_texts import texts_of
-from pettingllms.vision.support import object_in
+from pettingllms.models.tiny import Architecture, texts_of
+from pettingllms.vision.families import object_in
 
 
 def get(name: str, out: Path | None, source: str) -> None:

@@ -12,9 +12,8 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.curves import Panel, PlotOptions, make_panels
+from pettingllms.experiments.curves import Panel, PlotOptions, make_panels, short, spark
 from pettingllms.experiments.run_report import run_report_page
-from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.folder import write_whole
 from pettingllms.viewer.sources import ViewedRun, open_run
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from pettingllms.cli.console import console
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import ConfigError, DataError
-from pettingllms.learners.files import CRITIC_FILE
+from pettingllms.policies.files import CRITIC_FILE
 from pettingllms.runs.trust import load_user_config
 from pettingllms.types import Scored
 from pettingllms.verifier.evaluate import Report, measure

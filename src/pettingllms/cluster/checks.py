@@ -7,11 +7,10 @@ from pathlib import Path
 
 from pettingllms.config import RunConfig
 from pettingllms.errors import CheckpointError, StaleWeightsError
-from pettingllms.learners.files import ADAPTER_FILE, MODEL_FILE
 from pettingllms.models.folder import find_model, shapes_in, tensor_shapes
 from pettingllms.models.revision import identity
 from pettingllms.policies import plan_critics, plan_models
-from pettingllms.policies.files import Files
+from pettingllms.policies.files import ADAPTER_FILE, MODEL_FILE, Files
 from pettingllms.runs.folder import write_whole
 from pettingllms.types import Episode
 

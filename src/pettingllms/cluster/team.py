@@ -34,11 +34,10 @@ from pettingllms.inference.multimodal_chat import renderer_of
 from pettingllms.judges import JudgeModel
 from pettingllms.league import Assignment
 from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, turns_of
-from pettingllms.learners.files import FOR_LEARNERS
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, check_resources, plan_models
-from pettingllms.policies.files import Saved
+from pettingllms.policies.files import FOR_LEARNERS, Saved
 from pettingllms.rollouts import Player, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 

@@ -1,19 +1,29 @@
 """Configuration: TOML with dotted overrides, read by strict pydantic models."""
 
 from pettingllms.config.co_players import CoPlayersConfig
-from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig
-from pettingllms.config.guard import GuardConfig
 from pettingllms.config.judge import JudgeConfig, OneJudgeConfig
 from pettingllms.config.league import LeagueConfig
-from pettingllms.config.load import load_config, parse_config, problems_in, read_toml, to_toml
+from pettingllms.config.load import (
+    apply_overrides,
+    load_config,
+    parse_config,
+    problems_in,
+    read_toml,
+    to_toml,
+)
 from pettingllms.config.losses import LossConfig, loss_config
-from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.policies import PolicyConfig
 from pettingllms.config.run import RewardConfig, RolloutConfig, RunConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
-from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
+from pettingllms.config.training import (
+    CriticConfig,
+    EvalConfig,
+    GuardConfig,
+    LogConfig,
+    TrainConfig,
+)
 
 __all__ = [
     "AlgoConfig",

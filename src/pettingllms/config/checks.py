@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from pettingllms.config.co_players import co_player_problems, role_problems
-from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
 from pettingllms.config.engines import engine_problems
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
@@ -16,6 +15,7 @@ from pettingllms.config.policies import image_problem, player_problems
 from pettingllms.config.run import RunConfig, policies_without_roles
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
+from pettingllms.config.training import CriticConfig
 from pettingllms.config.user_code import log_problems
 from pettingllms.errors import describe, nearest
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS, LOSSES, absolute

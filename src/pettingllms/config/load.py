@@ -1,7 +1,7 @@
 """Reading a configuration: TOML, then dotted overrides, then a list of all problems."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pettingllms.config.checks import build_env, cross_check, resolve
-from pettingllms.config.overrides import apply_overrides
 from pettingllms.config.renames import migrate, new_name
 from pettingllms.config.run import RunConfig
 from pettingllms.config.section import EnvConfig
@@ -162,3 +161,55 @@ def _read_section(
             problems += _read_section(sections, name, rest, reader)
         return problems
     return []
+
+
+def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> list[str]:
+    """Merge overrides into the data; return the problems of those that cannot be merged."""
+    return [problem for raw in overrides if (problem := _apply(data, raw))]
+
+
+def _apply(data: dict[str, Any], raw: str) -> str | None:
+    key, equals, value = raw.partition("=")
+    try:
+        path = tomllib.loads(f"{key}={{}}") if equals else {}
+    except tomllib.TOMLDecodeError:
+        path = {}
+    if not path:
+        return (
+            f"override '{raw}' is not of the form section.key=value, such as rollout.num_samples=8"
+        )
+    change: Any = _value(value.strip())
+    for name in reversed(_names(path)):
+        change = {name: change}
+    return _merge(data, change, raw)
+
+
+def _names(path: dict[str, Any]) -> list[str]:
+    """The parts of a dotted key, with TOML's quoting rules."""
+    names = []
+    while path:
+        ((name, path),) = path.items()
+        names.append(name)
+    return names
+
+
+def _merge(table: dict[str, Any], change: dict[str, Any], raw: str) -> str | None:
+    for name, value in change.items():
+        if not isinstance(value, dict):
+            table[name] = value
+            continue
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return f"override '{raw}': '{name}' is a value, not a table"
+        if problem := _merge(inner, value, raw):
+            return problem
+    return None
+
+
+def _value(text: str) -> Any:
+    """A TOML value; anything else is a string, so that names need no quotes."""
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return read["value"] if len(read) == 1 else text

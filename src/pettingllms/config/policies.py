@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pettingllms.config.section import Section
 from pettingllms.errors import UnknownNameError
-from pettingllms.vision.support import ADVICE, supports_images
+from pettingllms.vision.families import ADVICE, supports_images
 
 
 class FullPolicy(Section):

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from pettingllms.config.co_players import SCRIPT
-from pettingllms.config.guard import GuardConfig
 from pettingllms.config.section import Section
+from pettingllms.config.training import GuardConfig
 from pettingllms.config.verifier import VerifierConfig
 
 KEYS = {

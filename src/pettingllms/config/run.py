@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from pettingllms.config.co_players import CoPlayersConfig
-from pettingllms.config.critic import CriticConfig
 from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
     MISMATCH_BOUNDS,
@@ -13,7 +12,6 @@ from pettingllms.config.engines import (
     InferenceConfig,
     LearnerConfig,
 )
-from pettingllms.config.guard import GuardConfig
 from pettingllms.config.judge import JudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.losses import LossConfig, loss_config, read_loss
@@ -21,7 +19,13 @@ from pettingllms.config.policies import TRAINED_KINDS, PolicyConfig
 from pettingllms.config.schedule import learning
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section, section_of
 from pettingllms.config.sft import DpoConfig, SftConfig
-from pettingllms.config.training import EvalConfig, LogConfig, TrainConfig
+from pettingllms.config.training import (
+    CriticConfig,
+    EvalConfig,
+    GuardConfig,
+    LogConfig,
+    TrainConfig,
+)
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 

@@ -11,7 +11,11 @@
 Rows without tests are left out: solutions to them could not be graded.
 """
 
+import base64
+import binascii
 import json
+import pickletools
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -25,10 +29,32 @@ from pettingllms.datasets.asserts import (
     without,
 )
 from pettingllms.datasets.code_problems import Case, CodeProblem
-from pettingllms.datasets.packed import unpack_text
 from pettingllms.datasets.rows import read_rows
 from pettingllms.datasets.wire import encode
 from pettingllms.errors import DataError
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Maximum unpacked size, against decompression bombs."""
+TEXTS = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+AROUND = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
+
+
+def unpack_text(packed: str) -> str:
+    """The text; ValueError if it is packed in another format, or is not text."""
+    try:
+        unpacker = zlib.decompressobj()
+        pickled = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_BYTES)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"not base64 of zlib: {error}") from None
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {MAX_BYTES} bytes")
+    steps = [(step.name, argument) for step, argument, _ in pickletools.genops(pickled)]
+    texts = [argument for name, argument in steps if name in TEXTS]
+    others = {name for name, _ in steps} - TEXTS - AROUND
+    if len(texts) != 1 or others:
+        raise ValueError(f"the pickle holds more than one text: {sorted(others)}")
+    return str(texts[0])
+
 
 NUM_VISIBLE = 2
 """Visible tests if the data set does not specify them, at most half of all tests."""

@@ -9,12 +9,11 @@
 | `NAME` | the same from the hub |
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from pettingllms.datasets import arithmetic, statements
 from pettingllms.datasets.catalog import load
-from pettingllms.datasets.overlap import check_overlap, divided
 from pettingllms.datasets.problems import Problem
 from pettingllms.datasets.reasoning_gym import gym_problem
 from pettingllms.datasets.seeded import NUM_MADE, SeededTasks, Split, halved_seed, of_half
@@ -81,3 +80,35 @@ def _read(
             "another test_share, or a separate file as test_data"
         )
     return train, test
+
+
+NUM_SHOWN = 3
+
+
+def overlap(train: Iterable[Problem], test: Iterable[Problem]) -> list[tuple[Problem, Problem]]:
+    """Problems that are in both, as pairs."""
+    asked = {problem.key(): problem for problem in train}
+    return [(asked[twin.key()], twin) for twin in test if twin.key() in asked]
+
+
+def check_overlap(train: Iterable[Problem], test: Iterable[Problem]) -> None:
+    """Raise DataError if a problem is in both."""
+    shared = overlap(train, test)
+    if shared:
+        shown = "; ".join(f"{ours.id} = {theirs.id}" for ours, theirs in shared[:NUM_SHOWN])
+        more = "" if len(shared) <= NUM_SHOWN else f" and {len(shared) - NUM_SHOWN} more"
+        raise DataError(
+            f"{len(shared)} test problems are also training problems: {shown}{more}; remove them "
+            "from one of the two files"
+        )
+
+
+def divided(
+    problems: Sequence[Problem], test_share: float
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Split problems by their question, so that duplicates are in the same split."""
+    edge = int(test_share * 1000)
+    sides: tuple[list[Problem], list[Problem]] = ([], [])
+    for problem in problems:
+        sides[derive_seed("divide", problem.key()) % 1000 < edge].append(problem)
+    return tuple(sides[0]), tuple(sides[1])

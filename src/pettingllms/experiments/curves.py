@@ -5,6 +5,7 @@ maximum. A share of a single run has Wilson's interval over the counted episodes
 cover the variation between seeds.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -168,3 +169,28 @@ def _is_share(name: str) -> bool:
 def _unique_name(name: str, taken: Mapping[str, object]) -> str:
     names = [name, *(f"{name} ({number})" for number in range(2, len(taken) + 2))]
     return next(one for one in names if one not in taken)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+THOUSAND = 1000
+
+
+def short(value: float) -> str:
+    """A number with three digits; large ones as integers, such as 8,130."""
+    return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.3g}"
+
+
+def spark(values: Sequence[float], width: int = 40) -> str:
+    """The values as bars, scaled from minimum to maximum; crowded values are averaged."""
+    if not values:
+        return ""
+    size = max(1, math.ceil(len(values) / width))
+    means = [
+        math.fsum(part) / len(part)
+        for at in range(0, len(values), size)
+        if (part := values[at : at + size])
+    ]
+    low, high = min(means), max(means)
+    if high == low:
+        return BARS[3] * len(means)
+    return "".join(BARS[min(7, int(8 * (mean - low) / (high - low)))] for mean in means)

@@ -11,7 +11,7 @@ from pettingllms.config import Section, problems_in, read_toml
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.scoring import Measure
 from pettingllms.runs.folder import slug
-from pettingllms.vision.support import FAMILIES
+from pettingllms.vision.families import FAMILIES
 
 FILE = "experiment.toml"
 MODEL = "model"

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from pettingllms.experiments.curves import over_one_axis
-from pettingllms.experiments.interval import Mean
+from pettingllms.experiments.difference import Mean
 from pettingllms.experiments.results import Curve
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C3E", "#555555")

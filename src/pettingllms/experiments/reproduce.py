@@ -22,7 +22,6 @@ from pettingllms.experiments.plan import (
     PlannedStart,
     make_plan,
 )
-from pettingllms.experiments.progress import ProgressLines
 from pettingllms.experiments.report import Collected, collect, read_joined, shortfalls, write_report
 from pettingllms.experiments.results import (
     BASIS,
@@ -34,7 +33,7 @@ from pettingllms.experiments.results import (
     read_metrics,
     training_cost,
 )
-from pettingllms.experiments.runner import Machine
+from pettingllms.experiments.runner import Machine, ProgressLines
 from pettingllms.experiments.scoring import Exploitability, measure
 from pettingllms.models.folder import is_model
 from pettingllms.preflight.machine import this_machine

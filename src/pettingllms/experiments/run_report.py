@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import ConfigError
+from pettingllms.experiments.curves import short, spark
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.results import TOKENS, training_cost
-from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.diagnostics import RECENT, diagnose, early, progress, recent
 from pettingllms.runs.scores import wilson
 from pettingllms.viewer.sources import ViewedRun

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from pettingllms.experiments.difference import Difference, differences
+from pettingllms.experiments.difference import Difference, Mean, differences, mean_over_seeds
 from pettingllms.experiments.experiment import Evaluation, Experiment
-from pettingllms.experiments.interval import Mean, mean_over_seeds
 from pettingllms.experiments.results import Result
 
 NONE = "–"

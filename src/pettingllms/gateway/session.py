@@ -34,7 +34,7 @@ from pettingllms.types import (
     Turn,
     total,
 )
-from pettingllms.vision.support import ADVICE
+from pettingllms.vision.families import ADVICE
 
 Watch = Callable[[Call, Answered, int, int], None]
 """Takes a call, its replies, and when it began and ended, in nanoseconds."""

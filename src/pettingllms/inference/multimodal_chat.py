@@ -8,8 +8,8 @@ from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.types import Ids, Image, Message, images_of
+from pettingllms.vision.families import ADVICE, supports_images
 from pettingllms.vision.processor import ImageProcessor, load_image_processor
-from pettingllms.vision.support import ADVICE, supports_images
 
 
 def renderer_of(folder: Path) -> ChatRenderer:

@@ -3,8 +3,7 @@
 from pettingllms.judges.base import Judge, JudgeContext, JudgeModel
 from pettingllms.judges.batch import make_judges
 from pettingllms.judges.bradley_terry import Strengths, strengths
-from pettingllms.judges.references import FIRST_REFERENCE, reference_assignments
-from pettingllms.judges.rewards import Verdicts, judge_all
+from pettingllms.judges.rewards import FIRST_REFERENCE, Verdicts, judge_all, reference_assignments
 
 __all__ = [
     "FIRST_REFERENCE",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pettingllms.config import OneJudgeConfig
+from pettingllms.config.judge import RuleConfig
 from pettingllms.types import Failed, Message, Renderer, Reward, Sampler, Scored, Submission
 
 WIN, TIE, LOSS = Scored(1.0), Scored(0.5), Scored(0.0)
@@ -87,3 +88,13 @@ class Judge(ABC):
             name: sum(values) / (1 if name.startswith("num_") else len(values))
             for name, values in noted.items()
         }
+
+
+class RuleJudge(Judge):
+    """Scores by `Environment.rule`."""
+
+    Config = RuleConfig
+    config: RuleConfig
+
+    async def score(self, submission: Submission) -> Reward:
+        return self.context.rule(submission, self.config.part)

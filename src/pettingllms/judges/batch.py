@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from pettingllms.config import JudgeConfig
 from pettingllms.config.judge import RULE
-from pettingllms.judges.base import TIE, Judge, JudgeContext
-from pettingllms.judges.rule import RuleJudge
+from pettingllms.judges.base import TIE, Judge, JudgeContext, RuleJudge
 from pettingllms.registry import JUDGES
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Failed, Reward, Scored, Submission

@@ -5,8 +5,11 @@ Terry, 1952). A tie counts as half a win for each; a verdict of 0.8 counts as 0.
 normal prior keeps the strength of a player that won every comparison finite.
 """
 
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -79,3 +82,29 @@ def _slopes(
     ):
         np.add.at(hessian, (rows, columns), sign * weight)
     return gradient, hessian
+
+
+Pair = tuple[int, int]
+
+
+def round_robin(num_players: int) -> list[Pair]:
+    """Every pair once."""
+    return list(combinations(range(num_players), 2))
+
+
+def swiss_round(points: Sequence[float], met: set[Pair], rng: random.Random) -> list[Pair]:
+    """Pairs of one round: nearest in points among those not compared yet. With an odd number, the
+    lowest-ranked of those with most comparisons gets the bye, so that byes are spread evenly."""
+    order = sorted(range(len(points)), key=lambda player: (-points[player], rng.random()))
+    if len(order) % 2:
+        games = Counter(player for pair in met for player in pair)
+        most = max(games[player] for player in order)
+        order.remove(next(player for player in reversed(order) if games[player] == most))
+    pairs: list[Pair] = []
+    while order:
+        one = order.pop(0)
+        other = next((p for p in order if (min(one, p), max(one, p)) not in met), None)
+        if other is not None:
+            order.remove(other)
+            pairs.append((min(one, other), max(one, other)))
+    return pairs

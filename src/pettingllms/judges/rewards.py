@@ -11,13 +11,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from pettingllms.config import JudgeConfig
+from pettingllms.config import JudgeConfig, RunConfig
 from pettingllms.judges.base import Judge
 from pettingllms.judges.batch import JudgedBatch
-from pettingllms.judges.bradley_terry import Comparison, strengths
-from pettingllms.judges.pairing import Pair, round_robin, swiss_round
+from pettingllms.judges.bradley_terry import Comparison, Pair, round_robin, strengths, swiss_round
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Episode, Failed, Reward, Scored, Step, Submission, total
+from pettingllms.types import TEAM, Episode, Failed, Reward, Scored, Step, Submission, Task, total
 
 Key = tuple[Hashable, ...]
 
@@ -222,4 +221,26 @@ def _held_out_metrics(batch: JudgedBatch) -> dict[str, float]:
         "held_out_score": held_out,
         "disagreement": apart,
         "held_out_gap": own - held_out if by_mean else apart,
+    }
+
+
+Assignments = Mapping[str, Mapping[str, str]]
+FIRST_REFERENCE = 1_000_000
+"""Episode number of the first reference rollout per task; no other episode has it. Sampling seeds
+derive from the number, so with shared numbers a reference with equal weights would repeat the
+learner's reply word for word and always tie."""
+
+
+def reference_assignments(
+    config: RunConfig, reference: str, tasks: Sequence[Task], assignments: Assignments
+) -> Assignments:
+    """The assignment of each task, by task id. `assignments` override [roles]: the reference meets
+    the same co-players as the learners, so that the comparison is fair."""
+    learn = config.trained_policies()
+    return {
+        task.id: {
+            role: reference if name in learn else name
+            for role, name in assignments.get(task.id, config.roles).items()
+        }
+        for task in tasks
     }

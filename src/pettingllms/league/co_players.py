@@ -15,7 +15,7 @@ from typing import Any
 from pettingllms.algos.credit import role_reward
 from pettingllms.config import RewardConfig
 from pettingllms.config.co_players import CoPlayersConfig
-from pettingllms.league.assignments import Assignment
+from pettingllms.league.payoff import Assignment
 from pettingllms.league.pool import Snapshot
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Scored, Task

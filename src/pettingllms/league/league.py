@@ -17,8 +17,7 @@ from pettingllms.algos.credit import mean
 from pettingllms.config import RewardConfig
 from pettingllms.config.co_players import SCRIPT
 from pettingllms.config.league import LeagueConfig
-from pettingllms.league.assignments import Assignment, duel
-from pettingllms.league.payoff import Payoff, result_of
+from pettingllms.league.payoff import Assignment, Payoff, duel, result_of
 from pettingllms.league.pool import Snapshot, draw, thinned
 from pettingllms.league.ratings import Ratings
 from pettingllms.seeds import derive_seed

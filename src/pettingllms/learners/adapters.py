@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE
 from pettingllms.learners.weights import from_bytes, to_bytes
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE
 from pettingllms.seeds import derive_seed
 
 PARTS = (

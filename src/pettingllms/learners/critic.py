@@ -26,7 +26,6 @@ from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
-from pettingllms.learners.files import CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
 from pettingllms.learners.policy_model import Padded, ValueModel, decoder_layers, load_lm
@@ -57,6 +56,7 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
+from pettingllms.policies.files import CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Values
 from pettingllms.vision.processor import load_image_processor

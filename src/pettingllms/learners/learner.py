@@ -21,7 +21,6 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batch_metrics import MAXIMA, Sums, mean_mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
-from pettingllms.learners.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
@@ -52,6 +51,7 @@ from pettingllms.learners.weights import (
     to_bytes,
     whole,
 )
+from pettingllms.policies.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.registry import LOSSES
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pettingllms.errors import ModelError
 from pettingllms.models.revision import check_revision, split_revision
-from pettingllms.vision.support import object_in
+from pettingllms.vision.families import object_in
 
 ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """Files that contain only data. Pickles run code when they are loaded, so they are rejected."""

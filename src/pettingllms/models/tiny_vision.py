@@ -10,8 +10,13 @@ from typing import Any
 from pettingllms.envs import make_env
 from pettingllms.errors import ModelError, nearest
 from pettingllms.models.folder import save_quietly, whole
-from pettingllms.models.tiny import check_sizes, make_symbol_tokenizer, make_tokenizer
-from pettingllms.models.tokenizer_texts import environment_texts, texts_of
+from pettingllms.models.tiny import (
+    check_sizes,
+    environment_texts,
+    make_symbol_tokenizer,
+    make_tokenizer,
+    texts_of,
+)
 from pettingllms.vision.images import NEEDS, can_decode
 
 _HEAD_DIM = 32

@@ -1,7 +1,13 @@
 """What a configuration's policies need from engines and learners, as plain data."""
 
-from pettingllms.policies.devices import check_resources, num_gpus_needed
-from pettingllms.policies.plan import CriticPlan, ModelGroup, plan_critics, plan_models
+from pettingllms.policies.plan import (
+    CriticPlan,
+    ModelGroup,
+    check_resources,
+    num_gpus_needed,
+    plan_critics,
+    plan_models,
+)
 
 __all__ = [
     "CriticPlan",

@@ -6,3 +6,12 @@ Files = Mapping[str, bytes]
 """The files of one policy, by file name."""
 Saved = Mapping[str, Files]
 """The files of several policies, by policy."""
+
+
+MODEL_FILE = "model.safetensors"
+ADAPTER_FILE = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+OPTIMIZER_FILE = "optimizer.safetensors"
+CRITIC_FILE = "critic.safetensors"
+FOR_LEARNERS = (OPTIMIZER_FILE, CRITIC_FILE)
+"""Files that inference engines do not get."""

@@ -16,7 +16,7 @@ from pettingllms.models.folder import tensor_shapes
 from pettingllms.policies import ModelGroup, num_gpus_needed, plan_critics
 from pettingllms.preflight.machine import Finding
 from pettingllms.runtime.resources import GIB
-from pettingllms.vision.support import object_in
+from pettingllms.vision.families import object_in
 
 BYTES = {"float32": 4, "bfloat16": 2}
 MASTER = 4

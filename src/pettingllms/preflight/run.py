@@ -31,7 +31,7 @@ from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import SERVICES
 from pettingllms.runtime.resources import GIB, in_gib, memory
 from pettingllms.sandbox.detect import standing
-from pettingllms.vision.support import ADVICE, object_in, supports_images
+from pettingllms.vision.families import ADVICE, object_in, supports_images
 
 FLOAT = 4
 LEARNING = 4 * FLOAT

@@ -4,15 +4,15 @@ A metric without measurements is left out, never 0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from pettingllms.algos.credit import mean, role_levels
 from pettingllms.config import RunConfig
-from pettingllms.runs.diversity import diversity
 from pettingllms.runs.summary import Summary
 from pettingllms.sandbox.blocked_calls import METRIC, is_probing
-from pettingllms.types import Episode, Scored, Turn
+from pettingllms.types import Episode, Ids, Scored, Turn
 
 LEVELS = ("process", "agent", "team")
 
@@ -131,3 +131,43 @@ def _entropy(turns: Sequence[Turn]) -> dict[str, float]:
 
 def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
     return {name: mean(values)} if values else {}
+
+
+NGRAM = 4
+"""Length of the n-grams whose repetition is measured (rep-4 of Welleck et al., 2020)."""
+MIN_TOKENS = 32
+"""Minimum number of tokens of a reply whose repetition is measured."""
+
+
+def diversity(turns: Iterable[Turn]) -> dict[str, float]:
+    """Diversity metrics of the turns of one policy; empty if it sampled none."""
+    written = [turn for turn in turns if turn.policy_version is not None]
+    if not written:
+        return {}
+    shares, num_prompts = reply_shares(written)
+    return {
+        "distinct_prompts": float(num_prompts),
+        "distinct_replies": math.exp(-math.fsum(p * math.log(p) for p in shares.values())),
+        "repetition": mean([repetition(turn.response_ids) for turn in written]),
+    }
+
+
+def reply_shares(turns: Sequence[Turn]) -> tuple[dict[str, float], int]:
+    """The share of each reply with equal weight per distinct prompt, and the number of prompts."""
+    replies: dict[Hashable, Counter[str]] = defaultdict(Counter)
+    for turn in turns:
+        replies[turn.prompt_key()][turn.text.strip()] += 1
+    shares: dict[str, float] = defaultdict(float)
+    for of_prompt in replies.values():
+        for text, count in of_prompt.items():
+            shares[text] += count / of_prompt.total() / len(replies)
+    return shares, len(replies)
+
+
+def repetition(ids: Ids) -> float:
+    """Share of 4-grams of tokens that are repeated within a reply; 0 for a short reply."""
+    if len(ids) < MIN_TOKENS:
+        return 0.0
+    tokens = ids.tolist()
+    grams = [tuple(tokens[at : at + NGRAM]) for at in range(len(tokens) - NGRAM + 1)]
+    return 1 - len(set(grams)) / len(grams)

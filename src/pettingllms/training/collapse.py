@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pettingllms.config.guard import GuardConfig
+from pettingllms.config.training import GuardConfig
 from pettingllms.runs.checkpoint import checkpoint_name
-from pettingllms.runs.diversity import reply_shares
-from pettingllms.runs.metrics import Metrics
+from pettingllms.runs.metrics import Metrics, reply_shares
 from pettingllms.training.component import Component, TrainStep
 from pettingllms.types import Episode
 

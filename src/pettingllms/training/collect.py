@@ -21,7 +21,7 @@ from pettingllms.judges import (
     make_judges,
     reference_assignments,
 )
-from pettingllms.judges.rule import RuleJudge
+from pettingllms.judges.base import RuleJudge
 from pettingllms.league import SCRIPT, Assignment, make_co_players, rotations
 from pettingllms.rollouts import Player, Worker, in_order
 from pettingllms.rollouts.scripted import scripted_player

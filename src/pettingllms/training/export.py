@@ -6,9 +6,8 @@ from pathlib import Path
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy
 from pettingllms.errors import ConfigError, nearest
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
 from pettingllms.models import find_model
-from pettingllms.policies.files import Saved
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, Saved
 
 __all__ = ["export"]
 

@@ -6,9 +6,15 @@ from pathlib import Path
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import CheckpointError
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, OPTIMIZER_FILE
 from pettingllms.policies import plan_critics
-from pettingllms.policies.files import Files, Saved
+from pettingllms.policies.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILE,
+    MODEL_FILE,
+    OPTIMIZER_FILE,
+    Files,
+    Saved,
+)
 from pettingllms.runs.folder import RunFolder
 
 

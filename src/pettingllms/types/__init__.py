@@ -2,8 +2,16 @@
 
 from pettingllms.types.episodes import Episode, Group, Member, Step, Task
 from pettingllms.types.image_files import image_file, image_loader
-from pettingllms.types.messages import Message, assistant, images_of, system, user
-from pettingllms.types.parts import Image, Part, Table
+from pettingllms.types.messages import (
+    Image,
+    Message,
+    Part,
+    Table,
+    assistant,
+    images_of,
+    system,
+    user,
+)
 from pettingllms.types.records import (
     episode_from_json,
     episode_line,
@@ -11,7 +19,16 @@ from pettingllms.types.records import (
     read_episodes,
     write_episodes,
 )
-from pettingllms.types.rewards import NO_REWARDS, Failed, Reward, Rewards, Scored, total
+from pettingllms.types.rewards import (
+    NO_REWARDS,
+    TEAM,
+    Failed,
+    Reward,
+    Rewards,
+    Scored,
+    Submission,
+    total,
+)
 from pettingllms.types.sampling import (
     PromptTooLong,
     Renderer,
@@ -20,7 +37,6 @@ from pettingllms.types.sampling import (
     SampleRequest,
     ScoreRequest,
 )
-from pettingllms.types.submissions import TEAM, Submission
 from pettingllms.types.turns import Credit, Ids, LogProbs, TreeLinks, Turn, Usage, Values
 
 __all__ = [

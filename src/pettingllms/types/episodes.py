@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards
-from pettingllms.types.submissions import Submission
+from pettingllms.types.rewards import NO_REWARDS, Failed, Rewards, Submission
 from pettingllms.types.turns import Turn
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pettingllms.errors import RecordError
-from pettingllms.types.parts import Image
+from pettingllms.types.messages import Image
 
 FOLDER = "images"
 DIGEST = re.compile(r"[0-9a-f]{64}")

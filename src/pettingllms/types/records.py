@@ -16,10 +16,8 @@ import numpy as np
 from pettingllms.errors import RecordError
 from pettingllms.types.episodes import Episode, Step, Task
 from pettingllms.types.image_files import ImageLoader, image_loader, no_images, store_images
-from pettingllms.types.messages import Message
-from pettingllms.types.parts import Image, Part, Table
-from pettingllms.types.rewards import Failed, Reward, Rewards, Scored
-from pettingllms.types.submissions import Submission
+from pettingllms.types.messages import Image, Message, Part, Table
+from pettingllms.types.rewards import Failed, Reward, Rewards, Scored, Submission
 from pettingllms.types.turns import Credit, TreeLinks, Turn, Usage
 
 FORMAT = 2

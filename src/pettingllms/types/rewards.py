@@ -90,3 +90,21 @@ def total(rewards: Iterable[Reward | None]) -> Reward | None:
     if failed is not None or not given:
         return failed
     return Scored(math.fsum(reward.value for reward in given if isinstance(reward, Scored)))
+
+
+TEAM = ""
+"""Denotes the whole team in place of a role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One answer to judge. Judges compare two submissions only if their questions are equal."""
+
+    question: str
+    """The task, as the judge reads it."""
+    answer: str
+    """The answer, which may be entirely model-generated."""
+    criteria: str = ""
+    """What a judge should load_image at."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-like facts for rule judges, never shown to an LLM judge."""

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from pettingllms.types.messages import Message
-from pettingllms.types.parts import Image
+from pettingllms.types.messages import Image, Message
 from pettingllms.types.rewards import Failed
 from pettingllms.types.turns import Finish, Ids, LogProbs, Usage
 

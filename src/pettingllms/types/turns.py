@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pettingllms.types.messages import Message, images_of
-from pettingllms.types.parts import Image
+from pettingllms.types.messages import Image, Message, images_of
 from pettingllms.types.rewards import Failed
 
 Ids = npt.NDArray[np.int32]

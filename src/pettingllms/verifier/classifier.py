@@ -20,8 +20,8 @@ from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import Item, JointAction
 from pettingllms.learners.critic import Critic, CriticSpec
-from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.models import find_model
+from pettingllms.policies.files import CRITIC_FILE
 from pettingllms.types import Failed, Message, Reward, Scored
 
 SETTINGS_FILE = "verifier.json"

@@ -13,7 +13,7 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import ConfigError, DataError
 from pettingllms.learners.batches import JointAction, split
-from pettingllms.learners.files import CRITIC_FILE
+from pettingllms.policies.files import CRITIC_FILE
 from pettingllms.seeds import derive_seed
 from pettingllms.verifier.classifier import VerifierSpec, VerifierTokenizer
 from pettingllms.verifier.labeled_answers import Answer, balanced

@@ -8,8 +8,7 @@ from typing import Any
 from pettingllms.errors import ConfigError
 from pettingllms.runs.diagnostics import diagnose
 from pettingllms.runs.trackers import METRICS_FILE
-from pettingllms.viewer.comparison import Place, groups_of
-from pettingllms.viewer.episode import shown_episode
+from pettingllms.viewer.episode import Place, groups_of, shown_episode
 from pettingllms.viewer.index import Index
 from pettingllms.viewer.query import NO_STEP, EpisodeQuery, neighbors, query_page, visible_row
 

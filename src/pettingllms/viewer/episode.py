@@ -4,20 +4,24 @@ A decision shows the reply on the main branch and its siblings. Continuations th
 sibling, and counterfactual replays, are listed below as side branches.
 """
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pettingllms.algos import make_algorithm_for
 from pettingllms.algos.credit import turn_levels, turn_reward
-from pettingllms.config import RewardConfig
-from pettingllms.types import Episode, Failed, Message, Turn
+from pettingllms.config import RewardConfig, RunConfig
+from pettingllms.types import Episode, Failed, Group, Image, Message, Turn
 from pettingllms.types.records import reward_to_json
-from pettingllms.viewer.comparison import Place
-from pettingllms.viewer.images import shown_images
 from pettingllms.viewer.submissions import judged_turn, shown_submissions
 
 LEVELS = ("process", "agent", "team")
+
+
+Place = tuple[str, int]
+"""An episode's id and the index of one of its turns."""
 
 
 def shown_episode(
@@ -166,4 +170,69 @@ def _step_rewards(rewards: Any) -> dict[str, Any]:
         "process": {role: reward_to_json(one) for role, one in rewards.process.items()},
         "agent": {role: reward_to_json(one) for role, one in rewards.agent.items()},
         "team": reward_to_json(rewards.team),
+    }
+
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MAX_BYTES = 16_000_000
+"""Upper bound on image bytes per episode."""
+
+
+def shown_images(images: Iterable[Image]) -> dict[str, dict[str, Any]]:
+    """By digest: the data URL for an <img>, or why the image is missing."""
+    found: dict[str, dict[str, Any]] = {}
+    left = MAX_BYTES
+    for image in dict.fromkeys(images):
+        size = len(image.data)
+        if not image.data.startswith(SIGNATURE):
+            found[image.digest] = {"missing": "not a PNG file"}
+        elif size > left:
+            found[image.digest] = {"missing": f"{size:,} bytes; over the image limit per episode"}
+        else:
+            left -= size
+            data = base64.b64encode(image.data).decode()
+            found[image.digest] = {"data": f"data:image/png;base64,{data}"}
+    return found
+
+
+MAX_MEMBERS = 24
+"""Members that the page shows per group."""
+
+
+def groups_of(
+    episodes: Sequence[Episode], config: RunConfig, step: int
+) -> dict[Place, dict[str, Any]]:
+    """The group of every compared turn, with the members' rewards and advantages."""
+    algorithm = make_algorithm_for(config)
+    if step:
+        algorithm.policies = config.learning(step)
+    places = {
+        id(turn): (episode.id, number)
+        for episode in episodes
+        for number, turn in enumerate(episode.turns)
+    }
+    group_by_place: dict[Place, dict[str, Any]] = {}
+    for group in algorithm.groups(episodes):
+        data = _group_data(group, places)
+        for member in group.members:
+            group_by_place |= {places[id(turn)]: data for turn in member.turns}
+    return group_by_place
+
+
+def _group_data(group: Group, places: dict[int, Place]) -> dict[str, Any]:
+    rewards = [member.reward for member in group.members]
+    return {
+        "size": len(rewards),
+        "mean": sum(rewards) / len(rewards),
+        "low": min(rewards),
+        "high": max(rewards),
+        "members": [
+            {
+                "reward": member.reward,
+                "advantage": next((turn.credit.advantage for turn in member.turns), None),
+                "turns": [places[id(turn)] for turn in member.turns],
+                "text": next((turn.text[:80] for turn in member.turns), ""),
+            }
+            for member in group.members[:MAX_MEMBERS]
+        ],
     }

@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from pettingllms.errors import ImageError
 from pettingllms.types import Ids, Image
-from pettingllms.vision.families import Inputs, family_of
+from pettingllms.vision.families import Inputs, family_of, supports_images
 from pettingllms.vision.images import open_image
-from pettingllms.vision.support import supports_images
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -15,7 +15,7 @@ import pytest
 from plays import IDS, LOST, advantages, linear, overwrite, rewards
 
 from pettingllms.algos import make_algorithm
-from pettingllms.algos.gae import gae
+from pettingllms.algos.actor_critic import gae
 from pettingllms.config import RewardConfig
 from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Scored, Step
 

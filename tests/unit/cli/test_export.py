@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 from pettingllms.cli.train import export_policy
 from pettingllms.config import parse_config, to_toml
 from pettingllms.errors import ConfigError, ModelError
-from pettingllms.learners.files import ADAPTER_CONFIG, ADAPTER_FILE, CRITIC_FILE, OPTIMIZER_FILE
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, CRITIC_FILE, OPTIMIZER_FILE
 from pettingllms.runs.checkpoint import State, Writer
 from pettingllms.runs.folder import CHECKPOINTS, CONFIG_FILE
 

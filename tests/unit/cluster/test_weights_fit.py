@@ -14,7 +14,7 @@ from pettingllms.cluster.checks import check_weights_fit
 from pettingllms.cluster.team import Team
 from pettingllms.config import parse_config
 from pettingllms.errors import CheckpointError, ModelError
-from pettingllms.learners.files import ADAPTER_FILE, MODEL_FILE
+from pettingllms.policies.files import ADAPTER_FILE, MODEL_FILE
 
 
 def team_on(folder: Path, rows: int) -> Team:

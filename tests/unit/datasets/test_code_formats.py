@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms.datasets.code_formats import read_problems
+from pettingllms.datasets.code_formats import read_problems, unpack_text
 from pettingllms.datasets.code_problems import Case, CodeProblem
-from pettingllms.datasets.packed import unpack_text
 from pettingllms.envs.tasks.code.grade import solves
 from pettingllms.envs.tasks.code.run import Clock
 from pettingllms.errors import DataError

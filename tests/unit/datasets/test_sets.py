@@ -10,7 +10,7 @@ import pytest
 
 from pettingllms.datasets import LOADERS, Problem, check_overlap, load, read_rows
 from pettingllms.datasets.math_sets import last_boxed
-from pettingllms.datasets.overlap import divided, overlap
+from pettingllms.datasets.splits import divided, overlap
 from pettingllms.errors import DataError
 
 DATA = Path(__file__).parents[2] / "data"

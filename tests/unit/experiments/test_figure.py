@@ -11,9 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from pettingllms.experiments import report
+from pettingllms.experiments.difference import Mean
 from pettingllms.experiments.experiment import load_experiment
 from pettingllms.experiments.figure import COLORS, Bars, Lines, Page, Picture, bars_note
-from pettingllms.experiments.interval import Mean
 from pettingllms.experiments.repetition import read_results
 from pettingllms.experiments.report import Collected
 from pettingllms.experiments.results import Curve

@@ -8,10 +8,9 @@ from plays import LOST, siblings
 from viewed import write_run
 
 from pettingllms.errors import ConfigError
-from pettingllms.experiments.curves import PlotOptions, group_by_arm, make_panels
+from pettingllms.experiments.curves import PlotOptions, group_by_arm, make_panels, short, spark
 from pettingllms.experiments.document import Document
 from pettingllms.experiments.run_report import failures, run_report_page
-from pettingllms.experiments.spark import short, spark
 from pettingllms.runs.scores import wilson
 from pettingllms.viewer.sources import ViewedRun, open_run
 

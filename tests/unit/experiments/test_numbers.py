@@ -10,10 +10,9 @@ from plays import LOST, linear, rewards
 
 from pettingllms.config import parse_config
 from pettingllms.errors import ExperimentError
-from pettingllms.experiments.difference import difference
+from pettingllms.experiments.difference import difference, mean_over_seeds, student
 from pettingllms.experiments.experiment import Evaluation, Experiment, Figure
 from pettingllms.experiments.figure import spread
-from pettingllms.experiments.interval import mean_over_seeds, student
 from pettingllms.experiments.results import Evaluated, Result, make_curve
 from pettingllms.experiments.scoring import Measured, measure
 from pettingllms.experiments.table import make_table

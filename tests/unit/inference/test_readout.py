@@ -20,7 +20,7 @@ from pettingllms.inference.choice_logprobs import reply_logprobs
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.models import make_tiny
-from pettingllms.models.tokenizer_texts import texts_of
+from pettingllms.models.tiny import texts_of
 
 
 def test_a_model_is_read_at_every_information_state_as_it_is(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from pettingllms.judges.bradley_terry import Comparison, strengths
-from pettingllms.judges.pairing import round_robin, swiss_round
+from pettingllms.judges.bradley_terry import Comparison, round_robin, strengths, swiss_round
 
 choix = pytest.importorskip("choix")
 

@@ -23,12 +23,12 @@ from judges import (
 from pettingllms.errors import SamplerError
 from pettingllms.inference.http import JsonRenderer
 from pettingllms.judges import JudgeContext, JudgeModel
+from pettingllms.judges.base import RuleJudge
 from pettingllms.judges.llm import LlmConfig, LlmJudge
 from pettingllms.judges.panel import Panel, PanelConfig
 from pettingllms.judges.quoting import plain
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.requests import Cache
-from pettingllms.judges.rule import RuleJudge
 from pettingllms.types import Failed, Scored, Submission
 
 PAIRS = labelled_pairs(200)

@@ -16,18 +16,18 @@ from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item, JointAction, joint_actions_of
 from pettingllms.learners.critic import Critic, CriticSpec
-from pettingllms.learners.files import (
+from pettingllms.learners.learner import Learner
+from pettingllms.learners.learner_spec import LearnerSpec
+from pettingllms.learners.value_head import explained_variance, squared_errors
+from pettingllms.learners.weights import from_bytes
+from pettingllms.models import make_tiny
+from pettingllms.policies.files import (
     ADAPTER_CONFIG,
     ADAPTER_FILE,
     CRITIC_FILE,
     MODEL_FILE,
     OPTIMIZER_FILE,
 )
-from pettingllms.learners.learner import Learner
-from pettingllms.learners.learner_spec import LearnerSpec
-from pettingllms.learners.value_head import explained_variance, squared_errors
-from pettingllms.learners.weights import from_bytes
-from pettingllms.models import make_tiny
 
 LORA = {"a": LoraPolicy(model="m", rank=4, lr=1e-2), "b": LoraPolicy(model="m", rank=8, lr=1e-2)}
 FULL = {"f": FullPolicy(model="m", lr=1e-3)}

@@ -25,9 +25,8 @@ from pettingllms.learners.learner import Learner
 from pettingllms.models import make_tiny_vision
 from pettingllms.types import ScoreRequest, user
 from pettingllms.vision import families
-from pettingllms.vision.families import family_of
+from pettingllms.vision.families import FAMILIES, family_of
 from pettingllms.vision.images import open_image
-from pettingllms.vision.support import FAMILIES
 
 PARTS = {
     "language": ("language_model.", "text_model."),

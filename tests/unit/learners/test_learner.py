@@ -161,8 +161,8 @@ def test_learning_leaves_nothing_to_chance(model: Path, kind: str) -> None:
 
 def test_a_state_with_what_earlier_ones_had_more_is_taken_up(model: Path) -> None:
     """Optimizers were once saved with the state of PyTorch's random numbers."""
-    from pettingllms.learners.files import OPTIMIZER_FILE
     from pettingllms.learners.weights import from_bytes, to_bytes
+    from pettingllms.policies.files import OPTIMIZER_FILE
 
     made, again = learner(model, FULL), learner(model, FULL)
     made.train("f", batch(made, "f", 1), 1)

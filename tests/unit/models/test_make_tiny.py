@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from pettingllms.errors import ModelError
 from pettingllms.models import make_tiny, tiny
 from pettingllms.models.folder import faults_of
-from pettingllms.models.tokenizer_texts import environment_texts
+from pettingllms.models.tiny import environment_texts
 from pettingllms.registry import ENVIRONMENTS
 
 TEXTS = ["the cat sat on the mat", "the mat sat on the cat"]

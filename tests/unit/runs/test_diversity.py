@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from plays import overwrite, turn
 
-from pettingllms.runs.diversity import diversity, repetition
+from pettingllms.runs.metrics import diversity, repetition
 from pettingllms.types import Turn
 
 

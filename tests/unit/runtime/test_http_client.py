@@ -17,7 +17,7 @@ from pettingllms.config.policies import ApiPolicy
 from pettingllms.errors import ConfigError, SamplerError
 from pettingllms.evaluation.players import PlayerSpec, ServerOptions, with_model
 from pettingllms.inference.http import HttpSampler, JsonRenderer
-from pettingllms.judges.verifier_client import VerifierClient
+from pettingllms.judges.verifier import VerifierClient
 from pettingllms.types import Failed, Sample, SampleRequest, Scored, user
 
 KEY, CANARY = "PETTINGLLMS_TEST_KEY", "sk-canary-19d2c4"

@@ -19,7 +19,7 @@ from pettingllms.envs import make_env
 from pettingllms.exploitability import InfoState, nash_conv
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.models import make_tiny
-from pettingllms.models.tokenizer_texts import texts_of
+from pettingllms.models.tiny import texts_of
 from pettingllms.training.evaluate import evaluate
 
 ENV = {"id": "kuhn_poker-v1", "terse": True}

@@ -24,7 +24,7 @@ from pettingllms.learners.batches import Item, Pair, Unit
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.models import make_tiny
-from pettingllms.models.tokenizer_texts import texts_of
+from pettingllms.models.tiny import texts_of
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.dpo import Preferred, _dpo, _dpo_config, pairs_by_policy, preferred
 from pettingllms.training.sft import learner_of

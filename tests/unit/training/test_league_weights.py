@@ -17,8 +17,8 @@ from local import in_this_process
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.evaluation.tournament import Tournament, parse_entries, run_tournament
-from pettingllms.learners.files import OPTIMIZER_FILE
 from pettingllms.models import make_tiny
+from pettingllms.policies.files import OPTIMIZER_FILE
 from pettingllms.runs.checkpoint import load_checkpoint
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training import train as loop

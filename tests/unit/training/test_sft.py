@@ -23,7 +23,7 @@ from pettingllms.envs import make_env
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.models import make_tiny
-from pettingllms.models.tokenizer_texts import texts_of
+from pettingllms.models.tiny import texts_of
 from pettingllms.policies import plan_critics
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.sft import _sft, _supervised, batches_of, items_by_policy, source_episodes

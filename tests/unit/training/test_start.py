@@ -14,7 +14,7 @@ from fakes import train_with_fakes
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import CheckpointError
-from pettingllms.learners.files import (
+from pettingllms.policies.files import (
     ADAPTER_CONFIG,
     ADAPTER_FILE,
     CRITIC_FILE,

@@ -14,7 +14,7 @@ from toys import Relay
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import ConfigError
-from pettingllms.learners.files import MODEL_FILE
+from pettingllms.policies.files import MODEL_FILE
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.train import _train, train

@@ -24,8 +24,7 @@ from pettingllms.config import JudgeConfig
 from pettingllms.errors import ConfigError
 from pettingllms.judges import make_judges
 from pettingllms.judges.base import JudgeContext, JudgeModel
-from pettingllms.judges.verifier import VerifierJudge
-from pettingllms.judges.verifier_client import VerifierClient
+from pettingllms.judges.verifier import VerifierClient, VerifierJudge
 from pettingllms.runtime import http_client as keyed_client
 from pettingllms.types import Failed, Reward, Scored, Submission, user
 from pettingllms.verifier.serve import Limits, make_app

@@ -19,9 +19,9 @@ from pettingllms.errors import DataError, ModelError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import JointAction
 from pettingllms.learners.critic import Critic
-from pettingllms.learners.files import CRITIC_FILE
 from pettingllms.learners.value_head import binary_errors
 from pettingllms.models import make_tiny
+from pettingllms.policies.files import CRITIC_FILE
 from pettingllms.types import Failed, Scored, system, user
 from pettingllms.verifier.classifier import (
     Verifier,

@@ -10,9 +10,8 @@ from viewed import config_of, rolled, with_tokens, write_run
 from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RewardConfig
 from pettingllms.types import Episode
-from pettingllms.viewer.comparison import groups_of
 from pettingllms.viewer.endpoints import Endpoints
-from pettingllms.viewer.episode import branches, decisions, shown_episode
+from pettingllms.viewer.episode import branches, decisions, groups_of, shown_episode
 from pettingllms.viewer.index import Index
 from pettingllms.viewer.sources import open_run
 

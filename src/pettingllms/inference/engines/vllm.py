@@ -30,8 +30,8 @@ from pettingllms.policies.files import Files
 from pettingllms.rollouts.player import NO_IDS
 from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest, ScoreRequest
 from pettingllms.types.turns import Finish
+from pettingllms.vision.families import supports_images
 from pettingllms.vision.processor import load_image_processor
-from pettingllms.vision.support import supports_images
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams

@@ -354,7 +354,7 @@ def test_a_model_and_a_run_sit_down_at_environments_of_all_kinds(
 
     from pettingllms.envs import make_env
     from pettingllms.models import make_tiny
-    from pettingllms.models.tokenizer_texts import texts_of
+    from pettingllms.models.tiny import texts_of
 
     make_tiny(tmp_path / "model", "qwen3", texts_of([make_env("sudoku-v1")], 4), 64, 1, 300, 0)
     config = tmp_path / "team.toml"
