@@ -7,7 +7,7 @@ import re
 
 import pettingllms as pl
 
-# ------------------------------------------------------------------ the program, as it was before
+# ---------------------------------------------------------------------- the program, unchanged
 
 
 async def solve(question: str, planner: dict, worker: dict) -> str:
@@ -24,11 +24,11 @@ async def solve(question: str, planner: dict, worker: dict) -> str:
     return last.body or ""
 
 
-# ------------------------------------------------------------------------------ what makes it learn
+# --------------------------------------------------------------------- what training adds to it
 
 
 class Ag2Sums(pl.Workflow):
-    """Sums of two digits. The team is paid for the right one, and a little for being brief."""
+    """Sums of two digits. The team reward is 1 for the right sum, plus a little for brevity."""
 
     id = "ag2_sums-v1"
     roles = ("planner", "worker")

@@ -7,7 +7,7 @@ import re
 
 import pettingllms as pl
 
-# ------------------------------------------------------------------ the program, as it was before
+# ---------------------------------------------------------------------- the program, unchanged
 
 INFO = {
     "vision": False, "function_calling": True, "json_output": True,
@@ -35,11 +35,11 @@ async def solve(question: str, planner: dict, worker: dict) -> str:
     return str(ended.messages[-1].content)
 
 
-# ------------------------------------------------------------------------------ what makes it learn
+# --------------------------------------------------------------------- what training adds to it
 
 
 class AutoGenSums(pl.Workflow):
-    """Sums of two digits. The team is paid for the right one, and a little for being brief."""
+    """Sums of two digits. The team reward is 1 for the right sum, plus a little for brevity."""
 
     id = "autogen_sums-v1"
     roles = ("planner", "worker")

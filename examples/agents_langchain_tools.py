@@ -7,7 +7,7 @@ import re
 
 import pettingllms as pl
 
-# ------------------------------------------------------------------ the program, as it was before
+# ---------------------------------------------------------------------- the program, unchanged
 
 MAX_CALLS = 3
 
@@ -35,11 +35,11 @@ async def solve(question: str, asker: dict, worker: dict) -> str:
     return str(said.content)
 
 
-# ------------------------------------------------------------------------------ what makes it learn
+# --------------------------------------------------------------------- what training adds to it
 
 
 class ToolSums(pl.Workflow):
-    """Sums of two digits. The team is paid for the right one, and a little for being brief."""
+    """Sums of two digits. The team reward is 1 for the right sum, plus a little for brevity."""
 
     id = "langchain_tool_sums-v1"
     roles = ("asker", "worker")

@@ -1,4 +1,4 @@
-"""Train the agents of a LangGraph graph: a planner, and a worker with a model of its own.
+"""Train the agents of a LangGraph graph: a planner, and a worker with a separate adapter.
 
 pettingllms train examples/agents_langgraph.toml
 """
@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import pettingllms as pl
 
-# ------------------------------------------------------------------ the program, as it was before
+# ---------------------------------------------------------------------- the program, unchanged
 
 
 class State(TypedDict, total=False):
@@ -21,14 +21,14 @@ def make_graph(planner, worker):
     from langgraph.graph import END, START, StateGraph
 
     async def plan(state: State) -> State:
-        told = [("system", "Say in one short sentence how to work it out."),
+        messages = [("system", "Say in one short sentence how to work it out."),
                 ("user", state["question"])]  # fmt: skip
-        return {"plan": (await planner.ainvoke(told)).content}
+        return {"plan": (await planner.ainvoke(messages)).content}
 
     async def work(state: State) -> State:
-        told = [("system", "Answer with a number."),
+        messages = [("system", "Answer with a number."),
                 ("user", f"{state['question']}\n{state['plan']}")]  # fmt: skip
-        return {"answer": (await worker.ainvoke(told)).content}
+        return {"answer": (await worker.ainvoke(messages)).content}
 
     graph = StateGraph(State)
     graph.add_node("planning", plan)
@@ -39,11 +39,11 @@ def make_graph(planner, worker):
     return graph.compile()
 
 
-# ------------------------------------------------------------------------------ what makes it learn
+# --------------------------------------------------------------------- what training adds to it
 
 
 class LangGraphSums(pl.Workflow):
-    """Sums of two digits. The team is paid for the right one, and a little for being brief."""
+    """Sums of two digits. The team reward is 1 for the right sum, plus a little for brevity."""
 
     id = "langgraph_sums-v1"
     roles = ("planner", "worker")

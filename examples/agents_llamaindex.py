@@ -7,7 +7,7 @@ import re
 
 import pettingllms as pl
 
-# ------------------------------------------------------------------ the program, as it was before
+# ---------------------------------------------------------------------- the program, unchanged
 
 
 async def solve(question: str, query: dict, critic: dict) -> str:
@@ -19,17 +19,17 @@ async def solve(question: str, query: dict, critic: dict) -> str:
     chat = [ChatMessage(role="system", content="Answer with a number."),
             ChatMessage(role="user", content=question)]  # fmt: skip
     first = await answers.achat(chat)
-    told = f"{question}\nSomebody says: {first.message.content}\nWhat is wrong with it?"
-    said = await judges.achat([ChatMessage(role="user", content=told)])
+    messages = f"{question}\nSomebody says: {first.message.content}\nWhat is wrong with it?"
+    said = await judges.achat([ChatMessage(role="user", content=messages)])
     chat += [first.message, ChatMessage(role="user", content=str(said.message.content))]
     return str((await answers.achat(chat)).message.content)
 
 
-# ------------------------------------------------------------------------------ what makes it learn
+# --------------------------------------------------------------------- what training adds to it
 
 
 class LlamaIndexSums(pl.Workflow):
-    """Sums of two digits. The team is paid for the right one, and a little for being brief."""
+    """Sums of two digits. The team reward is 1 for the right sum, plus a little for brevity."""
 
     id = "llamaindex_sums-v1"
     roles = ("query", "critic")

@@ -7,7 +7,7 @@ import re
 
 import pettingllms as pl
 
-# ------------------------------------------------------------------ the program, as it was before
+# ---------------------------------------------------------------------- the program, unchanged
 
 
 async def solve(question: str, planner: dict, worker: dict) -> str:
@@ -31,11 +31,11 @@ async def solve(question: str, planner: dict, worker: dict) -> str:
     return str(ended.final_output)
 
 
-# ------------------------------------------------------------------------------ what makes it learn
+# --------------------------------------------------------------------- what training adds to it
 
 
 class HandOffSums(pl.Workflow):
-    """Sums of two digits. The team is paid for the right one, and a little for being brief."""
+    """Sums of two digits. The team reward is 1 for the right sum, plus a little for brevity."""
 
     id = "openai_agents_sums-v1"
     roles = ("planner", "worker")

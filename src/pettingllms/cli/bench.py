@@ -1,4 +1,4 @@
-"""`bench`: figures with the command that made them."""
+"""`bench`: run and print the benchmarks of the system's overhead."""
 
 import json
 from dataclasses import asdict
@@ -16,15 +16,19 @@ def print_rollout_bench(num_many: int, repeats: int, as_json: bool) -> None:
     if as_json:
         console.out(json.dumps(asdict(bench_rollout(num_many, repeats=repeats))), highlight=False)
         return
-    with console.status(f"playing tic-tac-toe, {num_many:,} episodes at once"):
+    with console.status(f"playing tic-tac-toe, {num_many:,} episodes in parallel"):
         result = bench_rollout(num_many, repeats=repeats)
-    table = Table("tic-tac-toe, a sampler that answers at once", "", title="bench rollout")
-    table.add_row(f"a turn at {result.num_few:,} episodes", f"{result.few_us_per_turn:.0f} µs")
-    table.add_row(f"a turn at {result.num_many:,} episodes", f"{result.many_us_per_turn:.0f} µs")
+    table = Table("tic-tac-toe with an instant sampler", "", title="bench rollout")
+    table.add_row(
+        f"time per turn with {result.num_few:,} episodes", f"{result.few_us_per_turn:.0f} µs"
+    )
+    table.add_row(
+        f"time per turn with {result.num_many:,} episodes", f"{result.many_us_per_turn:.0f} µs"
+    )
     table.add_row("ratio", f"{result.ratio:.2f}")
-    table.add_row("episodes that waited for a reply at once", f"{result.at_once:,}")
-    table.add_row("memory an episode, at the peak", _kib(result.peak_bytes_per_episode))
-    table.add_row("memory an episode, once over", _kib(result.held_bytes_per_episode))
+    table.add_row("episodes waiting for a reply in parallel", f"{result.at_once:,}")
+    table.add_row("peak memory per episode", _kib(result.peak_bytes_per_episode))
+    table.add_row("memory per finished episode", _kib(result.held_bytes_per_episode))
     console.print(table)
 
 
@@ -37,20 +41,20 @@ def print_engine_bench(model: str, num_requests: int, repeats: int, as_json: boo
     with console.status("starting") as status:
         result = bench_engine(model, num_requests, repeats, status.update)
     table = Table(
-        f"{result.model}, {result.num_requests} replies at once",
+        f"{result.model}, {result.num_requests} replies in parallel",
         "ours",
-        "bare",
+        "plain",
         "ratio",
         title="bench engine",
     )
     table.add_row(
-        "sampling: our rollouts, bare vLLM",
+        "sampling: rollouts, plain vLLM",
         f"{result.rollout_tokens_per_second:,.0f} tokens/s",
         f"{result.vllm_tokens_per_second:,.0f} tokens/s",
         f"{result.rollout_ratio:.2f}",
     )
     table.add_row(
-        "learning: our learner, bare PyTorch",
+        "training: learner, plain PyTorch",
         f"{result.learner_tokens_per_second:,.0f} tokens/s",
         f"{result.torch_tokens_per_second:,.0f} tokens/s",
         f"{result.learner_ratio:.2f}",
@@ -66,13 +70,13 @@ def print_sandbox_bench(num_programs: int, tier: str, as_json: bool) -> None:
     with console.status(f"running {num_programs:,} small programs, three times"):
         result = bench_sandbox(num_programs, tier)
     table = Table(f"{result.tier}, {result.num_cores} cores", "", title="bench sandbox")
-    table.add_row("opened and tried", f"{result.open_seconds:.2f} s")
-    table.add_row("programs a second, cold", f"{result.cold_per_second:.0f}")
-    table.add_row("programs a second, warm", f"{result.warm_per_second:.0f}")
-    table.add_row("the same while one hangs", f"{result.hanging_per_second:.0f}")
-    table.add_row("a program alone, cold", f"{result.cold_ms:.0f} ms")
-    table.add_row("a program alone, warm", f"{result.warm_ms:.0f} ms")
-    table.add_row("processor time of a program", f"{result.cpu_ms:.0f} ms")
+    table.add_row("time to start", f"{result.open_seconds:.2f} s")
+    table.add_row("programs per second, cold", f"{result.cold_per_second:.0f}")
+    table.add_row("programs per second, warm", f"{result.warm_per_second:.0f}")
+    table.add_row("programs per second while one hangs", f"{result.hanging_per_second:.0f}")
+    table.add_row("latency, cold", f"{result.cold_ms:.0f} ms")
+    table.add_row("latency, warm", f"{result.warm_ms:.0f} ms")
+    table.add_row("CPU time per program", f"{result.cpu_ms:.0f} ms")
     console.print(table)
 
 

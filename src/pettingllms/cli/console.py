@@ -1,4 +1,4 @@
-"""The one console that commands print to."""
+"""The console that all commands print to."""
 
 import sys
 
@@ -10,11 +10,11 @@ console = Console(highlight=False)
 
 
 def warn(text: str) -> None:
-    """Say it beside what is printed, which may be read by a program."""
+    """Print a warning to stderr, since a program may parse stdout."""
     sys.stderr.write(f"{text}\n")
 
 
 def no_port(host: str, port: int, error: OSError) -> ConfigError:
-    """A port that cannot be had, by its number."""
+    """The error for a port that cannot be opened."""
     why = (error.strerror or describe(error)).partition(" (")[0]
-    return ConfigError("--port", [f"no listening on {host}:{port} ({why}); 0 takes a free port"])
+    return ConfigError("--port", [f"cannot listen on {host}:{port} ({why}); 0 takes a free port"])

@@ -1,4 +1,4 @@
-"""`envs`, `algos` and `check-env`: what there is, and whether it keeps the contract."""
+"""`list` and `check-env`: environments and algorithms, and the test of the contract."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
 
 
 def list_envs() -> None:
-    """A table of the environments with their roles and players."""
+    """Print a table of the environments with their roles and players."""
     table = Table(title="Environments")
     table.add_column("environment", no_wrap=True)
     for title in ("roles", "players", "solo role", "rewards"):
@@ -26,15 +26,15 @@ def list_envs() -> None:
         try:
             env, solo = make_env(name), make_env(name, solo=True)
         except PettingError as error:
-            missing.append(f"[bold]{name}[/] is not here: {escape(str(error))}")
+            missing.append(f"[bold]{name}[/] is not available: {escape(str(error))}")
             continue
-        pays = "late" if env.late_rewards else "every turn"
+        rewards = "late" if env.late_rewards else "every turn"
         table.add_row(
             f"[bold]{name}[/]",
             ", ".join(env.roles),
             ", ".join(env.players),
             solo.roles[0],
-            pays,
+            rewards,
         )
     console.print(table)
     for line in missing:
@@ -43,11 +43,11 @@ def list_envs() -> None:
 
 
 def list_library_games() -> None:
-    """Two tables of the libraries' games: those that random players ended, and the others."""
+    """Print the games of libraries: those that random players finish, and the others."""
     from pettingllms.envs.adapters.catalogue import catalogue
 
-    ended = Table(title="Games of libraries that random players played to their end")
-    left = Table(title="The others")
+    ended = Table(title="Games of libraries that random players finish")
+    left = Table(title="Other games")
     for table, what in ((ended, "steps"), (left, "why")):
         table.add_column("environment", overflow="fold")
         for title in ("roles", what, "forks", "variants"):
@@ -64,13 +64,13 @@ def list_library_games() -> None:
     console.print(left)
     console.print(
         f"{ended.row_count} of {ended.row_count + left.row_count} games. Those in [bold]bold[/] "
-        "can be played; a library is installed with the extra of its name, such as "
+        "can be played. Install a library with the extra of its name, such as "
         r"pettingllms\[openspiel]."
     )
 
 
 def list_algos() -> None:
-    """A table of the algorithms with what they need and their formula."""
+    """Print a table of the algorithms with their rollout type and formula."""
     table = Table("algorithm", "rollout", "advantage", title="Algorithms")
     for name in ALGORITHMS.names():
         cls = ALGORITHMS.load(name)
@@ -79,13 +79,15 @@ def list_algos() -> None:
 
 
 def check_contract(name: str, options: Sequence[str], num_episodes: int, seconds: float) -> None:
-    """Run `check_env`, and say what it was doing if it does not come to an end."""
+    """Run `check_env` with a time limit, and report where it stopped."""
     env = env_with(name, options)
     try:
         run_with_timeout(seconds, check_env, env, num_episodes)
     except ContractViolation as violation:
         require_no_faults(env, [violation.fault])
-    console.print(f"[green]ok[/]: {env.id} keeps the environment contract, {num_episodes} plays.")
+    console.print(
+        f"[green]ok[/]: {env.id} keeps the environment contract ({num_episodes} episodes)."
+    )
 
 
 def env_with(name: str, options: Sequence[str]) -> Environment[Any, Any]:
@@ -93,7 +95,7 @@ def env_with(name: str, options: Sequence[str]) -> Environment[Any, Any]:
     values: dict[str, Any] = {}
     problems = apply_overrides(values, options)
     if "id" in values:
-        problems.append("id: name the environment first, not as an option")
+        problems.append("id: give the name as ENV, not as an option")
     if problems:
         raise ConfigError(name, problems)
     try:
@@ -101,4 +103,4 @@ def env_with(name: str, options: Sequence[str]) -> Environment[Any, Any]:
     except ValidationError as error:
         raise ConfigError(name, problems_in(error)) from error
     except (TypeError, AttributeError) as error:
-        raise ConfigError(name, [f"cannot be made: {describe(error)}"]) from error
+        raise ConfigError(name, [f"cannot be created: {describe(error)}"]) from error

@@ -1,4 +1,4 @@
-"""Commands of the panel Extend: `check-env` and `bench`; `gateway` has a file of its own."""
+"""Commands of the panel Extend: `check-env` and `bench`; `gateway` is in gateway.py."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`gateway`: the server alone. It records and shows what the agents of a program say."""
+"""`gateway`: serve models to the agents of a program, and record their calls."""
 
 import asyncio
 import signal
@@ -28,11 +28,11 @@ SERVER = ("httptools", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the command was asked for."""
+class Settings:
+    """Options of the command."""
 
     roles: Mapping[str, str]
-    """Who answers for each: an address, or a model."""
+    """Address or model per role."""
     rules: Sequence[str]
     prices: Sequence[str]
     host: str
@@ -49,37 +49,35 @@ def gateway(
     role: Annotated[
         list[str] | None,
         typer.Option(
-            help="ROLE=http://HOST/v1#MODEL, or ROLE=MODEL, a folder or name; once for each role."
+            help="ROLE=http://HOST/v1#MODEL or ROLE=MODEL (folder or name); once per role."
         ),
     ] = None,
     rule: Annotated[
         list[str] | None,
         typer.Option(
-            help="Tells roles apart: ROLE:system=TEXT, ROLE:model=NAME or ROLE:header=VALUE."
+            help="Identify calls of a role: ROLE:system=TEXT, ROLE:model=NAME or ROLE:header=VALUE."
         ),
     ] = None,
     price: Annotated[
         list[str] | None,
-        typer.Option(help="ROLE=PROMPT,REPLY: price of a million tokens of each."),
+        typer.Option(help="ROLE=PROMPT,REPLY: price per million prompt and reply tokens."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; else on this machine alone.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for what was recorded.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the recording to.")] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Variable that holds the server's key; with several servers, ADDRESS=VARIABLE."
+            help="Environment variable with a server's API key: VARIABLE or ADDRESS=VARIABLE."
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of one reply.")] = 2048,
-    max_model_len: Annotated[int, typer.Option(min=16, help="Prompt and reply.")] = 8192,
-    spans: Annotated[
-        str, typer.Option(help="OTLP address that OpenTelemetry spans go to, over HTTP.")
-    ] = "",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per reply.")] = 2048,
+    max_model_len: Annotated[
+        int, typer.Option(min=16, help="Maximum tokens of prompt and reply.")
+    ] = 8192,
+    spans: Annotated[str, typer.Option(help="OTLP/HTTP address for OpenTelemetry spans.")] = "",
     spans_text: Annotated[
-        bool, typer.Option("--spans-text", help="With what was said in them, secrets taken out.")
+        bool, typer.Option("--spans-text", help="Include texts in spans, with secrets removed.")
     ] = False,
 ) -> None:
     """Serve models to a program, and record every call of its agents."""
@@ -93,38 +91,38 @@ def gateway(
         what = f"needs {', '.join(missing)}, not installed; pip install 'pettingllms[gateway]'"
         raise ConfigError("gateway", [what])
     if out is not None and (out / FILE).exists():
-        raise ConfigError(str(out), ["holds a recording already; give another folder by --out"])
-    wishes = Wishes(
+        raise ConfigError(str(out), ["already holds a recording; give another folder with --out"])
+    settings = Settings(
         roles, rule or [], price or [], host, port, out, key or [], max_tokens, max_model_len,
         spans, spans_text,
     )  # fmt: skip
-    asyncio.run(_serve(wishes))
+    asyncio.run(_serve(settings))
 
 
-async def _serve(wishes: Wishes) -> None:
+async def _serve(settings: Settings) -> None:
     from pettingllms.evaluation.players import ServerOptions, parse_address, parse_keys
     from pettingllms.gateway.gateway import Gateway
     from pettingllms.gateway.roles import RoleMap
     from pettingllms.gateway.session import Limits
     from pettingllms.types import Episode, Task, write_episodes
 
-    rules = [_rule(text) for text in wishes.rules]
-    RoleMap(tuple(wishes.roles), rules)  # refuses what it cannot tell apart
-    prices = dict(_price(text, wishes.roles) for text in wishes.prices)
+    rules = [_rule(text) for text in settings.rules]
+    RoleMap(tuple(settings.roles), rules)  # rejects ambiguous rules
+    prices = dict(_price(text, settings.roles) for text in settings.prices)
     servers = {
         role: parse_address(name)
-        for role, name in wishes.roles.items()
+        for role, name in settings.roles.items()
         if name.startswith(("http://", "https://"))
     }
-    options = ServerOptions(parse_keys(wishes.keys, servers.values()))
-    exported = _spans(wishes)
-    async with _players(wishes, servers, options) as players:
+    options = ServerOptions(parse_keys(settings.keys, servers.values()))
+    exported = _spans(settings)
+    async with _players(settings, servers, options) as players:
         try:
-            served = await Gateway.start(console.print, host=wishes.host, port=wishes.port)
+            served = await Gateway.start(console.print, host=settings.host, port=settings.port)
         except OSError as error:
-            raise no_port(wishes.host, wishes.port, error) from None
+            raise no_port(settings.host, settings.port, error) from None
         served.check(players)
-        limits = Limits(max_calls=10**9, max_reply_tokens=wishes.max_tokens,
+        limits = Limits(max_calls=10**9, max_reply_tokens=settings.max_tokens,
                         max_episode_tokens=10**12)  # fmt: skip
         episode = Episode("gateway", "gateway", Task("gateway"), 0)
         session = served.open(episode, players, 0, rules, limits)
@@ -135,24 +133,24 @@ async def _serve(wishes: Wishes) -> None:
                 exported.add(session, call, answered, start, end)
 
         session.watch = watch
-        _say_where(served.agents(session))
+        _print_addresses(served.agents(session))
         await _interrupted()
         served.close(session)
         await served.stop()
     if exported is not None:
         exported.close()
     _print_counts(episode.turns, prices)
-    if wishes.out is not None:
-        wishes.out.mkdir(parents=True, exist_ok=True)
-        write_episodes(wishes.out / FILE, [episode])
-        console.print(f"written to {wishes.out / FILE}", markup=False, soft_wrap=True)
+    if settings.out is not None:
+        settings.out.mkdir(parents=True, exist_ok=True)
+        write_episodes(settings.out / FILE, [episode])
+        console.print(f"written to {settings.out / FILE}", markup=False, soft_wrap=True)
 
 
 @asynccontextmanager
 async def _players(
-    wishes: Wishes, servers: Mapping[str, Any], options: Any
+    settings: Settings, servers: Mapping[str, Any], options: Any
 ) -> AsyncIterator[dict[str, Any]]:
-    """A player for every role: one engine for each model, one connection for each server."""
+    """One player per role, one engine per model, and one connection per server."""
     from contextlib import AsyncExitStack
 
     from pettingllms.evaluation.players import server_player, with_model
@@ -160,13 +158,13 @@ async def _players(
     found: dict[str, Any] = {}
     engines: dict[str, Any] = {}
     async with AsyncExitStack() as stack:
-        for role, name in wishes.roles.items():
+        for role, name in settings.roles.items():
             if role in servers:
                 player = await asyncio.to_thread(with_model, servers[role], options)
                 found[role] = server_player(stack, player, options)
             else:
                 if name not in engines:
-                    engines[name] = await _engine(stack, name, wishes.max_model_len)
+                    engines[name] = await _engine(stack, name, settings.max_model_len)
                 found[role] = engines[name]
         yield found
 
@@ -191,8 +189,8 @@ async def _engine(stack: Any, name: str, max_model_len: int) -> Any:
     return Player(folder.name, engine, renderer_of(folder), trained=False)
 
 
-def _spans(wishes: Wishes) -> Any:
-    if not wishes.spans:
+def _spans(settings: Settings) -> Any:
+    if not settings.spans:
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -202,25 +200,25 @@ def _spans(wishes: Wishes) -> Any:
         what = f"cannot be exported ({error}); pip install 'pettingllms[spans]'"
         raise ConfigError("--spans", [what]) from None
 
-    return Spans(OTLPSpanExporter(endpoint=wishes.spans), wishes.spans_text)
+    return Spans(OTLPSpanExporter(endpoint=settings.spans), settings.spans_text)
 
 
-def _say_where(agents: Any) -> None:
-    console.print("One client for all roles, told apart by model name, header or rule:")
+def _print_addresses(agents: Any) -> None:
+    console.print("One client for all roles, identified by model name, header or rule:")
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"):
         _copied(f"export {name}={agents.environment()[name]}")
-    console.print("Or a base URL for each:")
+    console.print("Or one base URL per role:")
     for role in agents.keys:
         _copied(f"{role}: {agents.url}/roles/{role}/v1")
     console.print("To post rewards, from outside the program:")
     rewards = agents.rewards()
     _copied(f"export PETTINGLLMS_REWARD_URL={rewards['url']}")
     _copied(f"export PETTINGLLMS_REWARD_KEY={rewards['api_key']}")
-    console.print("Ctrl-C ends it.")
+    console.print("Press Ctrl-C to stop.")
 
 
 def _copied(text: str) -> None:
-    """A line that somebody will copy stays one, however narrow the terminal."""
+    """Print a line to copy without wrapping it."""
     console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
@@ -267,7 +265,7 @@ def _price(text: str, roles: Mapping[str, str]) -> tuple[str, Any]:
     role, numbers = _pair(text, "=", "--price")
     prompt, reply = _pair(numbers, ",", "--price")
     if role not in roles:
-        what = f"--price {text}: there is no role '{role}'; {nearest(role, roles)}"
+        what = f"--price {text}: no role '{role}'; {nearest(role, roles)}"
         raise ConfigError("gateway", [what])
     try:
         return role, Price(float(prompt), float(reply))
@@ -279,6 +277,6 @@ def _price(text: str, roles: Mapping[str, str]) -> tuple[str, Any]:
 def _pair(text: str, sign: str, option: str) -> tuple[str, str]:
     first, found, second = text.partition(sign)
     if not found or not first or not second:
-        what = f"{option} {text}: there is no '{sign}' with both sides; write {FORMS[option]}"
+        what = f"{option} {text}: expected '{sign}' with text on both sides; write {FORMS[option]}"
         raise ConfigError("gateway", [what])
     return first, second

@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a live table on a terminal, a line a step anywhere else."""
+"""Progress of a run: a live table on a terminal, else one line per step."""
 
 import math
 import threading
@@ -22,13 +22,13 @@ from pettingllms.runs.callbacks import Callback
 Clock = Callable[[], float]
 Numbers = Mapping[str, float]
 HISTORY = 30
-"""Steps that a sparkline shows, and that the time left is judged by."""
+"""Steps in a sparkline, and in the estimate of the remaining time."""
 MAX_WIDTH = 100
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 
 
 class Display(Callback):
-    """A watcher that has the screen while it is entered."""
+    """A callback that draws on the screen while it is entered."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +47,7 @@ def make_display(
 
 
 class PlainDisplay(Display):
-    """One line a step, for logs."""
+    """One line per step, for logs."""
 
     def __init__(self, config: RunConfig, console: Console, clock: Clock) -> None:
         self._config = config
@@ -83,7 +83,7 @@ class PlainDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A table that is drawn anew a few times a second, below the messages."""
+    """A table below the messages, redrawn a few times per second."""
 
     def __init__(
         self, config: RunConfig, run_name: str, console: Console, clock: Clock = time.monotonic
@@ -205,7 +205,7 @@ class LiveDisplay(Display):
 
 
 class Sparkline:
-    """The newest of some numbers as bars, as many as there is room for; "·" is no number."""
+    """The latest numbers as bars, as many as fit; "·" is not a number."""
 
     def __init__(self, values: Iterable[float]) -> None:
         self._values = list(values)
@@ -220,7 +220,7 @@ class Sparkline:
 
 
 def sparkline(values: Sequence[float], bars: str = BARS) -> str:
-    """One character a number, from the lowest to the highest bar."""
+    """One character per number, from the lowest to the highest bar."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     top = len(bars) - 1
@@ -251,7 +251,7 @@ def _named(numbers: Numbers, key: str, form: str) -> list[str]:
 
 
 def _bounded(numbers: Numbers, key: str, form: str, limit: float) -> Text:
-    """A number that is red beyond its limit, or if it is none."""
+    """A number, in red beyond its limit or if it is not finite."""
     fine = key not in numbers or numbers[key] <= limit
     return Text(_shown(numbers, key, form), style="" if fine else "bold red")
 

@@ -1,4 +1,4 @@
-"""`match`: a model behind a server plays rounds; a table here, logs and a summary on disk."""
+"""`match`: games of a model on a server, as a table, logs and a summary."""
 
 import asyncio
 from collections import Counter
@@ -43,9 +43,9 @@ def run_match(
     keys: Sequence[str],
     temperature: float,
 ) -> None:
-    """Play, log, count; exit code 1 if no game came to its end."""
+    """Play and log games; exit code 1 if no game finished."""
     env = env_with(env_name, env_options)
-    model, against = _entrants(env, *names)
+    model, against = _player_specs(env, *names)
     options = ServerOptions(parse_keys(keys, (model, against)), temperature)
     model, against = with_model(model, options), with_model(against, options)
     match = Match(env, model, against, _roles(env, player), limits)
@@ -57,7 +57,7 @@ def run_match(
         try:
             _play(match, options, logs, played)
         except KeyboardInterrupt:
-            console.print("\nStopped; what was played is counted.")
+            console.print("\nStopped; finished games are counted.")
             raise typer.Exit(130) from None
         finally:
             _write_end(logs, played)
@@ -66,15 +66,15 @@ def run_match(
     for path in (results, conversation, *summaries):
         console.print(f"  [bold]{escape(str(path))}[/]", soft_wrap=True)
     if not any(one.outcome != "unfinished" for one in played):
-        console.print(f"[red]No game came to its end.[/] {escape(played[0].reason())}")
+        console.print(f"[red]No game finished.[/] {escape(played[0].reason())}")
         raise typer.Exit(1)
 
 
-def _entrants(env: Env, server: str, against: str) -> tuple[PlayerSpec, PlayerSpec]:
+def _player_specs(env: Env, server: str, against: str) -> tuple[PlayerSpec, PlayerSpec]:
     model, other = parse_player(server, env), parse_player(against, env)
     problems = []
     if model.kind != "server":
-        problems.append(f"'{server}' is no address of a server; write http://HOST:PORT/v1")
+        problems.append(f"'{server}' is not the address of a server; write http://HOST:PORT/v1")
     if other.kind == "human":
         problems.append("--against human: `pettingllms play` is for people")
     if problems:
@@ -114,7 +114,7 @@ def _write_head(logs: Logs, match: Match, options: ServerOptions) -> None:
     logs.result(f"against {match.against.name}{where}, {limits.rounds} rounds, seed {limits.seed}")
     logs.result(
         f"temperature {options.temperature:g}, at most {limits.max_tokens} tokens and "
-        f"{limits.seconds:g} s a reply\n"
+        f"{limits.seconds:g} s per reply\n"
     )
 
 
@@ -167,4 +167,4 @@ def _print_table(match: Match, played: Sequence[MatchGame], logs: Logs) -> None:
         table.add_row(role, *(str(counts[outcome]) for outcome in OUTCOMES), str(illegal))
     console.print(table)
     if logs.num_errors:
-        console.print(f"[yellow]{logs.num_errors} requests came to nothing; see the log.[/]")
+        console.print(f"[yellow]{logs.num_errors} requests failed; see the log.[/]")

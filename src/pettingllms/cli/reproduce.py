@@ -1,4 +1,4 @@
-"""`reproduce`: an experiment whole, with a line for everything that is done."""
+"""`reproduce`: run an experiment, with one line per part."""
 
 import shutil
 import time
@@ -22,8 +22,8 @@ from pettingllms.preflight.machine import find_gpus
 
 DOCS = Path("docs/results")
 NO_JOBS = (
-    "is for machines without GPUs: side by side, arms would share the first one; start a command "
-    "for each seed instead, with CUDA_VISIBLE_DEVICES and --seed"
+    "is for machines without GPUs, since parallel arms would share one GPU; start one command "
+    "per seed instead, with CUDA_VISIBLE_DEVICES and --seed"
 )
 
 
@@ -37,7 +37,7 @@ def reproduce_experiment(
     joined: Sequence[Path] = (),
     jobs: int = 1,
 ) -> None:
-    """Run what is missing of an experiment, print its table, and say where everything is."""
+    """Run the missing parts of an experiment, and print its table and folder."""
     if jobs > 1 and find_gpus():
         raise ConfigError("--jobs", [NO_JOBS])
     source = find_experiment(name, root)
@@ -58,7 +58,7 @@ def reproduce_experiment(
         other = list(mismatches(experiment, found, shipped))
     if docs:
         _copy(folder, DOCS / label)
-    console.print(f"Everything is in [bold]{escape(str(folder))}[/]")
+    console.print(f"Results are in [bold]{escape(str(folder))}[/]")
     for problem in short:
         console.print(f"[bold red]learning is broken[/]: {escape(problem)}")
     for problem in other:
@@ -70,7 +70,7 @@ def reproduce_experiment(
 
 
 def _shipped(label: str) -> list[Result] | None:
-    """The results that ship, which a full run must come near; read before anything is run."""
+    """The shipped results to compare a full run with; read before the run."""
     path = DOCS / label / RESULTS
     if path.is_file():
         return read_results(path)
@@ -83,7 +83,7 @@ def _notify(text: str) -> None:
 
 
 def _copy(folder: Path, to: Path) -> None:
-    """Put all that was found where the documents show it, and where other seeds can join it."""
+    """Copy the results to the docs."""
     to.mkdir(parents=True, exist_ok=True)
     for name in (TABLE, FIGURE, SLIDES, RESULTS):
         if (folder / name).exists():

@@ -1,4 +1,4 @@
-"""`rollout` and `score`: episodes played, written, read back and scored again."""
+"""`rollout` and `score`: collect episodes, and assign credit to recorded ones."""
 
 import statistics
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from pettingllms.types import Episode, Group, read_episodes, write_episodes
 def run_rollout(
     path: Path, overrides: Sequence[str], out: Path | None, player: str, split: str, force: bool
 ) -> None:
-    """Play, write and sum up; an alarm is an exit code too."""
+    """Collect and summarize episodes; exit code 1 if an alarm was raised."""
     if split not in ("train", "test"):
-        raise ConfigError("--split", [f"'{split}' is no split; give train or test"])
+        raise ConfigError("--split", [f"'{split}' is not a split; give train or test"])
     config = load_user_config(path, overrides)
     folder = out or Path("runs") / path.stem
     if (folder / EPISODES_FILE).exists() and not force:
         raise ConfigError(
-            str(folder), ["holds a run already; give another folder by --out, or --force"]
+            str(folder), ["already holds a run; give another folder with --out, or --force"]
         )
     env = make_env_for(config.env)
     env.player(player)
@@ -43,9 +43,9 @@ def run_rollout(
     if num_tasks < config.rollout.num_tasks:
         console.print(
             f"[yellow]{config.env.id} has {num_tasks} {split} tasks, "
-            f"rollout.num_tasks = {config.rollout.num_tasks} asks for more.[/]"
+            f"fewer than rollout.num_tasks = {config.rollout.num_tasks}.[/]"
         )
-    _announce_stand_in(config, player)
+    _print_replaced(config, player)
     with _progress() as progress:
         bar = progress.add_task("episodes", total=num_tasks * config.rollout.num_episodes)
 
@@ -65,15 +65,15 @@ def run_rollout(
 def score_episodes(
     path: Path, algo: str | None, config_path: Path | None, out: Path | None
 ) -> None:
-    """Read episodes, assign credit anew as their run would, and say what was compared."""
+    """Assign credit to recorded episodes as their run would, and print what was compared."""
     if path.is_dir():
-        raise ConfigError(str(path), ["is a folder; give a file of episodes, such as one in it"])
+        raise ConfigError(str(path), ["is a folder; give an episode file, such as one in it"])
     if not path.is_file():
-        raise ConfigError(str(path), ["there is no such file; `pettingllms rollout` writes one"])
+        raise ConfigError(str(path), ["no such file; `pettingllms rollout` writes one"])
     beside = path.parent / CONFIG_FILE
     if not (config_path or beside).is_file():
         missing = str(config_path or beside)
-        raise ConfigError(missing, ["the run's configuration is not there; give --config"])
+        raise ConfigError(missing, ["no config beside the episodes; give --config"])
     config = load_user_config(config_path) if config_path else load_run_config(beside)
     algorithm = make_algorithm_for(config, algo)
     algo = algo or config.algo.type
@@ -85,16 +85,16 @@ def score_episodes(
     table = Table(title=f"{algo} on {escape(path.name)}", show_header=False)
     table.add_row("episodes", str(len(episodes)))
     table.add_row("groups", str(len(groups)))
-    table.add_row("members a group", f"{statistics.mean(sizes):.1f}" if sizes else "-")
-    table.add_row("groups where rewards differ", str(sum(_differ(group) for group in groups)))
-    table.add_row("turns that would be trained on", f"{trained} of {len(turns)}")
+    table.add_row("members per group", f"{statistics.mean(sizes):.1f}" if sizes else "-")
+    table.add_row("groups with different rewards", str(sum(_differ(group) for group in groups)))
+    table.add_row("turns with an advantage", f"{trained} of {len(turns)}")
     console.print(table)
     if not groups:
         found = config.rollout.type
         kind = f"{config.rollout.replay} replay" if found == "replay" else found
         console.print(
             f"[yellow]No turns could be compared. {algo} reads {_readable(algorithm)} rollouts, "
-            f"and these are {kind}; it compares what was paid at the levels that it reads.[/]"
+            f"and these are {kind}. It compares only the reward levels that it reads.[/]"
         )
     if out is not None:
         write_episodes(out, episodes)
@@ -110,12 +110,11 @@ def _differ(group: Group) -> bool:
     return len({member.reward for member in group.members}) > 1
 
 
-def _announce_stand_in(config: RunConfig, player: str) -> None:
+def _print_replaced(config: RunConfig, player: str) -> None:
     replaced = [name for name, policy in config.policies.items() if policy.kind != "scripted"]
     if replaced:
         console.print(
-            f"No engine is used: the scripted player '{player}' stands in for "
-            f"{', '.join(replaced)}."
+            f"No engine is used: the scripted player '{player}' answers for {', '.join(replaced)}."
         )
 
 
@@ -145,5 +144,5 @@ def _print_summary(summary: Summary, config: RunConfig) -> None:
     console.print(
         f"{summary.num_episodes} episodes, {summary.num_turns} turns "
         f"({summary.num_trained_turns} with an advantage, {summary.num_failed_turns} failed), "
-        f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them extra)"
+        f"{summary.num_tokens} tokens ({summary.num_extra_tokens} of them in continuations)"
     )

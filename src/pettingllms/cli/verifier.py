@@ -1,4 +1,4 @@
-"""`verifier`: answers with labels, a model that learns from them, what it is worth, and a port."""
+"""`verifier`: collect labeled answers, and train, evaluate and serve a verifier."""
 
 import json
 import os
@@ -28,8 +28,8 @@ SHORTEST_KEY = 16
 
 
 def collect(config: Path, words: Sequence[str], out: Path) -> None:
-    """Write answers to learn from, and answers for a test. A word with a `=` is an override, any
-    other a file of episodes."""
+    """Write answers for training and for testing. A word with a `=` is an override, any other word
+    an episode file."""
     from pettingllms.verifier.collect import collect_answers
 
     run = load_user_config(config, [word for word in words if "=" in word])
@@ -38,12 +38,12 @@ def collect(config: Path, words: Sequence[str], out: Path) -> None:
         named = (run.verifier or VerifierConfig()).model_copy(update={"episodes": files})
         run = run.model_copy(update={"verifier": named})
     out.mkdir(parents=True, exist_ok=True)
-    learnt, kept = collect_answers(run, lambda text: console.print(escape(text)))
-    for name, answers in ((TRAIN_FILE, learnt), (TEST_FILE, kept)):
+    train, test = collect_answers(run, lambda text: console.print(escape(text)))
+    for name, answers in ((TRAIN_FILE, train), (TEST_FILE, test)):
         write_answers(out / name, answers)
         right = sum(answer.correct for answer in answers)
         questions = len({answer.question for answer in answers})
-        counts = f"{len(answers)} answers to {questions} questions, {right} right"
+        counts = f"{len(answers)} answers to {questions} questions, {right} correct"
         console.print(f"[bold]{escape(str(out / name))}[/]: {counts}")
 
 
@@ -54,7 +54,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
 
     run = load_user_config(config, overrides)
     if (out / SETTINGS_FILE).exists():
-        raise ConfigError(str(out), ["holds a verifier already; --out takes another folder"])
+        raise ConfigError(str(out), ["already holds a verifier; give another folder with --out"])
     known = read_answers(_file(answers, TRAIN_FILE))
     losses: list[float] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -73,7 +73,7 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
 
 
 def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bool) -> None:
-    """Measure a verifier: a table, a file and a picture."""
+    """Measure a verifier, and write a table, a report and a figure."""
     from pettingllms.verifier.classifier import load_verifier
 
     known = read_answers(_file(answers, TEST_FILE))
@@ -99,7 +99,7 @@ def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bo
         table.add_row(name, "-" if value is None else f"{value:.4g}")
     console.print(table)
     where = escape(str(out / PICTURE_FILE))
-    console.print(where if drawn else "no picture: pip install 'pettingllms\\[figures]'")
+    console.print(where if drawn else "no figure: pip install 'pettingllms\\[figures]'")
 
 
 def _measured(scored: Sequence[tuple[Answer, float]], num_failed: int) -> Report:
@@ -120,16 +120,16 @@ def serve_verifier(verifier: Path, port: int, variable: str, device: str) -> Non
     key, where = _key(verifier, variable)
 
     def ready(at: int) -> None:
-        console.print(f"http://{LOOPBACK}:{at}, key in {escape(where)}; Ctrl-C ends it")
+        console.print(f"http://{LOOPBACK}:{at}, key in {escape(where)}; press Ctrl-C to stop")
 
     serve(loaded.score, key, port, ready)
 
 
 def _key(folder: Path, variable: str) -> tuple[str, str]:
-    """The key and where it is to be found. It is never printed."""
+    """The API key and where it is stored. The key is never printed."""
     if variable:
         if len(os.environ.get(variable, "")) < SHORTEST_KEY:
-            problem = f"${variable} is not set, or shorter than {SHORTEST_KEY} letters"
+            problem = f"${variable} is not set, or shorter than {SHORTEST_KEY} characters"
             raise ConfigError("--key", [problem])
         return os.environ[variable], f"${variable}"
     path = folder / KEY_FILE

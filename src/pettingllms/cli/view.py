@@ -1,4 +1,4 @@
-"""What `view` does: a page that is served, or one that is written."""
+"""`view`: serve the viewer of a run, or export it as one HTML file."""
 
 import html
 import os
@@ -29,7 +29,7 @@ def serve_runs(paths: Sequence[Path], port: int, browser: bool) -> None:
         raise no_port("127.0.0.1", port, error) from None
     console.print(
         f"Serving {escape(', '.join(map(str, paths)))} at\n  {server.address}\n"
-        "for this machine alone. Ctrl-C ends it.",
+        "on this machine only. Press Ctrl-C to stop.",
         soft_wrap=True,
     )
     with in_browser(server.address) if browser else nullcontext():
@@ -38,7 +38,7 @@ def serve_runs(paths: Sequence[Path], port: int, browser: bool) -> None:
 
 @contextmanager
 def in_browser(address: str) -> Iterator[None]:
-    """Open a page whose address holds a key.
+    """Open a page whose address contains a key.
 
     All users of a machine can read the command line of a browser. So the browser is started with
     the path of a file that only this user can read, and the file leads to the address.
@@ -58,7 +58,7 @@ def in_browser(address: str) -> Iterator[None]:
 
 
 def export_runs(paths: Sequence[Path], out: Path, num_episodes: int) -> None:
-    """Write the page as one file."""
+    """Export the viewer as one file."""
     indices = _indices(paths)
     with console.status("reading episodes"):
         written = export_page(indices, out, num_episodes)
@@ -73,6 +73,6 @@ def _indices(paths: Sequence[Path]) -> list[Index]:
     if len(paths) > MAX_RUNS:
         raise ConfigError(
             "view",
-            [f"{len(paths)} runs were given; {MAX_RUNS} stand side by side. `plot` takes more"],
+            [f"got {len(paths)} runs; expected at most {MAX_RUNS}. `plot` takes more"],
         )
     return [Index(open_run(path)) for path in paths]

@@ -86,7 +86,7 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("pettingllms.cli.gateway._players", None)
     for words, problem in (
         ([], "no --role"),
-        (["--role", "planner"], "with both sides; write ROLE=MODEL"),
+        (["--role", "planner"], "on both sides; write ROLE=MODEL"),
         (["--role", "a=m", "--role", "b=m", "--role", "a=n"], "--role a=... is given twice"),
         (["--role", "a=m", "--rule", "a:colour=red"], "not system, header or model"),
         (["--role", "a=m", "--rule", "b:model=x"], "a rule is for the role 'b'; known: a"),
@@ -122,4 +122,4 @@ def test_a_recording_is_not_written_over(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "episodes.jsonl").write_text("an earlier one\n")
     result = CliRunner().invoke(app, ["gateway", "--role", "a=m", "--out", str(tmp_path)])
     assert isinstance(result.exception, ConfigError)
-    assert "holds a recording already" in str(result.exception)
+    assert "already holds a recording" in str(result.exception)

@@ -52,7 +52,7 @@ def test_courses_are_printed_and_reports_written(run: Path, tmp_path: Path) -> N
 def test_what_cannot_be_done_is_said(run: Path, tmp_path: Path) -> None:
     assert "must end in .png or .svg" in refused("plot", run, "--out", tmp_path / "x.pdf")
     assert "must end in .md or .html" in refused("report", run, "--out", tmp_path / "x.txt")
-    assert "2 stand side by side" in refused("view", run, run, run)
+    assert "2 expected at most" in refused("view", run, run, run)
     assert "step or tokens" in refused("plot", run, "--x", "time")
 
 
@@ -60,4 +60,4 @@ def test_a_port_that_is_taken_is_named(run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused("view", run, "--no-browser", "--port", port)
-    assert f"no listening on 127.0.0.1:{port} (Address already in use); 0 takes a free" in said
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use); 0 takes a free" in said

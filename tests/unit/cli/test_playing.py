@@ -40,7 +40,7 @@ def test_wrong_input_is_explained_and_asked_again() -> None:
     text = run(*X_AND_O, *players, typed="1\n1\n\nten\n4\n2\n5\n3\n")
     assert "Not possible: cell 1 is taken by X. Try again." in text
     assert "Not possible: 'ten' is not a cell from 1 to 9" in text
-    assert "player_x (human) reached its aim, was paid +1.00" in text
+    assert "player_x (human) succeeded, return +1.00" in text
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_game_that_does_not_explain_is_tried_first(tmp_path: Path) -> None:
     (tmp_path / "choosy.py").write_text(text)
     said = run("play", f"{tmp_path / 'choosy.py'}:Choosy", typed="no\nyes\n")
     assert "Not possible: this reply is illegal" in said
-    assert "reached its aim" in said
+    assert "succeeded" in said
 
 
 def test_a_game_that_breaks_on_a_word_does_not_break_the_program(tmp_path: Path) -> None:
     (tmp_path / "breaking.py").write_text(CHOOSY.replace("RAISES", "assert reply == 'yes'"))
     said = run("play", f"{tmp_path / 'breaking.py'}:Choosy", typed="no\nyes\n")
     assert "Not possible: refusal raised AssertionError" in said
-    assert "reached its aim" in said
+    assert "succeeded" in said
 
 
 CHOOSY = """
@@ -130,7 +130,7 @@ def test_a_server_takes_a_seat() -> None:
         watched = run(*X_AND_O, "--watch", server.url, "--delay", "0")
     assert "player_o (tiny/model): I take it. 1" in text
     assert server.asked[0]["messages"][0]["content"].startswith("You play tic-tac-toe as O")
-    assert "player_x (tiny/model) reached its aim" in watched
+    assert "player_x (tiny/model) succeeded" in watched
 
 
 def test_a_script_by_degrees_takes_a_seat() -> None:

@@ -1,8 +1,8 @@
-"""A game of signals: one role sees a colour and says a letter, the other names the colour.
+"""A signaling game: one role sees a color and sends a letter, the other names the color.
 
-There is a code: the first letter stands for the first colour, and so on. The sender is paid a bit
-for keeping to it, and the team for every colour that arrives. Nobody tells the receiver the code.
-Of a reply the first letter counts.
+The code maps the first letter to the first color, and so on. The sender gets a small reward for
+following it, and the team a reward for every correct color. The receiver has to learn the code.
+Only the first letter of a reply counts.
 """
 
 import random
@@ -11,30 +11,30 @@ from dataclasses import dataclass, replace
 
 import pettingllms as pl
 
-COLOURS = ("red", "green", "white", "yellow")
-INITIALS = tuple(colour[0] for colour in COLOURS)
+COLORS = ("red", "green", "white", "yellow")
+INITIALS = tuple(color[0] for color in COLORS)
 LETTERS = ("a", "b", "c", "d")
-CODE = dict(zip(COLOURS, LETTERS, strict=True))
+CODE = dict(zip(COLORS, LETTERS, strict=True))
 
 
 @dataclass(frozen=True)
 class State:
-    """A play so far: what is to be told, what was said."""
+    """The color, the letter that was sent, and the color that was named."""
 
-    colour: str
+    color: str
     letter: str | None = None
     named: str | None = None
 
 
-def say_any(env: "Signals", state: State, role: str, rng: random.Random) -> str:
-    """A legal reply, whatever was seen."""
+def reply_random(env: "Signals", state: State, role: str, rng: random.Random) -> str:
+    """A random legal reply."""
     return rng.choice(LETTERS if role == "sender" else INITIALS)
 
 
-def say_in_order(env: "Signals", state: State, role: str, rng: random.Random) -> str:
-    """The code, kept by both."""
+def reply_in_order(env: "Signals", state: State, role: str, rng: random.Random) -> str:
+    """The reply that follows the code."""
     if role == "sender":
-        return CODE[state.colour]
+        return CODE[state.color]
     return INITIALS[LETTERS.index(state.letter)] if state.letter in LETTERS else INITIALS[0]
 
 
@@ -43,18 +43,17 @@ class Signals(pl.Environment[State, pl.EnvConfig]):
 
     id = "signals-v1"
     roles = ("sender", "receiver")
-    players = {"random": say_any, "in_order": say_in_order}
-    late_rewards = True  # what a letter is worth shows when the colour is named
+    players = {"random": reply_random, "in_order": reply_in_order}
+    late_rewards = True  # the sender's team reward comes with the receiver's reply
 
     def tasks(self, split: str) -> Sequence[pl.Task]:
-        """Colours in turn. Only the ids differ between the splits: there are four colours."""
+        """Colors in turn. With four colors, only the ids differ between the splits."""
         return [
-            pl.Task(f"{split}-{n}", {"colour": COLOURS[n % len(COLOURS)]}, seed=n)
-            for n in range(400)
+            pl.Task(f"{split}-{n}", {"color": COLORS[n % len(COLORS)]}, seed=n) for n in range(400)
         ]
 
     def reset(self, task: pl.Task, seed: int) -> State:
-        return State(str(task.data["colour"]))
+        return State(str(task.data["color"]))
 
     def acting(self, state: State) -> tuple[str, ...]:
         if state.letter is None:
@@ -63,22 +62,22 @@ class Signals(pl.Environment[State, pl.EnvConfig]):
 
     def observe(self, state: State, role: str) -> Sequence[pl.Message]:
         if role == "sender":
-            return [pl.user(f"see {state.colour}")]
+            return [pl.user(f"see {state.color}")]
         return [pl.user(f"hear {state.letter}")]
 
     def step(self, state: State, replies: Mapping[str, str]) -> pl.StepResult[State]:
         ((role, reply),) = replies.items()
-        said = reply.strip().lower()[:1]
+        letter = reply.strip().lower()[:1]
         known = LETTERS if role == "sender" else INITIALS
-        said = said if said in known else "?"
-        worth = -0.5 if said == "?" else 0.0  # any string is a reply, at a price
+        letter = letter if letter in known else "?"
+        reward = -0.5 if letter == "?" else 0.0  # any string is a legal reply
         if role == "sender":
-            worth += 0.5 * (said == CODE[state.colour])
-            told = pl.Rewards(process={role: pl.Scored(worth)})
-            return pl.StepResult(replace(state, letter=said), told)
-        right = pl.Scored(1.0 if said == state.colour[0] else 0.0)
-        named = pl.Rewards(process={role: pl.Scored(worth)}, team=right)
-        return pl.StepResult(replace(state, named=said), named)
+            reward += 0.5 * (letter == CODE[state.color])
+            rewards = pl.Rewards(process={role: pl.Scored(reward)})
+            return pl.StepResult(replace(state, letter=letter), rewards)
+        team = pl.Scored(1.0 if letter == state.color[0] else 0.0)
+        rewards = pl.Rewards(process={role: pl.Scored(reward)}, team=team)
+        return pl.StepResult(replace(state, named=letter), rewards)
 
     def success(self, state: State, role: str) -> bool:
-        return state.named == state.colour[0]
+        return state.named == state.color[0]

@@ -18,8 +18,7 @@ from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError
 from pettingllms.evaluation.players import ServerOptions, require_image_support, server_player
 from pettingllms.evaluation.tournament.roster import TournamentEntry
-from pettingllms.league.payoff import Assignment, duel
-from pettingllms.league.payoff import game_result
+from pettingllms.league.payoff import Assignment, duel, game_result
 from pettingllms.league.standings import Game, Standings, standings
 from pettingllms.rollouts import Player, Worker
 from pettingllms.rollouts.scripted import scripted_player

@@ -77,7 +77,7 @@ def test_a_server_that_fails_leaves_games_unfinished_and_says_why(tmp_path: Path
 
     with serving(refuse) as server:
         said = run(tmp_path, server.url, "--rounds", "2", "--role", "x", code=1)
-    assert "No game came to its end" in said
+    assert "No game finished" in said
     assert counts(summary(tmp_path)[-1]) == [0, 0, 0, 2, 2]
     assert "HTTP 400" in log(tmp_path, "game_results")
     talk = log(tmp_path, "llm_conversation")
@@ -156,7 +156,7 @@ def test_a_key_goes_to_its_own_server_and_into_no_file(
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("minimax",), "'minimax' is no address of a server"),
+        (("minimax",), "'minimax' is not the address of a server"),
         (("http://user:sk-secret@127.0.0.1:1/v1",), "must have no user, password or query"),
         (("http://127.0.0.1:1/v1?api_key=sk-secret",), "must have no user, password or query"),
         (("http://127.0.0.1:1/v1",), "cannot reach"),
