@@ -40,7 +40,7 @@ def test_it_records_and_counts_by_role(tmp_path: Path) -> None:
         said = ""
         for line in process.stdout:
             said += line
-            if line.startswith("Ctrl-C"):
+            if line.startswith("Press Ctrl-C"):
                 break
         url = re.findall(r"OPENAI_BASE_URL=(\S+)", said)[0]
         key = re.findall(r"OPENAI_API_KEY=(\S+)", said)[0]
