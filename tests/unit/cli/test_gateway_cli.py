@@ -91,7 +91,7 @@ def test_wrong_options_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--role", "a=m", "--rule", "a:colour=red"], "not system, header or model"),
         (["--role", "a=m", "--rule", "b:model=x"], "a rule is for the role 'b'; known: a"),
         (["--role", "a=m", "--price", "a=x,1"], "--price a=x,1: 'x,1' is not two numbers"),
-        (["--role", "a=m", "--price", "b=1,1"], "there is no role 'b'; known: a"),
+        (["--role", "a=m", "--price", "b=1,1"], "no role 'b'; known: a"),
         ([*TWO_SERVERS, "--key", "K"], "2 servers are used"),
     ):
         result = CliRunner().invoke(app, ["gateway", *words])
