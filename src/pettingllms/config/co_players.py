@@ -100,7 +100,7 @@ def co_player_problems(sections: Mapping[str, Any]) -> Iterator[str]:
         if name not in policies:
             yield f"co_players: no policy is called '{name}'; {nearest(name, policies)}"
         elif policies[name].kind in TRAINED_KINDS:
-            yield f"co_players: '{name}' learns; name it as it was after a step, like '{name}@10'"
+            yield f"co_players: '{name}' learns; name a snapshot of it, such as '{name}@10'"
     earliest, capabilities = 1, sections["inference"].capabilities
     for phase in co_players.phases:
         for name in phase.members:
@@ -123,7 +123,7 @@ def _snapshot_problems(
         yield f"co_players: no policy that learns is called '{policy}'; {nearest(policy, known)}"
     elif policies[policy].kind == "full" and not capabilities.model_copies:
         yield (
-            f"co_players: '{policy}' is a whole model, and the engine serves only one; set "
+            f"co_players: '{policy}' is a full model, and the engine serves only one; set "
             f'policies.{policy}.kind = "lora", or inference.engine = "torch"'
         )
     if step >= earliest:

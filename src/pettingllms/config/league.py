@@ -96,7 +96,7 @@ def league_problems(
     whole = [name for name in [*learns, *league.exploiters] if _is_full(policies, name)]
     if league.snapshot_every and whole and not capabilities.model_copies:
         yield (
-            f"league.snapshot_every: '{whole[0]}' is a whole model, and the engine serves only one;"
+            f"league.snapshot_every: '{whole[0]}' is a full model, and the engine serves only one;"
             f' set policies.{whole[0]}.kind = "lora", or inference.engine = "torch"'
         )
 

@@ -139,7 +139,7 @@ def test_ctrl_c_in_a_notebook_saves_the_run_and_stops(fakes: FakeRun, tmp_path: 
     run = asyncio.run(cell())
     (last,) = run.checkpoints()
     assert 2 <= last < 500
-    assert any("the run is saved first" in text for text in heard.said)
+    assert any("saving the run first" in text for text in heard.said)
 
 
 def test_rollouts_need_no_engine_and_credit_their_episodes(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_splits_of_a_dict_or_a_test_dataset_are_taken() -> None:
     [
         (lambda reply: 1 / 0, "ZeroDivisionError"),
         (lambda reply: None, "TypeError"),
-        (lambda reply: float("nan"), "not a number"),
+        (lambda reply: float("nan"), "is not in"),
     ],
 )
 def test_a_reward_function_that_fails_is_a_failure_of_the_environment(

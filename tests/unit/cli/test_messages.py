@@ -75,13 +75,13 @@ WRONG_COMMANDS = [
     (["play", "tic_tac_toe-v1", "sollo=true"], "sollo", "did you mean 'solo'?"),
     (["match", "tic_tac_toe-v1", "localhost"], "'localhost'", "http://HOST:PORT/v1"),
     (["tournament", "tic_tac_toe-v1", "--player", "minmax"], "minmax", "did you mean 'minimax'?"),
-    (["resume", "nowhere"], "nowhere", "start one with `pettingllms train CONFIG`"),
+    (["resume", "nowhere"], "nowhere", "`pettingllms train CONFIG` starts one"),
     (["eval", "nowhere"], "nowhere", "give one of them"),
     (["view", "nowhere"], "nowhere", "expected a run folder"),
     (["score", "nowhere.jsonl"], "nowhere.jsonl", "`pettingllms rollout` writes one"),
-    (["models", "get", "no such"], "'no such'", "give one such as"),
+    (["models", "get", "no such"], "'no such'", "expected one such as"),
     (["models", "get", "a/b", "--source", "cd"], "--source", "give auto, hub or pypi"),
-    (["init", "."], ".: 1 problem", "give a folder that is new or empty"),
+    (["init", "."], ".: 1 problem", "give a new or empty folder"),
 ]
 
 

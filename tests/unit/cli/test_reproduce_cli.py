@@ -66,7 +66,7 @@ def test_a_folder_without_experiments_is_not_a_wrong_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="there are no experiments in experiments; run this in a"):
+    with pytest.raises(ConfigError, match="no experiments in experiments; run this command in a"):
         run("plan_path")
 
 

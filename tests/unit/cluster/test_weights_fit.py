@@ -47,7 +47,7 @@ def test_weights_of_another_shape_are_named(how: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\x08", b"\xff" * 9, b"\x02" + b"\0" * 7 + b"[]"])
 def test_weights_that_are_none_are_named_too(content: bytes, tmp_path: Path) -> None:
     team = team_on(tmp_path / "model", rows=7)
-    with pytest.raises(ModelError, match=f"{MODEL_FILE} of 'shared' is not a whole"):
+    with pytest.raises(ModelError, match=f"{MODEL_FILE} of 'shared' is not a complete"):
         asyncio.run(team.load_engines({"shared": {MODEL_FILE: content}}))
 
 

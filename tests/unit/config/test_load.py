@@ -169,7 +169,7 @@ def test_a_missing_section_says_what_it_is_for() -> None:
         ),
         (
             {"loss": {"kl_coef": 0.1}, "train": {"init_from": "runs/sft-1"}},
-            "loss.kl_coef: the reference models are those .* not the weights of train.init_from",
+            "loss.kl_coef: the reference models would be .* not the weights that train.init_from",
         ),
         ({"policies": {"p": {"model": "m"}}}, "kind is missing"),
         ({"policies": {"p": {"kind": "full"}}}, "policies.p.*model: missing"),

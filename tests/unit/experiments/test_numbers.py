@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plays import LOST, linear, rewards
+from plays import LOST, linear, overwrite, rewards
 
 from pettingllms.config import parse_config
 from pettingllms.errors import ExperimentError
@@ -131,7 +131,7 @@ def test_a_table_says_where_failed_plays_count() -> None:
 def test_an_answer_costs_the_tokens_of_all_models_and_of_no_script() -> None:
     """Two tokens a reply, by hand; b is scripted."""
     plays = [play(0, True, False), play(1, True, False)]
-    plays[0].turns[0].response_ids = np.arange(8, dtype=np.int32)
+    overwrite(plays[0].turns[0], response_ids=np.arange(8, dtype=np.int32))
     assert measure(plays, {}, CONFIG, "a", "success").tokens == (8 + 2) / 2
 
 

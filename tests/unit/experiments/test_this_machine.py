@@ -86,7 +86,7 @@ def test_an_older_checkpoint_is_not_evaluated_as_the_trained_policy(arm: Planned
     last.write_bytes(b"cut")
     with pytest.raises(CheckpointError, match=r"until step 3, .* of step 2; delete .*result.json"):
         ThisMachine().evaluate(cell.config, run, cell.out, said.append)
-    assert "passed over" in said[0]
+    assert "skipped a checkpoint" in said[0]
     (arm.folder / "result.json").unlink()
     train_with_fakes(arm.config, arm.folder, by_weights)
     assert run.newest(pytest.fail)[0].step == 3, "as the message has it"

@@ -197,7 +197,7 @@ def test_algorithms_that_need_more_than_a_workflow_has_are_refused_at_the_start(
     for algo in ("at_grpo", "counterfactual", "remove_role"):
         with pytest.raises(ConfigError, match="needs an environment that can fork"):
             parse_config({**base, "algo": {"type": algo}})
-    with pytest.raises(ConfigError, match="cannot show it"):
+    with pytest.raises(ConfigError, match="needs centralized observations"):
         parse_config({**base, "algo": {"type": "mappo"}})
     for algo in ("grpo", "dr_mas", "rloo", "magrpo", "reinforce_pp", "rae", "ppo", "vdn", "qmix"):
         assert parse_config({**base, "algo": {"type": algo}}).roles == {"a": "p", "b": "p"}

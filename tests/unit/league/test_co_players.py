@@ -168,7 +168,7 @@ def test_it_goes_on_where_a_checkpoint_left_it() -> None:
         ),
         ([{"members": {"weak": 0.0}, "until_step": 1}], {}, "weights of members"),
         ([{"members": {"weak": 1.0}, "until_step": 1, "drift": 2}], {}, "no phase before it"),
-        ([{"members": {"weak": 1.0}, "until_step": 1}], {"players": ["x"]}, "has no such role"),
+        ([{"members": {"weak": 1.0}, "until_step": 1}], {"roles": ["x"]}, "has no such role"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(phases: Any, options: Any, problem: str) -> None:

@@ -86,8 +86,8 @@ def test_each_of_two_policies_has_its_own_share_and_a_script_has_none(tmp_path: 
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({"id": "sudoku-v1"}, "'sudoku-v1' is no game that can be written out"),
-        ({"id": "kuhn_poker-v1", "solo": True}, "'kuhn_poker-v1' by one role is no game"),
+        ({"id": "sudoku-v1"}, "'sudoku-v1' has no enumerable game tree"),
+        ({"id": "kuhn_poker-v1", "solo": True}, "'kuhn_poker-v1' by one role has no enumerable"),
     ],
 )
 def test_environments_without_one_are_refused_with_the_configuration(env: Any, said: str) -> None:

@@ -155,7 +155,7 @@ def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
         (["random", "randam"], "did you mean 'random'"),
         (["random", "http://127.0.0.1:1/v1"], "cannot reach"),
         (["random", "http://user:pw@127.0.0.1:1/v1#m"], "must have no user, password or query"),
-        (["random", "random~7"], "a share from 0 to 1"),
+        (["random", "random~7"], "write a number from 0 to 1"),
     ],
 )
 def test_invalid_entry_is_rejected(words: list[str], problem: str) -> None:
