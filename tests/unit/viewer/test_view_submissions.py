@@ -7,7 +7,7 @@ from plays import linear, overwrite
 
 from pettingllms.config import RewardConfig
 from pettingllms.types import TEAM, Failed, Image, Rewards, Scored, Submission, user
-from pettingllms.viewer import images
+from pettingllms.viewer import episode as images
 from pettingllms.viewer.episode import SIGNATURE, shown_episode, shown_images
 from pettingllms.viewer.submissions import judged_turn, shown_submissions
 
