@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pettingllms.envs import check_env, make_env
 from pettingllms.envs.toolkit.answers import answer_in, as_reply
-from pettingllms.envs.toolkit.plan_check import Said
+from pettingllms.envs.toolkit.plan_check import LastReply
 from pettingllms.types import Scored
 
 STRONG = {"plan_path-v1": "bfs", "sokoban-v1": "astar", "sudoku-v1": "backtracking"}
@@ -172,7 +172,7 @@ def test_refusals_are_told_to_both_and_change_no_plan(name):
     refused = notify(env, state, "what?")
     assert refused.rewards.process == {"planner": Scored(-0.1)}
     assert refused.metrics == {"score": 0.0, "illegal": 1.0}
-    reason = refused.state.said[-1].refusal
+    reason = refused.state.replies[-1].refusal
     seen = text(env, refused.state, "checker")
     assert f"The planner's reply was refused: {reason}." in seen
     assert "no plan yet" in seen
@@ -200,8 +200,8 @@ def test_acceptance_out_of_place_is_refused(name, answers, reason):
     for answer in answers:
         result = notify(env, state, answer)
         state = result.state
-    assert reason in state.said[-1].refusal
-    assert result.rewards.process[state.said[-1].role] == Scored(-0.1)
+    assert reason in state.replies[-1].refusal
+    assert result.rewards.process[state.replies[-1].role] == Scored(-0.1)
     assert env.acting(state)
 
 
@@ -280,7 +280,7 @@ def test_solo_plays_on_until_it_keeps_its_plan(name):
     env, state = start(name, solo=True)
     assert env.roles == ("solver",)
     first, second = wrong_plans(env, state)
-    assert "there is no plan to accept" in notify(env, state, "accept").state.said[-1].refusal
+    assert "there is no plan to accept" in notify(env, state, "accept").state.replies[-1].refusal
     state = notify(env, state, first).state
     assert f"You proposed: {first}" in text(env, state, "solver")
     for last in ("accept", first):
@@ -349,7 +349,7 @@ def test_drawing_and_hint_are_for_a_person(name):
     env, state = start(name)
     assert "accept" not in env.hint(state, "checker")
     wrong, _ = wrong_plans(env, state)
-    refused = replace(state, said=(Said("planner", refusal="[/] is no [red]plan"),))
+    refused = replace(state, replies=(LastReply("planner", refusal="[/] is no [red]plan"),))
     assert "[/] is no [red]plan" in Text.from_markup(env.draw(refused, "checker")).plain
     state = notify(env, state, wrong).state
     assert "┌" in Text.from_markup(env.draw(state, "planner")).plain

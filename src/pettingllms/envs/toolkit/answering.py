@@ -1,8 +1,8 @@
-r"""Problems with one right answer: what the environments share that are asked such.
+r"""Building blocks for environments whose problems have one correct answer.
 
-An answer is the last `\boxed{...}` of a reply, as models of mathematics have learnt to give it. It
-is shown to other roles, so it has the signs of mathematics alone, and is short; whatever else it
-holds, the whole reply is refused.
+The answer is the last `\boxed{...}` of a reply, the form that math models are trained on. Other
+roles read it in their prompts, so it must be short and contain only letters, digits and math
+symbols. Otherwise the environment rejects the whole reply.
 """
 
 import random
@@ -29,24 +29,26 @@ class ProblemConfig(EnvConfig):
     """Options of environments that ask problems."""
 
     data: str = ""
-    """Where problems come from: empty for arithmetic word problems made on the spot, `statements`
-    for inference made on the spot, `NAME:FILE` for a file of a published set (gsm8k, math, aime,
-    olympiadbench, dapo_math, svamp, anli), `NAME` for the same from the hub, or
+    """Source of the problems: empty for generated arithmetic word problems, `statements` for
+    generated inference problems, `NAME:FILE` for a file of a published dataset (gsm8k, math,
+    aime, olympiadbench, dapo_math, svamp, anli), `NAME` for the same dataset from the hub, or
     `reasoning_gym:NAME`."""
     test_data: str = ""
-    """The same to test on; it must share no problem with `data`. Empty: a part of `data`."""
+    """Source of the test problems, in the same form. It must share no problem with `data`.
+    Empty: hold out a part of `data`."""
     test_share: float = Field(default=0.1, gt=0, lt=1)
-    """The part of one file that is kept to test on, chosen by what is asked."""
+    """Fraction of one file that is held out for testing, chosen by a hash of the question."""
     num_tasks: int | None = Field(default=None, ge=1)
-    """Problems in a split, at most. Left out: all of a file, or 1024 that are made."""
+    """Maximum number of problems per split. Unset: all problems of a file, or 1024 generated
+    ones."""
     num_steps: int = Field(default=2, ge=1, le=6)
-    """Steps that a made problem takes to solve."""
+    """Number of reasoning steps that a generated problem needs."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused."""
+    """Process reward of an invalid reply."""
 
 
 def problem_tasks(config: ProblemConfig) -> ProblemTasks:
-    """The problems that a configuration asks for, where there is what grades them."""
+    """The problems of a configuration; raises ConfigError if the grader is not installed."""
     check_installed()
     return ProblemTasks(
         config.data, config.test_data, config.num_tasks, config.num_steps, config.test_share
@@ -54,7 +56,7 @@ def problem_tasks(config: ProblemConfig) -> ProblemTasks:
 
 
 def boxed_in(reply: str, problem: Problem, terse: bool) -> str:
-    """The answer of a reply, fit to be shown to others; BadReply with the reason."""
+    """The answer of a reply, safe to show to other roles; BadReply with the reason."""
     if terse and (OPEN in reply or CLOSE in reply):
         raise BadReply("an answer stands alone here, without tags")
     answer = reply.strip() if terse else last_boxed(reply)
@@ -70,7 +72,7 @@ def boxed_in(reply: str, problem: Problem, terse: bool) -> str:
 
 
 def checked_answer(text: str) -> str:
-    """An answer in one line; BadReply if it is too long or holds what is no answer."""
+    """An answer on one line; BadReply if it is too long or contains other symbols."""
     answer = " ".join(text.split())
     if len(answer) > MAX_LETTERS:
         raise BadReply(f"an answer has at most {MAX_LETTERS} letters")
@@ -80,21 +82,20 @@ def checked_answer(text: str) -> str:
 
 
 def judged(problem: Problem, answer: str) -> Verdict:
-    """What there is to say of an answer to a problem."""
+    """The verdict on an answer to a problem."""
     if problem.choices:
         return Verdict(right=answer == problem.answer)
     return grade(answer, problem.answer)
 
 
 def spelt(answer: str) -> str:
-    """An answer in the form that others of the same spelling have, whether or not they name its
-    unit; nothing is worked out."""
+    """The normalized spelling of an answer, without its unit. Nothing is evaluated."""
     taken_apart = written(answer)
     return "".join(taken_apart.text.split()) + "%" * taken_apart.percent
 
 
 def other_answer(problem: Problem, rng: random.Random) -> str:
-    """An answer that could be right, and is not: for scripts and for hidden truths."""
+    """A plausible but incorrect answer, for scripted players and for `redeal`."""
     if problem.choices:
         return rng.choice([choice for choice in problem.choices if choice != problem.answer])
     known = int(problem.answer) if re.fullmatch(r"-?\d{1,15}", problem.answer) else 0
@@ -102,5 +103,5 @@ def other_answer(problem: Problem, rng: random.Random) -> str:
 
 
 def in_box(answer: str, terse: bool = False) -> str:
-    """A reply that gives this answer and nothing else; one that has a box already stays."""
+    """A reply with only this answer; one that already has a box is returned unchanged."""
     return answer if terse or "\\boxed" in answer else f"\\boxed{{{answer}}}"

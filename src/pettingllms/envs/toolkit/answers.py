@@ -1,6 +1,6 @@
-"""Reading replies strictly: one `<answer>` in a reply, or a refusal that says why.
+"""Strict parsing of replies: exactly one `<answer>` per reply, otherwise BadReply with the reason.
 
-A terse environment has no tags: the reply is the answer.
+A terse environment uses no tags: the whole reply is the answer.
 """
 
 OPEN, CLOSE = "<answer>", "</answer>"
@@ -8,11 +8,11 @@ HOW_TO_ANSWER = f"You may think first. Give your answer once, as {OPEN}...{CLOSE
 
 
 class BadReply(Exception):  # noqa: N818 - an event of the game, not an error of the program
-    """A reply that the rules refuse. The environment prices it; it never crashes a play."""
+    """An invalid reply. The environment assigns its reward; it never crashes an episode."""
 
 
 def answer_in(reply: str, terse: bool = False) -> str:
-    """What stands between the answer tags, stripped; BadReply unless there is exactly one."""
+    """The text between the answer tags, stripped; BadReply unless there is exactly one pair."""
     if terse:
         if not reply.strip():
             raise BadReply("the reply is empty")
@@ -32,5 +32,5 @@ def answer_in(reply: str, terse: bool = False) -> str:
 
 
 def as_reply(answer: str, terse: bool = False) -> str:
-    """A reply that says this answer and nothing else; one that has the tags already stays."""
+    """A reply with only this answer; one that already has tags is returned unchanged."""
     return answer if terse or OPEN in answer else f"{OPEN}{answer}{CLOSE}"

@@ -1,7 +1,7 @@
-"""Boards as pictures: squares in rows, drawn with Pillow in few clear shapes.
+"""Board images: cells in rows, drawn with Pillow in simple, distinct shapes.
 
-Everything is drawn large and scaled down, so that edges are smooth. A cell of 28 pixels is what the
-Qwen models take for one token of a picture.
+Everything is drawn at a larger scale and scaled down for smooth edges. A cell of 28 pixels is one
+image token of the Qwen models.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,22 +21,22 @@ Observation = Literal["text", "image", "both"]
 
 
 class SeenConfig(EnvConfig):
-    """Options of environments whose boards can be seen."""
+    """Options of environments that can show their board as an image."""
 
     observation: Observation = "text"
-    """How the board is shown: as text, as an image, or both. An image needs a policy that sees, and
-    the extra `vision`."""
+    """How the board is shown: as text, as an image, or both. An image needs a VLM policy and the
+    extra `vision`."""
     cell_pixels: int = Field(default=28, ge=12, le=128)
-    """Width and height of a cell of the image."""
+    """Width and height of a cell in pixels."""
 
 
 def by_observation(observation: Observation, text: str, image: str) -> str:
-    """What a prompt says about a board, by how the board is shown."""
+    """The prompt text that describes the board for an observation mode."""
     return {"text": text, "image": image, "both": f"{text} {image}"}[observation]
 
 
 class Board:
-    """A sheet of cells to draw on. Places inside a cell go from 0 to 1."""
+    """A canvas of cells. Coordinates inside a cell range from 0 to 1."""
 
     def __init__(self, columns: int, rows: int, cell: int) -> None:
         from PIL import Image as pillow  # noqa: N813 - it is a module
@@ -49,13 +49,13 @@ class Board:
         self._draw = ImageDraw.Draw(self._sheet)
 
     def image(self) -> Image:
-        """What was drawn."""
+        """The finished image."""
         from PIL.Image import Resampling
 
         return make_image(self._sheet.resize(self._size, Resampling.BOX))
 
     def lines(self, every: int = 1, width: float = 0.04, color: str = LINE) -> None:
-        """Lines between every so many cells, and around the board."""
+        """Draw lines between every `every` cells and around the board."""
         across, down = self._sheet.size
         thick = max(SCALE, round(width * self._cell))
         for at in range(0, self.columns + 1, every):
@@ -66,29 +66,29 @@ class Board:
             self._draw.rectangle((0, y, across, y + thick - 1), fill=color)
 
     def square(self, at: tuple[int, int], color: str, inset: float = 0.0) -> None:
-        """A filled square in a cell."""
+        """Draw a filled square in a cell."""
         self._draw.rectangle(self._box(at, inset), fill=color)
 
     def frame(self, at: tuple[int, int], color: str, inset: float, width: float) -> None:
-        """The edges of a square in a cell."""
+        """Draw the outline of a square in a cell."""
         self._draw.rectangle(self._box(at, inset), outline=color, width=round(width * self._cell))
 
     def disc(self, at: tuple[int, int], color: str, inset: float) -> None:
-        """A filled circle."""
+        """Draw a filled circle."""
         self._draw.ellipse(self._box(at, inset), fill=color)
 
     def ring(self, at: tuple[int, int], color: str, inset: float, width: float) -> None:
-        """A circle."""
+        """Draw a circle."""
         self._draw.ellipse(self._box(at, inset), outline=color, width=round(width * self._cell))
 
     def diamond(self, at: tuple[int, int], color: str, inset: float) -> None:
-        """A filled square that stands on its corner."""
+        """Draw a filled diamond."""
         left, top, right, bottom = self._box(at, inset)
         x, y = (left + right) / 2, (top + bottom) / 2
         self._draw.polygon([(x, top), (right, y), (x, bottom), (left, y)], fill=color)
 
     def cross(self, at: tuple[int, int], color: str, inset: float, width: float) -> None:
-        """Both diagonals of a square, with round ends."""
+        """Draw both diagonals of a square, with round ends."""
         left, top, right, bottom = self._box(at, inset)
         thick = width * self._cell
         for ends in ((left, top, right, bottom), (left, bottom, right, top)):
@@ -99,14 +99,15 @@ class Board:
                 self._draw.ellipse((x - half, y - half, x + half, y + half), fill=color)
 
     def letter(self, at: tuple[int, int], text: str, color: str, size: float = 0.66) -> None:
-        """A letter or digit in the middle of a cell; `size` is its share of the height."""
+        """Draw a letter or digit in the center of a cell; `size` is its share of the cell
+        height."""
         from PIL import ImageFont
 
         left, top, right, bottom = self._box(at, 0)
         font: Any = ImageFont.load_default(round(size * self._cell))
         bold: Any = {"stroke_width": round(0.015 * self._cell)}
         middle = ((left + right) / 2, (top + bottom) / 2)
-        # By the ink and not by the line, so that a digit does not hang in its cell.
+        # Center the glyph's bounding box rather than its line, so that digits look centered.
         low = self._draw.textbbox(middle, text, font=font, anchor="mm")
         shift = middle[1] - (low[1] + low[3]) / 2
         aside = middle[0] - (low[0] + low[2]) / 2
@@ -122,8 +123,8 @@ class Board:
 def draw_rows(
     rows: Sequence[str], cell: int, paint: Callable[[Board, tuple[int, int], str], None]
 ) -> Board:
-    """A board on which every symbol of some rows was painted, under thin lines: cells of one wall
-    can be counted."""
+    """Paint every symbol of the rows on a board, then draw thin lines so that adjacent wall
+    cells can be counted."""
     board = Board(len(rows[0]), len(rows), cell)
     for y, row in enumerate(rows):
         for x, symbol in enumerate(row):

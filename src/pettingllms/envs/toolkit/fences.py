@@ -1,4 +1,4 @@
-"""Fenced blocks in a reply, found line by line: a hostile reply takes no longer than another."""
+"""Fenced blocks in a reply, found line by line so that parsing takes linear time on any input."""
 
 import re
 
@@ -7,7 +7,7 @@ WHOLE = re.compile(r"\A```[a-z0-9]*\n(.*?)\n?```\Z", re.DOTALL)
 
 
 def blocks_in(text: str) -> list[tuple[str, str]]:
-    """Language and inside of every block that is closed, in order."""
+    """Language and content of every closed block, in order."""
     found: list[tuple[str, str]] = []
     language: str | None = None
     inside: list[str] = []
@@ -24,6 +24,6 @@ def blocks_in(text: str) -> list[tuple[str, str]]:
 
 
 def unfenced(text: str) -> str:
-    """A text without the fence around the whole of it, if there is one."""
+    """The text without a fence that encloses all of it, if there is one."""
     fenced = WHOLE.match(text)
     return fenced[1] if fenced else text

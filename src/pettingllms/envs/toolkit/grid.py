@@ -1,4 +1,4 @@
-"""Grids of symbols that one walks on, and plans that are moves."""
+"""Grids of symbols with movement, and plans that are sequences of moves."""
 
 import random
 from collections.abc import Collection, Iterable, Mapping
@@ -22,20 +22,20 @@ MOVE_RULES = (
 class Grid:
     """Rows of symbols. A cell is the index of its symbol in `text`.
 
-    The line breaks stand between the rows, so a step off the side lands on one, and off the top or
-    the bottom on no index at all: `where` gives neither.
+    Rows are separated by line breaks. A step off the side therefore lands on a line break, and a
+    step off the top or bottom on an invalid index: `where` returns neither.
     """
 
     text: str
 
     @property
     def steps(self) -> dict[str, int]:
-        """What each move adds to a cell."""
+        """The index offset of each move."""
         stride = self.text.index("\n") + 1
         return {"U": -stride, "D": stride, "L": -1, "R": 1}
 
     def where(self, symbols: str) -> frozenset[int]:
-        """The cells that hold one of the symbols."""
+        """The cells that contain one of the symbols."""
         return frozenset(at for at, symbol in enumerate(self.text) if symbol in symbols)
 
     def floor(self) -> frozenset[int]:
@@ -43,7 +43,7 @@ class Grid:
         return frozenset(range(len(self.text))) - self.where(WALL + "\n")
 
     def put(self, symbols: Mapping[int, str]) -> "Grid":
-        """The grid with other symbols in some cells."""
+        """A copy of the grid with some symbols replaced."""
         return Grid("".join(symbols.get(at, symbol) for at, symbol in enumerate(self.text)))
 
     def painted(self, looks: Mapping[str, str]) -> str:
@@ -56,9 +56,9 @@ class Grid:
 def distances(
     free: Collection[int], sources: Iterable[int], steps: Iterable[int]
 ) -> dict[int, int]:
-    """How many steps over free cells each cell is from the nearest source, where one leads there.
+    """Number of steps over free cells from each reachable cell to the nearest source.
 
-    Cells come in the order of their distance.
+    Cells are ordered by distance.
     """
     found = dict.fromkeys(sources, 0)
     queue = list(found)
@@ -74,7 +74,7 @@ def distances(
 def shortest_walk(
     free: Collection[int], start: int, goal: int, steps: Mapping[str, int]
 ) -> str | None:
-    """The moves of a shortest walk over free cells, or None if there is no way."""
+    """The moves of a shortest path over free cells, or None if there is no path."""
     left = distances(free, [goal], steps.values())
     if start not in left:
         return None
@@ -90,11 +90,11 @@ class GridConfig(PlanCheckConfig):
     """Options of puzzles on a grid."""
 
     width: int = Field(default=6, ge=2, le=32)
-    """Columns of a level."""
+    """Number of columns."""
     height: int = Field(default=6, ge=2, le=32)
-    """Rows of a level."""
+    """Number of rows."""
     max_moves: int = Field(default=64, ge=1)
-    """Moves that a plan may have. Every level can be solved with so many."""
+    """Maximum number of moves per plan. Every level can be solved within it."""
 
 
 GridConfigT = TypeVar("GridConfigT", bound=GridConfig)
@@ -120,11 +120,11 @@ class GridPlan(PlanCheck[Grid, GridConfigT]):
 
 
 def without_last(env: Any, puzzle: Grid, plan: str) -> str:
-    """A plan that stops a move short; one of a single move turns the other way."""
+    """A plan without its last move; a plan of one move is reversed."""
     return plan[:-1] or OPPOSITE[plan]
 
 
 def random_moves(env: Any, puzzle: Grid, rng: random.Random) -> str:
-    """A plan of any moves, about as long as the grid is wide and high."""
+    """A random plan, about as long as the grid is wide and high."""
     longest = min(env.config.max_moves, 2 * puzzle.steps["D"])
     return "".join(rng.choices(MOVES, k=rng.randint(1, longest)))

@@ -1,8 +1,8 @@
-"""A player that is good now and then.
+"""A scripted player that mixes a strong and a weak one.
 
-Whoever learns from it sees what good play is and plays badly: a start that reinforcement learning
-can make something of. The best player would leave it nothing to do, a random one nothing to build
-on.
+It is meant for SFT warm starts: a policy trained on its replies knows the format and plays poorly,
+which leaves RL room to improve. Imitating the best player leaves nothing to learn; imitating a
+random one earns no reward.
 """
 
 import random
@@ -13,7 +13,7 @@ from pettingllms.envs.base import ScriptedPlayer
 
 
 def noisy(strong: ScriptedPlayer, weak: ScriptedPlayer, share: float = 0.5) -> ScriptedPlayer:
-    """A player that plays as the first of two in this share of its replies, by chance."""
+    """A player that replies as `strong` with probability `share`, otherwise as `weak`."""
     return partial(_play, strong, weak, share)
 
 

@@ -1,10 +1,11 @@
-"""A planner and a checker write one plan together: what the puzzle environments share.
+"""A planner and a checker write one plan together: the base of the puzzle environments.
 
-In each round the planner proposes a whole plan, and the checker, who sees it, accepts it or gives
-a corrected one. Nobody is told whether a plan is right: what a role knows of the plan it has from
-the puzzle and from the other role. Every reply is paid at once by how much it improved the score of
-the plan in force, so each reply answers for itself, and what a play pays in all is its last score:
-talking longer earns nothing.
+In each round the planner proposes a whole plan. The checker sees it, and accepts it or replies with
+a corrected plan. No role observes whether a plan is correct: it knows only the puzzle and the other
+role's replies.
+
+Each reply gets a process reward at once: the change in score of the plan in force. These rewards
+sum to the final score, so longer episodes earn nothing extra.
 """
 
 import random
@@ -26,20 +27,21 @@ from pettingllms.types import Image, Message, Rewards, Scored, Task, system, use
 
 PLANNER, CHECKER, SOLVER = "planner", "checker", "solver"
 ACCEPT = "accept"
-CAREFUL = 0.15
-"""How often the noisy player takes care. Replies add up: a team of two that never errs when it
-takes care solves twice as many puzzles."""
+STRONG_SHARE = 0.15
+"""How often the noisy player replies as the strong one. Its replies compound: a team of two
+solves about twice as many puzzles as one role."""
 
 
 class PlanCheckConfig(SeenConfig):
-    """Options that every planner-and-checker environment has."""
+    """Options of planner-checker environments."""
 
     num_tasks: int = Field(default=1024, ge=1)
-    """Puzzles in a split, each made from its task's seed."""
+    """Puzzles per split, each generated from its task's seed."""
     max_rounds: int = Field(default=3, ge=1)
-    """Rounds before the play ends with the plan in force. Solo, a round is one reply."""
+    """Maximum number of rounds; the episode then ends with the plan in force. Solo, a round is
+    one reply."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused; the plan in force stays."""
+    """Process reward of an invalid reply; the plan in force stays."""
 
 
 PuzzleT = TypeVar("PuzzleT", bound=Hashable)
@@ -47,15 +49,15 @@ PlanConfigT = TypeVar("PlanConfigT", bound=PlanCheckConfig)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The last thing that a role said: a plan, its acceptance, or a reply that was refused."""
+class LastReply:
+    """The last reply of a role: a plan, an acceptance, or an invalid reply."""
 
     role: str
     plan: str | None = None
     accepted: bool = False
     refusal: str | None = None
 
-    def told(self, viewer: str) -> str:
+    def describe(self, viewer: str) -> str:
         """One line about it for the viewer."""
         own = self.role == viewer
         if self.refusal is not None:
@@ -70,36 +72,36 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Draft(Generic[PuzzleT]):
-    """A puzzle, the plan in force, and what was said last."""
+    """A puzzle, the plan in force, and the latest replies."""
 
     puzzle: PuzzleT
     turn: str
-    """The role that speaks now."""
+    """The acting role."""
     round: int = 1
     plan: str | None = None
-    said: tuple[Said, ...] = ()
-    """The last thing that each role said, oldest first."""
+    replies: tuple[LastReply, ...] = ()
+    """The last reply of each role, oldest first."""
     over: bool = False
 
 
 class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanConfigT]):
-    """Sequential and cooperative. A subclass gives the puzzle, how a plan is read, and its score.
+    """Sequential and cooperative. A subclass defines the puzzle, the plan format and the score.
 
-    Solo, the one role `solver` proposes and accepts its own plans.
+    Solo, the one role `solver` proposes and accepts its plans.
     """
 
     limit_level = "team"
     late_rewards = True  # a plan may still be corrected, and the team is rewarded at the end
     plan_hint: ClassVar[str]
-    """What a person may type as a plan."""
+    """Example of a plan, shown to a person."""
 
     @abstractmethod
     def rules(self) -> str:
-        """The puzzle and the form of a plan, for the system prompt."""
+        """The puzzle and the plan format, for the system prompt."""
 
     @abstractmethod
     def make(self, seed: int) -> PuzzleT:
-        """The puzzle of a seed: immutable and solvable, the same each time."""
+        """The puzzle of a seed: immutable, solvable and deterministic."""
 
     @abstractmethod
     def show(self, puzzle: PuzzleT) -> str:
@@ -107,11 +109,11 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
 
     @abstractmethod
     def picture(self, puzzle: PuzzleT) -> Image:
-        """The puzzle as an image for a model that sees."""
+        """The puzzle as an image for a VLM."""
 
     @abstractmethod
     def read(self, puzzle: PuzzleT, answer: str) -> str:
-        """The plan that an answer gives, in one form and on one line; BadReply with the reason."""
+        """The plan of an answer, normalized and on one line; BadReply with the reason."""
 
     @abstractmethod
     def score(self, puzzle: PuzzleT, plan: str) -> float:
@@ -162,19 +164,19 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         closing = role == self.roles[-1]
         try:
             plan: str | None = self._plan_in(state, replies[role])
-            said = Said(role, plan, accepted=closing and plan == state.plan)
+            last = LastReply(role, plan, accepted=closing and plan == state.plan)
         except BadReply as refusal:
-            plan, said = state.plan, Said(role, refusal=str(refusal))
-        over = said.accepted or (closing and state.round == self.config.max_rounds)
+            plan, last = state.plan, LastReply(role, refusal=str(refusal))
+        over = last.accepted or (closing and state.round == self.config.max_rounds)
         after = Draft(
             state.puzzle,
             turn=self.roles[(self.roles.index(role) + 1) % len(self.roles)],
             round=state.round + (closing and not over),
             plan=plan,
-            said=(*(earlier for earlier in state.said if earlier.role != role), said),
+            replies=(*(earlier for earlier in state.replies if earlier.role != role), last),
             over=over,
         )
-        illegal = said.refusal is not None
+        illegal = last.refusal is not None
         score = self._score(after)
         gained = score - self._score(state)
         process = {role: Scored(self.config.illegal_reward if illegal else gained)}
@@ -190,8 +192,8 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return state.plan
 
     def silence(self, state: Draft[PuzzleT], role: str) -> str:
-        """Acceptance of the plan in force; what the planner leaves empty is refused, and the plan
-        in force stays."""
+        """Acceptance of the plan in force; the planner's empty reply is invalid, and the plan in
+        force stays."""
         return self.reply_of(ACCEPT) if _may_accept(state, role) else ""
 
     def draw(self, state: Draft[PuzzleT], role: str) -> str:
@@ -216,7 +218,7 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
         return f"{ACCEPT}, or {self.plan_hint}" if _may_accept(state, role) else self.plan_hint
 
     def _plan_in(self, state: Draft[PuzzleT], reply: str) -> str:
-        """The plan in force after a reply, if it is not refused."""
+        """The plan in force after a reply; BadReply if the reply is invalid."""
         answer = answer_in(reply, self.config.terse)
         if answer.lower().rstrip(".") != ACCEPT:
             return self.read(state.puzzle, answer)
@@ -249,22 +251,22 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
 
     def _tersely(self, state: Draft[PuzzleT], role: str) -> str:
         lines = [f"{role} {state.round}", *(text.replace(" ", "") for text in self._shown(state))]
-        if state.said and state.said[-1].refusal is not None:
+        if state.replies and state.replies[-1].refusal is not None:
             lines.append("refused")
         if state.plan is not None:
             lines.append(state.plan)
         return "\n".join(lines)
 
     def _shown(self, state: Draft[PuzzleT]) -> list[str]:
-        """The puzzle as text, unless it is shown as an image alone."""
+        """The puzzle as text, unless it is shown only as an image."""
         return [] if self.config.observation == "image" else [self.show(state.puzzle)]
 
     def _situation(self, state: Draft[PuzzleT], role: str) -> str:
         lines = [f"Round {state.round} of {self.config.max_rounds}."]
-        lines += [said.told(role) for said in state.said]
+        lines += [reply.describe(role) for reply in state.replies]
         if state.plan is None:
             lines.append("There is no plan yet.")
-        elif state.said[-1].refusal is not None:
+        elif state.replies[-1].refusal is not None:
             lines.append(f"The plan is still: {state.plan}")
         return "\n".join(lines)
 
@@ -284,28 +286,29 @@ class Script:
     """Scripted players that can play every role."""
 
     solve: Callable[[Any, Any], str | None]
-    """Environment and puzzle in; a solution out, or None if it gives up."""
+    """Takes the environment and a puzzle; returns a solution, or None if it gives up."""
     guess: Callable[[Any, Any, random.Random], str]
-    """Environment, puzzle and a source of chance in; any plan out."""
+    """Takes the environment, a puzzle and a random generator; returns any plan."""
     spoil: Callable[[Any, Any, str], str]
-    """Environment, puzzle and its solution in; a plan that is right but for its end out."""
+    """Takes the environment, a puzzle and its solution; returns a plan that is wrong only at its
+    end."""
 
     def players(self, strong: str) -> Mapping[str, ScriptedPlayer]:
-        """The random player, the strong one under its name, and one that is strong or hasty."""
+        """The random player, the strong one under its name, and a mix of strong and hasty."""
         return {
             "random": self.play_random,
-            "noisy": noisy(self.play_strong, self.play_hasty, CAREFUL),
+            "noisy": noisy(self.play_strong, self.play_hasty, STRONG_SHARE),
             strong: self.play_strong,
         }
 
     def play_random(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
-        """A guess, or acceptance by the toss of a coin."""
+        """A guess, or acceptance with probability 0.5."""
         if _may_accept(state, role) and rng.random() < 0.5:
             return str(env.reply_of(ACCEPT))
         return str(env.reply_of(self.guess(env, state.puzzle, rng)))
 
     def play_hasty(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
-        """The solution but for its end, or acceptance of a plan that it has not looked at."""
+        """The solution with a wrong end, or acceptance of any plan."""
         if _may_accept(state, role):
             return str(env.reply_of(ACCEPT))
         if (solution := self.solve(env, state.puzzle)) is None:
@@ -313,7 +316,7 @@ class Script:
         return str(env.reply_of(self.spoil(env, state.puzzle, solution)))
 
     def play_strong(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
-        """The solution, or acceptance of a plan that is right."""
+        """The solution, or acceptance of a correct plan."""
         if _may_accept(state, role) and env.score(state.puzzle, state.plan) == 1.0:
             return str(env.reply_of(ACCEPT))
         return str(

@@ -1,8 +1,8 @@
-"""Two-player poker with a deck of a few cards: what all such games share.
+"""Base of two-player poker games with a deck of a few cards.
 
-A hand is its cards and the words that were said, so all of chance stands in the first state, and
-everything else follows. A role reads all that was said: it forgets nothing that it knew, which is
-what a best reply to it can be worked out from.
+A state is the deal and the history of moves. All randomness is therefore in the initial state. A
+role's observation contains the whole history: the game has perfect recall, which best-response
+computation needs.
 """
 
 import random
@@ -30,57 +30,57 @@ class PokerConfig(EnvConfig):
     """Options of small poker games."""
 
     num_tasks: int = Field(default=1024, ge=1)
-    """Hands in a split. They differ only in their seeds."""
+    """Hands per split. They differ only in their seeds."""
     illegal_reward: float = -0.5
     """Process reward of a reply that is not a legal move; it also folds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """The cards of both seats, then the board's if there is one, and all that was said."""
+    """The cards of both players, then the board card if the game has one, and all moves so far."""
 
     cards: tuple[str, ...]
-    said: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
     forfeit: str | None = None
-    """Why the last reply was refused, if the hand ended so."""
+    """Why the last reply was invalid, if that ended the hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Betting:
-    """What follows from the words alone."""
+    """The state of the betting, derived from the moves."""
 
     mover: int | None
-    """Seat that speaks now; None once the hand is over."""
-    paid: tuple[int, int]
-    """Chips that each seat has put in."""
+    """Index of the acting player; None once the hand is over."""
+    chips: tuple[int, int]
+    """Chips that each player has put in."""
     moves: tuple[str, ...] = ()
-    """What the mover may say."""
+    """Legal moves of the acting player."""
     folded: int | None = None
     shows_board: bool = False
     rounds: tuple[tuple[str, ...], ...] = ()
-    """The words of each round of betting that has begun."""
+    """The moves of each betting round that has begun."""
 
 
 class Poker(Environment[Hand, PokerConfig]):
-    """Zero-sum, sequential, hidden cards. A reply that is no legal move folds."""
+    """Zero-sum, sequential, hidden cards. An illegal reply folds."""
 
     Config = PokerConfig
     late_rewards = True
     deck: tuple[str, ...]
     num_board: int = 0
-    """Cards that both seats will see."""
+    """Number of public cards."""
     rules: str
-    """What a role is told of the game."""
+    """The rules for the system prompt."""
     game_value: float
     """Value of the game for player_1 in equilibrium."""
 
     @abstractmethod
-    def follow(self, said: Sequence[str]) -> Betting:
-        """Where the betting stands after these words, each of them legal."""
+    def follow(self, history: Sequence[str]) -> Betting:
+        """The betting after these moves, all of them legal."""
 
     @property
     def values(self) -> dict[str, float]:
-        """What the game is worth to each role if both play perfectly."""
+        """The value of the game for each role in equilibrium."""
         return dict(zip(ROLES, (self.game_value, -self.game_value), strict=True))
 
     @property
@@ -91,7 +91,7 @@ class Poker(Environment[Hand, PokerConfig]):
         return SeededTasks(split, self.config.num_tasks)
 
     def starts(self) -> list[tuple[float, Hand]]:
-        """Every deal that can be told from others, with its chance."""
+        """Every distinguishable deal, with its probability."""
         deals = Counter(permutations(self.deck, 2 + self.num_board))
         return [(count / deals.total(), Hand(cards)) for cards, count in deals.items()]
 
@@ -100,8 +100,8 @@ class Poker(Environment[Hand, PokerConfig]):
         return Hand(tuple(rng.sample(self.deck, 2 + self.num_board)))
 
     def betting(self, state: Hand) -> Betting:
-        """Where the betting of a hand stands; a refused reply has folded."""
-        now = self.follow(state.said)
+        """The betting of a hand; an invalid reply folds."""
+        now = self.follow(state.history)
         if state.forfeit is None:
             return now
         return replace(now, mover=None, moves=(), folded=now.mover)
@@ -111,14 +111,14 @@ class Poker(Environment[Hand, PokerConfig]):
         return () if mover is None else (ROLES[mover],)
 
     def legal(self, state: Hand, role: str) -> list[str]:
-        """Every reply of an acting role that is a legal move."""
+        """Every legal reply of the acting role."""
         return [self.reply_of(move) for move in self.betting(state).moves]
 
     def observe(self, state: Hand, role: str) -> Sequence[Message]:
         now, position = self.betting(state), ROLES.index(role)
         if self.config.terse:
-            said = " | ".join(" ".join(words) for words in now.rounds)
-            return [user(f"{self._shown(state, now, position)} {said}".rstrip())]
+            moves = " | ".join(" ".join(words) for words in now.rounds)
+            return [user(f"{self._shown(state, now, position)} {moves}".rstrip())]
         return [
             system(
                 f"You are {role} in {self.rules} A reply that is not a legal move folds. "
@@ -136,7 +136,7 @@ class Poker(Environment[Hand, PokerConfig]):
         process: dict[str, Reward] = {}
         try:
             move = self._read(replies[mover], self.betting(state).moves)
-            after = replace(state, said=(*state.said, move))
+            after = replace(state, history=(*state.history, move))
         except BadReply as refusal:
             after = replace(state, forfeit=str(refusal))
             process = {mover: Scored(self.config.illegal_reward)}
@@ -145,11 +145,11 @@ class Poker(Environment[Hand, PokerConfig]):
         agent = {role: Scored(chips) for role, chips in zip(ROLES, won, strict=True) if over}
         metrics = {"illegal": float(bool(process))}
         if over:
-            metrics["pot"] = float(sum(self.betting(after).paid))
+            metrics["pot"] = float(sum(self.betting(after).chips))
         return StepResult(after, Rewards(process, agent), metrics)
 
     def won(self, state: Hand) -> tuple[int, int]:
-        """Chips that each seat of a finished hand has won, or lost if less than 0."""
+        """Chips that each player of a finished hand has won; negative if lost."""
         now = self.betting(state)
         loser = now.folded
         if loser is None:
@@ -157,11 +157,11 @@ class Poker(Environment[Hand, PokerConfig]):
             if first == second:
                 return (0, 0)
             loser = 0 if first < second else 1
-        lost = now.paid[loser]
+        lost = now.chips[loser]
         return (-lost, lost) if loser == 0 else (lost, -lost)
 
     def strength(self, cards: tuple[str, ...], position: int) -> int:
-        """How much a seat's cards are worth at the showdown."""
+        """Strength of a player's cards at the showdown."""
         pairs = cards[position] in cards[2:]
         return STRENGTH[cards[position]] + 10 * pairs
 
@@ -177,7 +177,7 @@ class Poker(Environment[Hand, PokerConfig]):
         return replace(state, cards=tuple(cards))
 
     def silence(self, state: Hand, role: str) -> str:
-        """Check, or fold to a bet: what needs no thought and adds no chip."""
+        """Check, or fold to a bet: the passive move that adds no chips."""
         moves = self.betting(state).moves
         return self.reply_of("check" if "check" in moves else "fold")
 
@@ -212,12 +212,12 @@ class Poker(Environment[Hand, PokerConfig]):
             lines.append(f"The board: {board}.")
         for number, words in enumerate(now.rounds, 1):
             who = [("you" if at % 2 == position else ROLES[at % 2]) for at in range(len(words))]
-            said = ", ".join(f"{one}: {word}" for one, word in zip(who, words, strict=True))
+            moves = ", ".join(f"{one}: {word}" for one, word in zip(who, words, strict=True))
             name = f"Round {number}" if self.num_board else "Said so far"
-            lines.append(f"{name}: {said or 'nothing yet'}.")
+            lines.append(f"{name}: {moves or 'nothing yet'}.")
         lines.append(
-            f"Chips put in: you {now.paid[position]}, {ROLES[1 - position]} "
-            f"{now.paid[1 - position]}."
+            f"Chips put in: you {now.chips[position]}, {ROLES[1 - position]} "
+            f"{now.chips[1 - position]}."
         )
         return lines
 

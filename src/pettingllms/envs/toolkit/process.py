@@ -1,6 +1,7 @@
-"""A program in a process of its own, as part of a workflow.
+"""Run a program in a separate process, as part of a workflow.
 
-It is the user's program, not a model's: it runs with the user's rights and outside the sandbox.
+It is the user's program, not model-generated code: it runs with the user's rights, outside the
+sandbox.
 """
 
 import asyncio
@@ -18,18 +19,18 @@ SHOWN = 2000
 
 
 class CommandError(PettingError):
-    """A program that ended badly, or that gave no result."""
+    """A program that failed or printed no result."""
 
 
 async def command(
     words: Sequence[str], agents: Agents, given: Any = None, rewards: bool = False
 ) -> Any:
-    """Run a program to its end; what the last line of its output holds, as JSON.
+    """Run a program to its end; return the last line of its output, parsed as JSON.
 
-    `given` is written to its input as JSON. It finds its roles in environment variables, so one
-    that makes an OpenAI or Anthropic client without arguments needs no change. With `rewards` it
-    also finds the key that posts rewards. It ends with everything that it started when the play is
-    over.
+    `given` is written to its standard input as JSON. Environment variables point it to its roles,
+    so a program that creates an OpenAI or Anthropic client without arguments needs no change. With
+    `rewards` it also gets the key for posting rewards. Its process group is killed when the episode
+    ends.
     """
     process = await asyncio.create_subprocess_exec(
         *words,
@@ -40,14 +41,14 @@ async def command(
         start_new_session=True,
     )
     try:
-        said, complained = await process.communicate(json.dumps(given).encode())
+        stdout, stderr = await process.communicate(json.dumps(given).encode())
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        tail = complained.decode(errors="replace")[-SHOWN:].strip()
+        tail = stderr.decode(errors="replace")[-SHOWN:].strip()
         raise CommandError(f"{words[0]} ended with code {process.returncode}: {tail}")
-    lines = said.decode(errors="replace").strip().splitlines()
+    lines = stdout.decode(errors="replace").strip().splitlines()
     try:
         return json.loads(lines[-1]) if lines else None
     except ValueError:

@@ -1,7 +1,8 @@
-"""What one role says and another reads: plain words, so that they stay words.
+"""Messages from one role to another, restricted to plain text.
 
-A message enters other prompts. Signs that a chat template, markup or a terminal would take for its
-own are refused with the whole reply, not left out: what is passed on is what was said.
+A message enters the prompts of other roles. Symbols that a chat template, markup or a terminal
+could interpret make the whole reply invalid. They are not stripped: recipients read exactly what
+was sent.
 """
 
 import string
@@ -14,7 +15,7 @@ HOW_TO_TALK = f"plain words and usual signs, at most {MAX_LETTERS} letters"
 
 
 def checked_words(text: str) -> str:
-    """A message in one line; BadReply if it is too long or has other signs in it."""
+    """A message on one line; BadReply if it is too long or contains other symbols."""
     words = " ".join(text.split())
     if len(words) > MAX_LETTERS:
         raise BadReply(f"a message has at most {MAX_LETTERS} letters")

@@ -1,16 +1,16 @@
-"""Tool calls as the chat templates of current models write them, read from a reply's text.
+"""Parse tool calls from reply text, in the formats of current chat templates.
 
-A model has learned the form of its family, and training should not begin with teaching it another:
+Each model family was trained on one format, and RL should not start by teaching another:
 
 - Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or Qwen-Coder's
   `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`;
 - Llama: the whole reply is `{"name": ..., "parameters": {...}}`;
 - Mistral: `[TOOL_CALLS][{"name": ..., "arguments": {...}}]`, or `[TOOL_CALLS]NAME[ARGS]{...}`;
-- any model: a fenced block, of `json` with such an object, or of the language of a tool.
+- any model: a fenced block of `json` with such an object, or of a tool's language.
 
-All are read everywhere. What looks like a call and is none is refused with what was wrong, for the
-role to read. A reply with an answer in it calls nothing: what stands around the answer is free.
-Only JSON is parsed, and nothing is ever executed.
+Every format is accepted everywhere. Malformed calls raise BadReply with a reason for the role to
+read. A reply that contains an answer makes no calls, whatever text surrounds the answer. The parser
+reads only JSON and executes nothing.
 """
 
 import json
@@ -27,7 +27,7 @@ from pettingllms.errors import nearest
 Value = str | int | float | bool | None
 Kind = Literal["string", "integer", "number", "boolean"]
 MAX_LETTERS = 8000
-"""Of a reply that calls a tool."""
+"""Maximum length of a reply with a tool call."""
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MISTRAL, PYTHON_TAG = "[TOOL_CALLS]", "<|python_tag|>"
 TAGGED = re.compile(re.escape(OPEN) + r"(.*?)" + re.escape(CLOSE), re.DOTALL)
@@ -46,7 +46,7 @@ KINDS: Mapping[Kind, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a tool is told."""
+    """A parameter of a tool."""
 
     name: str
     about: str
@@ -56,19 +56,19 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a role may call."""
+    """A tool that a role may call."""
 
     name: str
     about: str
     parameters: tuple[Parameter, ...] = ()
     fence: str = ""
-    """Language of a fenced block that means a call of this tool with the block as its one
+    """Language of a fenced block that is a call of this tool, with the block as its only
     argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as it was read: no promise yet that there is such a tool."""
+    """A parsed call. Its tool may not exist."""
 
     name: str
     arguments: tuple[tuple[str, Any], ...] = ()
@@ -79,14 +79,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A call that was made, and what it gave."""
+    """A call that was made, and its result."""
 
     call: ToolCall
     result: str
 
 
 def calls_in(reply: str, tools: Sequence[Tool] = ()) -> tuple[ToolCall, ...]:
-    """Every call in a reply, in order; BadReply if one is malformed. No call is no error."""
+    """Every call in a reply, in order; BadReply if one is malformed. A reply may have no calls."""
     text = reply.strip()
     whole = text.startswith((PYTHON_TAG, "{", "[{"))
     blocks = [] if whole else _call_blocks(text, tools)
@@ -106,9 +106,9 @@ def calls_in(reply: str, tools: Sequence[Tool] = ()) -> tuple[ToolCall, ...]:
 
 
 def one_call(reply: str, tools: Sequence[Tool]) -> ToolCall | None:
-    """The one call of a reply, of a tool that there is, with the arguments that it takes.
+    """The single call of a reply, for an existing tool and with valid arguments.
 
-    None if the reply calls nothing; BadReply that says what is wrong with a call.
+    None if the reply makes no call; BadReply if a call is invalid.
     """
     calls = () if ANSWER in reply else calls_in(reply, tools)
     if not calls:
@@ -142,7 +142,7 @@ def _check_arguments(call: ToolCall, tool: Tool) -> None:
 
 
 def _named(name: str) -> str:
-    """The start of a name that a reply made up, fit for a prompt: JSON can escape anything."""
+    """The start of a name from a reply, safe for a prompt: JSON can escape any character."""
     return "".join(sign if sign.isprintable() else "?" for sign in name[:40])
 
 
@@ -172,7 +172,7 @@ def _after_mark(text: str) -> Iterable[ToolCall]:
 
 
 def _whole(text: str) -> Iterable[ToolCall]:
-    """One object, a list of them, or several with semicolons between."""
+    """One object, a list of objects, or several separated by semicolons."""
     where = "in the reply"
     while text:
         found, end = _decode(text.lstrip(), where)
@@ -184,7 +184,7 @@ def _whole(text: str) -> Iterable[ToolCall]:
 
 
 def _call_blocks(text: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
-    """The fenced blocks that mean a call, by their language."""
+    """The fenced blocks whose language marks a call."""
     languages = {*CALL_FENCES, *(tool.fence for tool in tools if tool.fence)}
     return [block for block in blocks_in(text) if block[0] in languages]
 

@@ -1,8 +1,8 @@
-"""What a role is told of its tools, and how calls and results stand in its prompts.
+"""Prompt text for tools: their descriptions, calls and results.
 
-The forms are those of the templates themselves, so a model meets what it was trained on. A result
-comes back as a user message, as the templates of Hermes and Qwen render one. Whatever a tool gave
-is cleaned first: it may hold what a model wrote, and a prompt is no place for another's markup.
+The formats follow the models' chat templates, so a model sees what it was trained on. A result is a
+user message, as the Hermes and Qwen templates render it. Tool output is sanitized first, because it
+may contain model-generated text with markup.
 """
 
 import json
@@ -21,7 +21,7 @@ MARKS = re.compile(
     r"|</?(tool_\w+|answer|system|s|think)>",
     re.IGNORECASE,
 )
-"""What a chat template, or the reader of replies, would take for its own."""
+"""Markup that a chat template or the reply parser could interpret."""
 LONG_WORD = re.compile(r"\w{80,}")
 
 
@@ -29,12 +29,12 @@ class ToolConfig(EnvConfig):
     """Options of environments with tools."""
 
     tool_calls: Style = "hermes"
-    """Form in which tools are described and calls asked for: `hermes` (also Qwen and SmolLM),
-    `llama` or `mistral`. A reply may use any of them."""
+    """Format in which tools are described and calls are requested: `hermes` (also Qwen and
+    SmolLM), `llama` or `mistral`. Replies may use any of them."""
 
 
 def describe(tools: Sequence[Tool], style: Style = "hermes") -> str:
-    """The part of a system prompt that says which tools there are and how to call one."""
+    """The part of the system prompt that lists the tools and how to call one."""
     listed = "\n".join(json.dumps(_schema(tool, style)) for tool in tools)
     if style == "mistral":
         form = f'{MISTRAL}[{{"name": NAME, "arguments": {{...}}}}]'
@@ -49,7 +49,7 @@ def describe(tools: Sequence[Tool], style: Style = "hermes") -> str:
 
 
 def as_call(call: ToolCall, style: Style = "hermes") -> str:
-    """A call as a model of that family writes it."""
+    """A call in the format of a model family."""
     arguments = dict(call.arguments)
     if style == "llama":
         return json.dumps({"name": call.name, "parameters": arguments})
@@ -58,28 +58,28 @@ def as_call(call: ToolCall, style: Style = "hermes") -> str:
 
 
 def call_of(config: ToolConfig, call: ToolCall) -> str:
-    """A call as a scripted player makes it: without tags where no reply has any."""
+    """A call of a scripted player: without tags in a terse environment."""
     return as_call(call, "llama" if config.terse else config.tool_calls)
 
 
 def search_for(config: ToolConfig, query: str) -> str:
-    """A search as a scripted player makes it."""
+    """A search call of a scripted player."""
     return call_of(config, ToolCall("search", (("query", query),)))
 
 
 def call_or_answer(typed: str, terse: bool) -> str:
-    """The reply that a person means: a call as it was typed, or else an answer."""
+    """The reply that a person typed: a call, or else an answer."""
     return typed if typed.startswith("{") else as_reply(typed, terse)
 
 
 def exchange(call: ToolCall, result: str, style: Style = "hermes") -> list[Message]:
-    """A call that was made and what it gave, as the two messages that stand for them."""
-    said = ToolCall(call.name, tuple((name, _clean(value)) for name, value in call.arguments))
-    return [assistant(as_call(said, style)), user(as_result(call, result, style))]
+    """A call and its result as a pair of messages."""
+    cleaned = ToolCall(call.name, tuple((name, _clean(value)) for name, value in call.arguments))
+    return [assistant(as_call(cleaned, style)), user(as_result(call, result, style))]
 
 
 def as_result(call: ToolCall, result: str, style: Style = "hermes") -> str:
-    """What a tool gave, as a message's text."""
+    """A tool result as message text."""
     if style == "mistral":
         return f"[TOOL_RESULTS]{json.dumps({'name': call.name, 'content': result})}[/TOOL_RESULTS]"
     if style == "llama":
@@ -88,8 +88,8 @@ def as_result(call: ToolCall, result: str, style: Style = "hermes") -> str:
 
 
 def shown(text: str, max_letters: int = 600) -> str:
-    """Text of a tool or of another role, fit for a prompt: no control signs, no marks of a
-    template, no endless words, not too long."""
+    """Sanitized text of a tool or another role for a prompt: no control characters, no template
+    markup, no endless words, limited length."""
     plain = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
     plain = MARKS.sub("?", plain).replace("<|", "< |")
     plain = LONG_WORD.sub(lambda word: f"{word.group()[:20]}...", plain)

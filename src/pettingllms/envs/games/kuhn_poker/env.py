@@ -13,9 +13,9 @@ BLUFF = 1 / 3
 """Probability that the first player bets a jack; any value up to 1/3 is optimal."""
 
 
-def bet_probability(card: str, said: tuple[str, ...]) -> float:
+def bet_probability(card: str, history: tuple[str, ...]) -> float:
     """Probability that an equilibrium strategy bets or calls with a card (Kuhn, 1950)."""
-    match said:
+    match history:
         case ():
             return {"J": BLUFF, "Q": 0.0, "K": 3 * BLUFF}[card]
         case ("check",):
@@ -35,7 +35,7 @@ def play_nash(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """A Nash equilibrium strategy: not exploitable."""
     passes, chips = env.legal(state, role)
     card = state.cards[env.roles.index(role)]
-    return str(chips if rng.random() < bet_probability(card, state.said) else passes)
+    return str(chips if rng.random() < bet_probability(card, state.history) else passes)
 
 
 PLAYERS: Mapping[str, ScriptedPlayer] = {
@@ -61,16 +61,16 @@ class KuhnPoker(Poker):
         "queen over jack."
     )
 
-    def follow(self, said: Sequence[str]) -> Betting:
+    def follow(self, history: Sequence[str]) -> Betting:
         chips = [1, 1]
-        for at, word in enumerate(said):
+        for at, word in enumerate(history):
             chips[at % 2] += word not in PASSES
-        stakes, rounds = (chips[0], chips[1]), (tuple(said),)
-        last = said[-1] if said else ""
-        mover = len(said) % 2
+        stakes, rounds = (chips[0], chips[1]), (tuple(history),)
+        last = history[-1] if history else ""
+        mover = len(history) % 2
         if last == "fold":
             return Betting(None, stakes, folded=1 - mover, rounds=rounds)
-        if last == "call" or tuple(said) == ("check", "check"):
+        if last == "call" or tuple(history) == ("check", "check"):
             return Betting(None, stakes, rounds=rounds)
         moves = ("fold", "call") if last == "bet" else ("check", "bet")
         return Betting(mover, stakes, moves, rounds=rounds)

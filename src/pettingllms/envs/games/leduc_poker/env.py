@@ -60,11 +60,11 @@ class LeducPoker(Poker):
         "then the higher one: king over queen over jack; equal cards share."
     )
 
-    def follow(self, said: Sequence[str]) -> Betting:
+    def follow(self, history: Sequence[str]) -> Betting:
         chips, mover, num_raises = [1, 1], 0, 0
         rounds: list[list[str]] = [[]]
         over = False
-        for word in said:
+        for word in history:
             rounds[-1].append(word)
             if word == "fold":
                 return self._ended(chips, rounds, mover)

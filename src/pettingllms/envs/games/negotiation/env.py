@@ -28,7 +28,7 @@ from pettingllms.envs.games.negotiation.replies import (
 )
 from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
-from pettingllms.envs.toolkit.rules import told
+from pettingllms.envs.toolkit.rules import rule_reward
 from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Message, Reward, Rewards, Scored, Submission, Task, system, user
 
@@ -120,7 +120,7 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
 
     def rule(self, submission: Submission, part: str = "") -> Reward:
         parts = parts_of(submission)
-        return told(parts, part, sum(parts.values()) / len(parts))
+        return rule_reward(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Bargain, role: str) -> bool:
         """Whether the role got at least half of the surplus; without surplus, lost nothing."""

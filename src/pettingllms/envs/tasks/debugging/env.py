@@ -23,7 +23,7 @@ from pettingllms.envs.tasks.code.run import Clock
 from pettingllms.envs.tasks.debugging import players
 from pettingllms.envs.tasks.debugging.planting import changed_line
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, as_reply
-from pettingllms.envs.toolkit.rules import told
+from pettingllms.envs.toolkit.rules import rule_reward
 from pettingllms.types import Message, Reward, Rewards, Scored, Submission, Task, system, user
 
 PLANTER, MENDER = "planter", "mender"
@@ -170,7 +170,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
     def rule(self, submission: Submission, part: str = "") -> Reward:
         """What the tests said: a bug that the visible ones do not notice is worth more."""
         parts = {name: float(value) for name, value in submission.facts.items()}
-        return told(parts, part, sum(parts.values()) / len(parts))
+        return rule_reward(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Hunt, role: str) -> bool:
         return state.works if role == MENDER else state.line is not None and not state.works

@@ -27,7 +27,7 @@ from pettingllms.envs.tasks.knowledge.topics import (
 )
 from pettingllms.envs.tasks.search.index import require_bm25s, search_world
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in
-from pettingllms.envs.toolkit.rules import told
+from pettingllms.envs.toolkit.rules import rule_reward
 from pettingllms.envs.toolkit.talk import checked_words
 from pettingllms.envs.toolkit.tool_calls import Parameter, Tool, ToolCall, one_call
 from pettingllms.envs.toolkit.tool_texts import (
@@ -167,7 +167,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
     def rule(self, submission: Submission, part: str = "") -> Reward:
         asked = [Fact(*fact) for fact in submission.facts["asked"]]
         parts = parts_of(asked, submission.facts["articles"], _lines_of(submission.answer))
-        return told(parts, part, sum(parts.values()) / len(parts))
+        return rule_reward(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Study, role: str) -> bool:
         """Whether all that was asked is told and nothing else, and every citation holds."""

@@ -18,7 +18,7 @@ from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.tasks.story import players
 from pettingllms.envs.tasks.story.premises import Premise, make_premise, parts_of, worth
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
-from pettingllms.envs.toolkit.rules import told
+from pettingllms.envs.toolkit.rules import rule_reward
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
@@ -154,7 +154,7 @@ class Story(Environment[Draft, StoryConfig]):
         hero, place, thing = submission.facts["needed"]
         premise = Premise(hero, place, thing, tuple(submission.facts["setting"]))
         parts = parts_of(premise, submission.answer.split("\n"), self._num_sentences)
-        return told(parts, part, worth(parts))
+        return rule_reward(parts, part, worth(parts))
 
     def success(self, state: Draft, role: str) -> bool:
         verdict = self.rule(self.submission(state, role))
