@@ -154,16 +154,16 @@ def test_tests_are_paid_by_how_well_they_tell_right_from_wrong():
     problem = state.problem
     assert len(problem.bad) == 3
 
-    def worth(text):
+    def tests_quality(text):
         return notify(env, state, text).rewards.agent["tester"].value
 
-    assert worth("count_vowels('') == 1") == 0
-    assert worth("count_vowels('') == 0") == pytest.approx((1 + 0) / 2)
-    assert worth("count_vowels('A') == 1") == pytest.approx((1 + 1 / 3) / 2)
-    assert worth("count_vowels('A') == 1\ncount_vowels('') == 5") == pytest.approx(
+    assert tests_quality("count_vowels('') == 1") == 0
+    assert tests_quality("count_vowels('') == 0") == pytest.approx((1 + 0) / 2)
+    assert tests_quality("count_vowels('A') == 1") == pytest.approx((1 + 1 / 3) / 2)
+    assert tests_quality("count_vowels('A') == 1\ncount_vowels('') == 5") == pytest.approx(
         (1 / 2 + 1 / 3) / 2
     )
-    assert worth("count_vowels('AaU') == 3") == pytest.approx(1)
+    assert tests_quality("count_vowels('AaU') == 3") == pytest.approx(1)
 
 
 def test_a_tester_that_changes_its_tests_is_paid_the_difference():
@@ -261,13 +261,13 @@ def test_a_mistake_that_was_not_tried_is_not_caught():
     env = make_env("code-v1", case_seconds=1, total_seconds=2.5)
     tests = [Case(f"f({n})", str(n)) for n in range(4)]
     problem = CodeProblem("f", "", "f", good=(SLOW,), bad=(SLOW + "  # 1", SLOW + "  # 2"))
-    assert env.worth(problem, tests) <= 0.5
+    assert env.tests_quality(problem, tests) <= 0.5
     hangs = "def f(x):\n    while x < 2:\n        pass\n    return x"
     right = replace(problem, good=("def f(x):\n    return x",), bad=(hangs,))
     wrong = [Case("f(0)", "7"), Case("f(1)", "7"), Case("f(2)", "2")]
     env = make_env("code-v1", case_seconds=1, total_seconds=30)
-    assert env.worth(right, wrong) == pytest.approx(1 / 3 / 2)
-    assert env.worth(right, tests[:2]) == 1
+    assert env.tests_quality(right, wrong) == pytest.approx(1 / 3 / 2)
+    assert env.tests_quality(right, tests[:2]) == 1
 
 
 def test_what_the_clock_decided_is_run_again(monkeypatch):

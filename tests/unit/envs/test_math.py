@@ -164,7 +164,7 @@ def test_problems_come_from_a_file_and_are_graded_as_latex() -> None:
 
 def test_a_test_file_that_meets_the_training_file_is_refused() -> None:
     file = f"gsm8k:{SAMPLES / 'gsm8k.jsonl'}"
-    with pytest.raises(DataError, match="are also training problems"):
+    with pytest.raises(DataError, match="also training problems"):
         make_env("math-v1", data=file, test_data=file)
 
 

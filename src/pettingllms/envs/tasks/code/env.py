@@ -1,8 +1,8 @@
-"""Code: a tester writes tests, a coder a program that passes them, over several rounds.
+"""Code: a tester writes tests and a coder a program that passes them, over several rounds.
 
-Whatever either of them wrote runs in the sandbox and nowhere else. Every reply is paid at once by
-how much it improved what it is about: the program by the visible tests, the tests by how well they
-tell right from wrong. What the team is paid at the end, the hidden tests decide alone.
+All model-generated code runs in the sandbox. Each reply gets a reward at once for the improvement
+of its own artifact. A program is scored by the visible tests; tests are scored by how well they
+separate correct from incorrect programs. Only the hidden tests decide the team reward at the end.
 """
 
 import random
@@ -35,28 +35,28 @@ from pettingllms.errors import DataError
 from pettingllms.types import Failed, Message, Reward, Rewards, Scored, Task, system, user
 
 BUILT = 0.2
-"""What a program that can be run is worth by itself; the rest comes from the visible tests."""
+"""Score of a program that runs at all; the rest comes from the visible tests."""
 
 
 class CodeConfig(EnvConfig):
-    """Options of code."""
+    """Options of `code-v1`."""
 
     data: str = ""
-    """A file of problems: APPS, CodeContests, LiveCodeBench, HumanEval or MBPP as published. Empty:
-    the problems that ship."""
+    """A file of problems: APPS, CodeContests, LiveCodeBench, HumanEval or MBPP as published.
+    Empty: the bundled problems."""
     test_data: str = ""
-    """A file of problems to test on. Empty: one in ten of `data`."""
+    """A file of test problems. Empty: one in ten problems of `data`."""
     max_rounds: int = Field(default=3, ge=1)
-    """Rounds before the program in force is the team's. In a round the tester speaks, then the
-    coder."""
+    """Maximum number of rounds; the program in force is then the team's. In a round the tester
+    acts, then the coder."""
     max_tests: int = Field(default=5, ge=1, le=50)
-    """Tests that the tester may have in force."""
+    """Maximum number of tests that the tester may have in force."""
     case_seconds: float = Field(default=2.0, gt=0)
-    """Processor's time that a program has for a test."""
+    """CPU time limit of a program per test, in seconds."""
     total_seconds: float = Field(default=8.0, gt=0)
-    """Time that it has for all of them, by the clock."""
+    """Wall-clock limit for all tests together, in seconds."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused; what was in force stays."""
+    """Process reward of an invalid reply; the program and tests in force stay."""
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
@@ -73,9 +73,9 @@ class CodeConfig(EnvConfig):
 
 
 class Code(Environment[Work, CodeConfig]):
-    """Cooperative and sequential. The hidden tests and the known solutions are what nobody sees.
+    """Cooperative and sequential. No role observes the hidden tests and the known solutions.
 
-    Solo, the one role `solver` writes the program and sees what the visible tests say.
+    Solo, the one role `solver` writes the program and sees the results of the visible tests.
     """
 
     id = "code-v1"
@@ -122,11 +122,15 @@ class Code(Environment[Work, CodeConfig]):
             after = replace(state, refusals=(*kept, (role, str(refusal))))
         illegal = bool(after.refusals) and after.refusals[-1][0] == role
         after = self._passed_on(after)
-        gained = 0.0 if role == TESTER else after.coded - state.coded
+        gained = 0.0 if role == TESTER else after.program_score - state.program_score
         process = self.config.illegal_reward if illegal else gained
         agent = {TESTER: _gain(state, after)} if role == TESTER and state.problem.good else {}
         team = Scored(float(after.solved)) if after.over else None
-        metrics = {"illegal": float(illegal), "visible": after.coded, "tests": after.tested or 0.0}
+        metrics = {
+            "illegal": float(illegal),
+            "visible": after.program_score,
+            "tests": after.tests_score or 0.0,
+        }
         return StepResult(after, Rewards({role: Scored(process)}, agent, team), metrics)
 
     def success(self, state: Work, role: str) -> bool:
@@ -139,12 +143,12 @@ class Code(Environment[Work, CodeConfig]):
         return replace(
             state,
             problem=replace(problem, hidden=hidden, checks=(), good=("pass",), bad=("pass",)),
-            tested=rng.random(),
+            tests_score=rng.random(),
             solved=rng.random() < 0.5,
         )
 
     def silence(self, state: Work, role: str) -> str:
-        """Keep the program in force; what is empty is refused, and what was in force stays."""
+        """Keep the program in force; an empty reply is invalid, and what was in force stays."""
         return self.reply_of(KEEP) if role != TESTER and state.program is not None else ""
 
     def reply_of(self, typed: str) -> str:
@@ -172,7 +176,7 @@ class Code(Environment[Work, CodeConfig]):
 
     @property
     def clock(self) -> Clock:
-        """How long programs may take."""
+        """Time limits of programs."""
         return Clock(self.config.case_seconds, self.config.total_seconds)
 
     def _coded(self, state: Work, text: str) -> Work:
@@ -184,7 +188,7 @@ class Code(Environment[Work, CodeConfig]):
 
     def _tested(self, state: Work, text: str) -> Work:
         tests = read_tests(state.problem, text, self.config.max_tests)
-        after = replace(state, tests=tests, tested=self.worth(state.problem, tests))
+        after = replace(state, tests=tests, tests_score=self.tests_quality(state.problem, tests))
         return after if state.program is None else self._graded(after)
 
     def _graded(self, state: Work) -> Work:
@@ -192,11 +196,11 @@ class Code(Environment[Work, CodeConfig]):
         visible = state.problem.visible
         result = grade(state.problem, state.program, (*visible, *state.tests), self.clock)
         shown = Grade(result.fault, result.results[: len(visible)])
-        coded = 0.0 if result.fault else BUILT + (1 - BUILT) * shown.share
-        return replace(state, grade=result, coded=coded)
+        program_score = 0.0 if result.fault else BUILT + (1 - BUILT) * shown.share
+        return replace(state, grade=result, program_score=program_score)
 
     def _passed_on(self, state: Work) -> Work:
-        """The word goes to the next role; a round ends with the coder, and so may the play."""
+        """Advance to the next role. A round, and possibly the episode, ends with the coder."""
         if state.turn == TESTER:
             return replace(state, turn=CODER)
         done = state.grade is not None and state.grade.all_passed
@@ -209,11 +213,11 @@ class Code(Environment[Work, CodeConfig]):
         assert state.program is not None  # noqa: S101 - see the caller
         return solves(state.problem, state.program, self.clock)
 
-    def worth(self, problem: CodeProblem, tests: tuple[Case, ...]) -> float | None:
-        """How well tests tell right from wrong, from 0 to 1: the share of them that agrees with a
-        known solution and, as much again, the share of known mistakes that these catch. None if
-        no solution is known, or it cannot be run. Time is one for all of these programs: a mistake
-        for which none is left is not caught."""
+    def tests_quality(self, problem: CodeProblem, tests: tuple[Case, ...]) -> float | None:
+        """Quality of tests, from 0 to 1: the mean of two shares. One is the share of tests that
+        agree with a known solution, the other the share of known mistakes that these tests
+        catch. None if no solution is known or it cannot run. All programs share one time limit:
+        a mistake that gets no time is not caught."""
         if not problem.good:
             return None
         known = grade_all(problem, [problem.good[0], *problem.bad], tests, self.clock)
@@ -229,7 +233,7 @@ class Code(Environment[Work, CodeConfig]):
 
 
 def _is_caught(mistake: Grade, right: Sequence[int]) -> bool:
-    """Whether a program was tried and failed on one of these tests."""
+    """Whether a program ran and failed one of these tests."""
     if mistake.fault:
         return mistake.fault not in UNKNOWN
     results = [mistake.results[at] for at in right]
@@ -237,7 +241,7 @@ def _is_caught(mistake: Grade, right: Sequence[int]) -> bool:
 
 
 def _gain(before: Work, after: Work) -> Reward:
-    """What the tester's reply added to the worth of its tests, if that is known."""
-    if after.tested is None:
+    """Improvement of the tests' quality by the tester's reply, if it is known."""
+    if after.tests_score is None:
         return Failed("the known solution could not be run on the tests", "environment")
-    return Scored(after.tested - (before.tested or 0.0))
+    return Scored(after.tests_score - (before.tests_score or 0.0))

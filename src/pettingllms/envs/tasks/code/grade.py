@@ -1,9 +1,9 @@
-"""Whether a program is right: its answers compared, out here, with what it has never seen.
+"""Grade programs: compare their answers, outside the sandbox, with values they never see.
 
-A solution cannot talk its way past this. Its answers arrive as plain data and are compared by our
-own code; an early exit leaves answers out; what it prints or writes is an answer or nothing. An
-answer that cannot be read or compared is a wrong one, never a failure of the grader. Checks
-that are code of a data set run in a sandbox of their own, on a table of the answers.
+A solution cannot fake its result. Answers arrive as plain data and are compared by trusted code. An
+early exit omits answers; anything else that a program prints or writes is ignored. An answer that
+cannot be parsed or compared is wrong, and never a failure of the grader. Checks that are code of a
+dataset run in a separate sandbox, on a table of the answers.
 """
 
 import json
@@ -21,14 +21,14 @@ from pettingllms.sandbox import Limits
 DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 CLOSE = 1e-6
-"""How near a decimal that a program writes must be."""
+"""Tolerance for decimals in outputs."""
 MAX_ASKED = 8
-"""How often checks may ask for answers that the known solution did not need."""
+"""Maximum number of times that checks may request answers the known solution did not need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A test, and what a program made of it."""
+    """A test and a program's result on it."""
 
     case: Case
     passed: bool
@@ -37,32 +37,32 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A program on some tests."""
+    """Results of a program on some tests."""
 
     fault: str = ""
-    """Why it could not be built, if so."""
+    """Why the program could not be built, if so."""
     results: tuple[Result, ...] = ()
 
     @property
     def share(self) -> float:
-        """Of the tests, those that passed; 0 if there are none."""
+        """Share of the tests that passed; 0 without tests."""
         return sum(result.passed for result in self.results) / max(1, len(self.results))
 
     @property
     def all_passed(self) -> bool:
-        """Whether it could be built and no test failed."""
+        """Whether the program could be built and no test failed."""
         return not self.fault and all(result.passed for result in self.results)
 
 
 def grade(problem: CodeProblem, program: str, cases: Sequence[Case], clock: Clock) -> Grade:
-    """A program on these tests."""
+    """Grade a program on these tests."""
     return grade_all(problem, [program], cases, clock)[0]
 
 
 def grade_all(
     problem: CodeProblem, programs: Sequence[str], cases: Sequence[Case], clock: Clock
 ) -> tuple[Grade, ...]:
-    """Several programs that may stand in one sandbox on the same tests."""
+    """Grade several programs on the same tests, in one sandbox."""
     room = room_for([max(case.expected, case.also, key=len) for case in cases])
     ran = run_all(problem, programs, [case.given for case in cases], clock, room)
     return tuple(_graded(problem, one, cases) for one in ran)
@@ -76,13 +76,13 @@ def _graded(problem: CodeProblem, ran: Ran, cases: Sequence[Case]) -> Grade:
 
 
 def solves(problem: CodeProblem, program: str, clock: Clock) -> bool:
-    """Whether a program passes every test of a problem, hidden ones and checks among them."""
+    """Whether a program passes every test of a problem, including hidden tests and checks."""
     everything = grade(problem, program, (*problem.visible, *problem.hidden), clock)
     return everything.all_passed and (not problem.checks or holds(problem, program, clock))
 
 
 def passes(problem: CodeProblem, case: Case, answer: Answer) -> bool:
-    """Whether an answer is what a test expects."""
+    """Whether an answer matches what a test expects."""
     if answer.fault:
         return False
     if not problem.function:
@@ -96,7 +96,8 @@ def passes(problem: CodeProblem, case: Case, answer: Answer) -> bool:
 
 
 def same_output(got: str, want: str) -> bool:
-    """Whether two outputs have the same lines, but for space at their ends; decimals be close."""
+    """Whether two outputs have the same lines, ignoring trailing space and small differences of
+    decimals."""
     got_lines, want_lines = _lines(got), _lines(want)
     if len(got_lines) != len(want_lines):
         return False
@@ -137,14 +138,14 @@ def holds(problem: CodeProblem, program: str, clock: Clock) -> bool:
 
 @lru_cache(maxsize=4096)
 def _asked_by(problem: CodeProblem, clock: Clock) -> tuple[str, ...]:
-    """The calls that a known solution gets when it is checked."""
+    """The calls that the checks make to a known solution."""
     return _check(problem, {}, problem.good[0] if problem.good else "", clock)[1]
 
 
 def _check(
     problem: CodeProblem, answers: dict[str, tuple[str, str]], solution: str, clock: Clock
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the checks say, and which calls they wait for."""
+    """The verdicts of the checks, and the calls whose answers they still need."""
     job = {
         "function": problem.function,
         "setup": problem.setup,
@@ -155,7 +156,7 @@ def _check(
     }
     outcome = run_inside("checker", job, Limits(seconds=clock.total_seconds, output_kb=1024))
     try:
-        told = json.loads(outcome.stdout)
+        report = json.loads(outcome.stdout)
     except ValueError:
         return (), ()
-    return tuple(told["verdicts"]), tuple(told["asked"])
+    return tuple(report["verdicts"]), tuple(report["asked"])

@@ -1,4 +1,4 @@
-"""The problems to play: those that ship, or those of a file; to train and to test, never both."""
+"""Problems of code: bundled or from a file, split into train and test without overlap."""
 
 import re
 import tomllib
@@ -14,12 +14,12 @@ from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 
 TEST_SHARE = 10
-"""One problem in so many of a file is for testing, if there is no file for that."""
+"""Without a test file, one problem in this many is held out for testing."""
 
 
 @cache
 def problems_of(split: Split, data: str = "", test_data: str = "") -> tuple[CodeProblem, ...]:
-    """The problems of a split. A problem that is in both files is an error."""
+    """The problems of a split. A problem in both files is an error."""
     if not data:
         return shipped(split)
     if not test_data:
@@ -29,14 +29,14 @@ def problems_of(split: Split, data: str = "", test_data: str = "") -> tuple[Code
     for problem in test:
         if twin := asked.get(_words(problem)):
             raise DataError(
-                f"{test_data}: '{problem.name}' asks what '{twin}' of {data} asks; take it out of "
+                f"{test_data}: '{problem.name}' asks what '{twin}' of {data} asks; remove it from "
                 "one of them"
             )
     return train if split == "train" else test
 
 
 def _words(problem: CodeProblem) -> str:
-    """What is asked, whatever the spaces, capitals and punctuation; `a + b` is not `a - b`."""
+    """The statement without spacing, case and punctuation; `a + b` differs from `a - b`."""
     return " ".join(re.findall(r"\w+|[-+*/%^=<>&|~]", problem.statement.lower()))
 
 
@@ -46,7 +46,7 @@ def _is_test(problem: CodeProblem) -> bool:
 
 @cache
 def shipped(split: Split) -> tuple[CodeProblem, ...]:
-    """The problems that ship, each with solutions that are known to be right and wrong."""
+    """The bundled problems, each with known correct and incorrect solutions."""
     text = (
         files("pettingllms.envs.tasks.code").joinpath("problems.toml").read_text(encoding="utf-8")
     )

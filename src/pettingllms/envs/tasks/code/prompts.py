@@ -1,4 +1,5 @@
-"""What coder and tester are told: their parts, the problem, each other's work, and the results."""
+"""Prompts of coder and tester: their instructions, the problem, each other's work, and the
+results."""
 
 from dataclasses import dataclass
 
@@ -10,34 +11,34 @@ from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER
 
 CODER, TESTER, SOLVER = "coder", "tester", "solver"
 MAX_SHOWN = 4
-"""Failed tests that are told in full."""
+"""Number of failed tests that a prompt shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A problem, the program and the tests in force, and what the one made of the other."""
+    """A problem, the program and tests in force, and their results."""
 
     problem: CodeProblem
     turn: str
-    """The role that speaks now."""
+    """The acting role."""
     round: int = 1
     program: str | None = None
     tests: tuple[Case, ...] = ()
-    """What the tester has written."""
+    """The tester's tests in force."""
     grade: Grade | None = None
-    """The program on the visible tests, then on the tester's."""
+    """Results of the program on the visible tests, then on the tester's."""
     refusals: tuple[tuple[str, str], ...] = ()
-    """By role: why its last reply was refused, if so."""
-    coded: float = 0.0
-    """What the program is worth by the visible tests."""
-    tested: float | None = 0.0
-    """What the tests are worth; None if nobody can say."""
+    """Roles whose last reply was invalid, each with the reason."""
+    program_score: float = 0.0
+    """Score of the program on the visible tests."""
+    tests_score: float | None = 0.0
+    """Quality of the tests; None if it is unknown."""
     over: bool = False
     solved: bool = False
 
 
 def part_text(role: str, calls: bool, max_rounds: int, max_tests: int) -> str:
-    """The role's part and the form of its answer."""
+    """The role's instructions and the format of its answer."""
     rounds = f"There are up to {max_rounds} rounds"
     program = "a Python function" if calls else "a Python program that reads stdin, writes stdout"
     how = (
@@ -71,7 +72,7 @@ def part_text(role: str, calls: bool, max_rounds: int, max_tests: int) -> str:
 
 
 def story_text(work: Work, role: str, max_rounds: int) -> str:
-    """The problem and how things stand, for a role."""
+    """The problem and the current state of the work, for a role."""
     calls = bool(work.problem.function)
     parts = [work.problem.statement, f"Round {work.round} of {max_rounds}."]
     if work.problem.visible:
@@ -89,7 +90,7 @@ def story_text(work: Work, role: str, max_rounds: int) -> str:
 
 
 def terse_text(work: Work, role: str) -> str:
-    """The same in as few words as can be."""
+    """A minimal version of the same prompt."""
     lines = [f"{role} {work.round}", work.problem.statement]
     if work.program is not None:
         lines.append(work.program)
@@ -128,7 +129,7 @@ def _failure(result: Result, calls: bool) -> str:
 
 
 def value_text(out: str) -> str:
-    """A value on the wire as Python writes it."""
+    """An encoded value in Python syntax."""
     try:
         return text_of(parse(out))
     except (ValueError, RecursionError):

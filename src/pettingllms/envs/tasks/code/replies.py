@@ -1,8 +1,7 @@
-"""Reading what the roles wrote, and showing it to the other: text in, text out, nothing run.
+"""Parse replies and sanitize text for the other role's prompt. Nothing is executed here.
 
-A program stands in the other role's prompt, so signs that a chat template or a terminal would take
-for its own are refused with the whole reply. What a program printed or a test holds was not chosen
-sign by sign, so there such signs are replaced.
+A program is shown in the other role's prompt, so symbols that a chat template or a terminal could
+interpret make the whole reply invalid. In program output and tests, such symbols are replaced.
 """
 
 import json
@@ -18,12 +17,12 @@ MAX_LETTERS = 8000
 MAX_LINE = 160
 KEEP = "keep"
 TEMPLATE = re.compile(r"<\||\|>|<｜|</?s>|\[/?INST\]|<(start|end)_of_turn>|</?(answer|think)>")
-"""What chat templates put between messages; none of it is Python."""
+"""Markers that chat templates put between messages; none of them is Python."""
 READ_LIMITS = Limits(seconds=5.0)
 
 
 def text_in(reply: str, terse: bool) -> str:
-    """What a reply answers, without a fence around it; BadReply if it cannot be passed on."""
+    """The answer of a reply without a fence; BadReply if it is not safe for a prompt."""
     if terse and (OPEN in reply or CLOSE in reply):
         raise BadReply("the whole reply is the answer; leave the tags out")
     text = unfenced(answer_in(reply, terse).replace("\r\n", "\n"))
@@ -37,7 +36,7 @@ def text_in(reply: str, terse: bool) -> str:
 
 
 def read_tests(problem: CodeProblem, text: str, max_tests: int) -> tuple[Case, ...]:
-    """The tests that a text gives, each once; BadReply if they are not written as they should."""
+    """The distinct tests of a text; BadReply if their format is invalid."""
     found = _calls_in(problem.function, text) if problem.function else _blocks_in(text)
     tests = tuple(dict.fromkeys(found))
     if not 1 <= len(tests) <= max_tests:
@@ -62,16 +61,16 @@ def _blocks_in(text: str) -> list[Case]:
 def _calls_in(function: str, text: str) -> list[Case]:
     outcome = run_inside("reader", {"function": function, "text": text}, READ_LIMITS)
     try:
-        told = json.loads(outcome.stdout)
+        report = json.loads(outcome.stdout)
     except ValueError:
         raise BadReply("the tests cannot be read") from None
-    if "refusal" in told:
-        raise BadReply(shown(told["refusal"], num_lines=1))
-    return [Case(given, expected) for given, expected in told["tests"]]
+    if "refusal" in report:
+        raise BadReply(shown(report["refusal"], num_lines=1))
+    return [Case(given, expected) for given, expected in report["tests"]]
 
 
 def shown(text: str, num_lines: int = 8) -> str:
-    """A text that nobody vouches for, as it may stand in a prompt: cut, and without such signs."""
+    """Untrusted text sanitized for a prompt: truncated, and without template markers."""
     text = TEMPLATE.sub("?", text)
     lines = text.rstrip("\n").split("\n")
     more = ["..."] if len(lines) > num_lines else []

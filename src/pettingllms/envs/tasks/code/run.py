@@ -1,7 +1,7 @@
-"""Programs of models and of data sets, run in the sandbox: sources and inputs in, answers out.
+"""Run programs of models and datasets in the sandbox: sources and inputs in, answers out.
 
-One start serves all cases of all programs of a job. What is expected of them stays here. The input
-of a case goes in as a stream, from which the case's own process takes it: no other one has it.
+One sandbox serves all cases of all programs of a job. Expected values stay outside. Inputs are
+streamed in, and each case's process reads only its own input.
 """
 
 import json
@@ -16,26 +16,26 @@ from pettingllms.envs.toolkit.sandboxed import run_sandboxed
 from pettingllms.sandbox import Limits, Outcome, python
 
 START_SECONDS = 2.0
-"""Of a sandbox's time, for its start and end."""
+"""Extra time of a sandbox for its start and end."""
 DISK_MB = 16
-"""Of the disk of a sandbox, beside room for the largest input."""
+"""Disk space of a sandbox, in addition to the largest input."""
 CASE_KB = 256
-"""Of output in one case, where no more is expected."""
+"""Output limit of one case, unless more is expected."""
 SPARE = 4
-"""How many times as long as expected an output may be: decimals with more digits are right too."""
+"""Output may be this many times as long as expected: decimals with more digits are correct too."""
 KEPT_KB = 1024
-"""Runs of which more is expected are not kept in memory for when they are asked for again."""
-UNTOLD = "no answer"
-"""Of a case that the run ended before."""
-BY_CLOCK = {UNTOLD, "out of time", "too slow"}
-"""Faults that may be others the next time."""
-UNKNOWN = {UNTOLD, "out of time", "not tried"}
-"""Faults that do not say what the program would have made of a case."""
+"""Runs with a larger expected output are not cached."""
+NO_ANSWER = "no answer"
+"""Fault of a case that the run did not reach."""
+BY_CLOCK = {NO_ANSWER, "out of time", "too slow"}
+"""Faults that depend on timing and may differ in another run."""
+UNKNOWN = {NO_ANSWER, "out of time", "not tried"}
+"""Faults that leave open whether the program solves the case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one case came to: what was written or returned, or what went wrong."""
+    """The result of one case: what was written or returned, or the fault."""
 
     out: str = ""
     fault: str = ""
@@ -43,44 +43,44 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A program on all cases. If it could not be built there are no answers."""
+    """Results of a program on all cases. There are no answers if it could not be built."""
 
     fault: str = ""
-    """Why it could not be built, if so."""
+    """Why the program could not be built, if so."""
     answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How long programs may take."""
+    """Time limits of programs."""
 
     case_seconds: float = 2.0
-    """Of the processor's time."""
+    """CPU seconds per case."""
     total_seconds: float = 8.0
-    """By the clock, for all cases of all programs of a job."""
+    """Wall-clock seconds for all cases of all programs of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much programs may write."""
+    """Output limits of programs."""
 
     case_kb: int = CASE_KB
-    """In one case."""
+    """Kilobytes per case."""
     more_kb: int = 0
-    """In all cases of a program, on top of what there is always."""
+    """Kilobytes for all cases of a program, in addition to the default."""
 
 
 def room_for(expected: Sequence[str]) -> Room:
-    """Room for whoever writes what is expected in each case, and some more."""
+    """Output limits for these expected outputs, with some slack."""
     largest = max((len(_bytes(text)) for text in expected), default=0)
-    told = sum(len(json.dumps(text)) for text in expected)
-    return Room(max(CASE_KB, SPARE * largest // 1024 + 1), SPARE * told // 1024)
+    encoded = sum(len(json.dumps(text)) for text in expected)
+    return Room(max(CASE_KB, SPARE * largest // 1024 + 1), SPARE * encoded // 1024)
 
 
 NO_MORE = Room()
 
 
-class _ByClock(Exception):  # noqa: N818 - an end that says nothing about the next time
+class _ByClock(Exception):  # noqa: N818 - a result that depends on timing, not an error
     def __init__(self, ran: tuple[Ran, ...]) -> None:
         super().__init__()
         self.ran = ran
@@ -93,8 +93,8 @@ def run_all(
     clock: Clock,
     room: Room = NO_MORE,
 ) -> tuple[Ran, ...]:
-    """Every program on every input, in one sandbox. A run is not repeated if asked for again,
-    unless the clock had a part in it."""
+    """Run every program on every input, in one sandbox. Runs are cached, unless their result
+    depends on timing."""
     run = _run_all if room.more_kb <= KEPT_KB else _run_all.__wrapped__
     code = (problem.function, problem.setup, problem.fixture)
     try:
@@ -132,15 +132,15 @@ def _run_all(
         output_kb=always + len(programs) * room.more_kb,
     )
     stream = b"".join(len(one).to_bytes(8, "big") + one for one in inputs) * len(programs)
-    told = iter(_lines(run_inside("driver", job, limits, stream)))
-    ran = tuple(_ran(told, len(givens)) for _ in programs)
+    lines_out = iter(_lines(run_inside("driver", job, limits, stream)))
+    ran = tuple(_ran(lines_out, len(givens)) for _ in programs)
     if any(BY_CLOCK & {one.fault, *(answer.fault for answer in one.answers)} for one in ran):
         raise _ByClock(ran)
     return ran
 
 
 def run_inside(name: str, job: object, limits: Limits, stdin: bytes = b"") -> Outcome:
-    """Run one of our own programs in the sandbox on a job."""
+    """Run one of our driver programs in the sandbox on a job."""
     wire = {"wire.py": _source("pettingllms.datasets", "wire")}
     sent = {"job.json": json.dumps(job).encode(), **wire}
     program = python(_source("pettingllms.envs.tasks.code.inside", name).decode(), files=sent)
@@ -152,18 +152,18 @@ def _source(package: str, name: str) -> bytes:
     return files(package).joinpath(f"{name}.py").read_bytes()
 
 
-def _ran(told: Iterator[object], num_cases: int) -> Ran:
-    first = _answer(next(told, None))
+def _ran(lines_out: Iterator[object], num_cases: int) -> Ran:
+    first = _answer(next(lines_out, None))
     if first.fault:
         return Ran(first.fault)
-    lines = list(islice(told, num_cases))
+    lines = list(islice(lines_out, num_cases))
     lines += [None] * (num_cases - len(lines))
     return Ran("", tuple(map(_answer, lines)))
 
 
 def _lines(outcome: Outcome) -> list[object]:
-    """What the driver said, line by line. A line that is not its own ends the reading: whatever
-    stands behind it could be anybody's."""
+    """The driver's output, line by line. Parsing stops at the first invalid line: the source of
+    anything after it is unknown."""
     lines: list[object] = []
     for line in outcome.stdout.splitlines():
         try:
@@ -175,11 +175,11 @@ def _lines(outcome: Outcome) -> list[object]:
 
 def _answer(line: object) -> Answer:
     if not isinstance(line, dict):
-        return Answer(fault=UNTOLD)
+        return Answer(fault=NO_ANSWER)
     out, fault = line.get("out"), line.get("fault")
     if isinstance(out, str) and fault is None:
         return Answer(out)
-    return Answer(fault=fault or UNTOLD) if isinstance(fault, str) else Answer(fault=UNTOLD)
+    return Answer(fault=fault or NO_ANSWER) if isinstance(fault, str) else Answer(fault=NO_ANSWER)
 
 
 def _bytes(text: str) -> bytes:

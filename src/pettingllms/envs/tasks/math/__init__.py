@@ -1,4 +1,4 @@
-"""Mathematics, `math-v1`."""
+"""Math problems, `math-v1`."""
 
 from pettingllms.envs.tasks.math.env import Math, MathConfig
 

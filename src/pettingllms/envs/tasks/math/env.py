@@ -1,4 +1,5 @@
-"""Mathematics by two roles: one writes programs, one reasons, each sees what the other found."""
+"""Math problems for two roles: one writes programs, one reasons, and each sees the other's
+results."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -30,34 +31,34 @@ ROLES = (TOOL, REASONER)
 
 
 class MathConfig(ProblemConfig):
-    """Options of mathematics."""
+    """Options of `math-v1`."""
 
     order: Literal["in_turn", "together"] = "in_turn"
-    """`in_turn`: the reasoner sees what the tool's program of the same round printed. `together`:
-    both speak at the same time, and see each other's work of the round before."""
+    """`in_turn`: the reasoner sees the output of the tool's program of the same round.
+    `together`: both reply simultaneously and see each other's results of the previous round."""
     max_rounds: int = Field(default=2, ge=1, le=20)
-    """Rounds before the play ends. It ends earlier when both have the same answer."""
+    """Maximum number of rounds. The episode ends earlier when both roles have the same answer."""
     program_seconds: float = Field(default=3.0, gt=0, le=60)
-    """How long a program may run."""
+    """Time limit of a program in seconds."""
     program_memory_mb: int = Field(default=512, ge=64)
-    """Memory that a program may use."""
+    """Memory limit of a program in MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a role has come to."""
+    """The latest result of a role."""
 
     role: str
     answer: str | None = None
-    """The answer in force; None if there is none."""
+    """The answer in force, or None."""
     verdict: Verdict = NO_VERDICT
     note: str = ""
-    """What is to be said of the last reply, if it gave no answer."""
+    """Feedback on the last reply, if it gave no answer."""
     refused: bool = False
-    """Whether the last reply was refused. The answer before it then stays in force."""
+    """Whether the last reply was invalid. The previous answer then stays in force."""
 
-    def told(self, viewer: str) -> str:
-        """What the viewer is told of it."""
+    def describe(self, viewer: str) -> str:
+        """The text about it in the viewer's prompt."""
         whose = "Your" if self.role == viewer else f"The {self.role}'s"
         what = "program" if self.role == TOOL else "reply"
         lines = [f"{whose} {what} {self.note}."] if self.note else []
@@ -69,7 +70,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A problem, whose turn it is, and what each role found last."""
+    """A problem, the acting roles, and the latest result of each role."""
 
     problem: Problem
     turn: tuple[str, ...]
@@ -78,7 +79,7 @@ class Work:
     over: bool = False
 
     def of(self, role: str) -> Found:
-        """What a role found last; nothing at first."""
+        """The latest result of a role; empty at first."""
         return next((one for one in self.found if one.role == role), Found(role))
 
 
@@ -116,8 +117,8 @@ class Math(Environment[Work, MathConfig]):
             asked = state.problem.short or state.problem.question
             known = [f"{one.role[0]}:{one.answer or '-'}" for one in state.found]
             return [user("\n".join([f"{role} {state.round}", asked, *known]))]
-        told = [one.told(role) for one in state.found]
-        parts = [state.problem.question, "\n".join([self._round(state), *told]), _ask(role)]
+        results = [one.describe(role) for one in state.found]
+        parts = [state.problem.question, "\n".join([self._round(state), *results]), _ask(role)]
         return [system(self._part(role)), user("\n\n".join(parts))]
 
     def step(self, state: Work, replies: Mapping[str, str]) -> StepResult[Work]:
@@ -141,11 +142,11 @@ class Math(Environment[Work, MathConfig]):
         return None if found is None else spelt(found)
 
     def solo(self) -> SoloAllRoles:
-        """One role that writes the program, sees what it printed, and then answers."""
+        """One role that writes the program, sees its output, and then answers."""
         return SoloAllRoles(with_options(self, order="in_turn"))
 
     def redeal(self, state: Work, role: str, rng: random.Random) -> Work:
-        """Another truth: nobody is shown it, or whether an answer is right."""
+        """Another correct answer: observations show neither it nor any verdict."""
         truth = other_answer(state.problem, rng)
         found = tuple(
             replace(one, verdict=Verdict(right=rng.random() < 0.5)) for one in state.found
@@ -153,7 +154,7 @@ class Math(Environment[Work, MathConfig]):
         return replace(state, problem=replace(state.problem, answer=truth), found=found)
 
     def reply_of(self, typed: str) -> str:
-        """A line of code for the tool, an answer for the reasoner: told apart by `print`."""
+        """A line of code for the tool or an answer for the reasoner, distinguished by `print`."""
         if self.config.terse or "```" in typed:
             return typed
         return f"```python\n{typed}\n```" if "print(" in typed else in_box(typed)
@@ -187,7 +188,7 @@ class Math(Environment[Work, MathConfig]):
         return replace(after, turn=self._first(), round=state.round + (not over), over=over)
 
     def _gain(self, before: Found, now: Found) -> Reward:
-        """What a reply added: a right answer earns once, and losing it costs as much."""
+        """The change in correctness: the first correct answer earns 1, and losing it costs 1."""
         if now.refused:
             return Scored(self.config.illegal_reward)
         was = float(before.verdict.right)

@@ -1,4 +1,5 @@
-"""Scripted players of mathematics: one that knows the answers, one that is wrong, and chance."""
+"""Scripted players for math: one that knows the answers, one that is always wrong, and a random
+one."""
 
 import random
 from collections.abc import Mapping
@@ -10,13 +11,13 @@ from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Any number, printed or said, or any of the choices."""
+    """A random number, or a random choice."""
     choices = state.problem.choices
     return _reply(env, role, rng.choice(choices) if choices else str(rng.randint(0, 99)))
 
 
 def play_solver(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """The answer; as a program, the problem's formula where it has one."""
+    """The correct answer; as a program, the problem's formula if it has one."""
     formula = state.problem.short.removesuffix("=").replace("/", "//")
     if role == "tool" and formula and not state.problem.choices:
         return _program(env, f"print({formula})")
@@ -24,7 +25,7 @@ def play_solver(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """An answer that could be right, and is not."""
+    """A plausible but incorrect answer."""
     return _reply(env, role, other_answer(state.problem, rng))
 
 

@@ -1,4 +1,4 @@
-"""A program in a reply, and what it printed: run in the sandbox, read outside of it."""
+"""Programs in replies: executed in the sandbox, with the output parsed outside."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a program gave: its last line, or why it gave none."""
+    """The output of a program: its last line, or why it has none."""
 
     answer: str | None
     note: str = ""
@@ -39,7 +39,7 @@ def program_in(reply: str, terse: bool = False) -> str:
 
 @lru_cache(maxsize=512)
 def run(source: str, seconds: float, memory_mb: int) -> Printed:
-    """Run a program to its end or to a limit. Remembered, so that forks of a play agree."""
+    """Run a program until it ends or hits a limit. Cached, so that forks of an episode agree."""
     outcome = run_sandboxed(python(source), Limits(seconds=seconds, memory_mb=memory_mb))
     if not outcome.ok:
         return Printed(None, ENDS.get(outcome.end) or _error_in(outcome.stderr))
@@ -53,7 +53,7 @@ def run(source: str, seconds: float, memory_mb: int) -> Printed:
 
 
 def _error_in(stderr: str) -> str:
-    """The kind of error that ended a program: a name, and none of its words."""
+    """The type of the error that ended a program, without its message."""
     last = (stderr.strip().splitlines() or [""])[-1]
     kind = re.match(r"([A-Za-z]{1,40}(?:Error|Exception|Exit|Interrupt))\b", last)
     return f"ended with {kind.group(1)}" if kind else "ended with an error"

@@ -1,4 +1,4 @@
-"""Programs of ours that run inside the sandbox; nothing outside imports them.
+"""Our programs that run inside the sandbox; nothing outside imports them.
 
-They stand here as files so that they are checked like all other code, and are sent in as text.
+They are files so that linters and type checkers cover them, and are sent to the sandbox as text.
 """

@@ -1,7 +1,7 @@
-"""Runs a data set's own checks where no solution is: what the function would say stands in a table.
+"""Run a dataset's checks without the solution: the function is a table of its answers.
 
-A call that is not in the table is asked for, and the check is run again when the answer is known.
-With a known solution at hand the function is that one, and all of its calls are noted.
+A check that makes a call outside the table is run again once the answer is known. Given a known
+solution, the checks call it instead, and all calls are recorded.
 """
 
 import ast
@@ -18,11 +18,11 @@ import wire  # type: ignore[import-not-found]
 
 
 class Unknown(BaseException):
-    """A call whose answer is not known yet; no check can catch it as an error of the function."""
+    """A call whose answer is not known yet; checks cannot catch it as an error of the function."""
 
 
 class Table:
-    """The function, as far as it is known."""
+    """The function under test, as a table of known answers."""
 
     def __init__(self, job: dict[str, Any], known: Callable[..., object] | None) -> None:
         self.job = job
@@ -45,12 +45,12 @@ class Table:
             raise RuntimeError(fault)
         try:
             return wire.decode(out)
-        except ValueError:  # which a check may expect of a right function
+        except ValueError:  # a check may expect it of a correct function
             raise RuntimeError("no value") from None
 
 
 def main() -> None:
-    """Run the checks of the job, and say which hold and which calls they wait for."""
+    """Run the checks of the job; print their verdicts and the calls they need."""
     with open("job.json", encoding="utf-8") as file:  # noqa: PTH123
         job = json.load(file)
     known = None
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def verdict(job: dict[str, Any], check: str, table: Table) -> str:
-    """Whether a check holds, does not, or waits for an answer."""
+    """Whether a check passes, fails, or needs an answer."""
     random.seed(0)
     space: dict[str, Any] = {"__name__": "check"}
     try:
@@ -76,7 +76,7 @@ def verdict(job: dict[str, Any], check: str, table: Table) -> str:
         exec(check, space)  # noqa: S102
     except Unknown:
         return "asks"
-    except Exception:  # noqa: BLE001 - the check says no by raising
+    except Exception:  # noqa: BLE001 - a check fails by raising
         return "no"
     return "yes"
 

@@ -1,10 +1,10 @@
-"""Runs programs on all cases of a problem, in one sandbox.
+"""Run programs on all cases of a problem, in one sandbox.
 
-Each case of each program has a process of its own, made by fork: what hangs is killed alone, and
-no case sees what another left behind in memory. The inputs come on stdin, one after the other, and
-each is read by the process of its own case. This one never reads an input, so that none is in the
-memory that a later case begins with, and never runs what it was given. What it says is data:
-answers, to be compared outside with values that were never in here.
+Each case of each program runs in a forked process: a hanging case is killed alone, and no case sees
+what another left in memory. Inputs arrive on stdin in sequence, and each is read by the process of
+its case. This process never reads an input, so later cases do not inherit one. It never executes
+the programs. Its output is data: answers that are compared outside with values that never enter the
+sandbox.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ import wire  # type: ignore[import-not-found]
 
 sys.path.pop(0)
 ANSWER = 3
-"""Where a called function's answer is written."""
+"""File descriptor for the answer of a called function."""
 NAME = "solution.py"
 PATIENCE = 4
-"""Seconds by the clock for each of the processor's: other work may be under way."""
+"""Wall-clock seconds per CPU second: other work may be running."""
 HUNG_TWICE = 2
-"""Cases of a program that may run out of time before the others are not tried any more."""
+"""Number of cases that may time out before a program's remaining cases are skipped."""
 HUNG, STUCK, LATE, UNTRIED = "timeout", "too slow", "out of time", "not tried"
-"""A case used up the processor's time that it has; or the clock's; or the time for all was over
-first; or two others ended like that."""
+"""A case used up its CPU time; or its wall-clock time; or the time for all cases was over first;
+or two other cases had timed out."""
 TAIL = 400
-"""Letters of an error that are told."""
+"""Characters of an error that are reported."""
 
 
 def main() -> None:
-    """Run the job: for each program a line on whether it can be built, then one for each case."""
+    """Run the job: print one line per program on whether it can be built, then one per case."""
     with open("job.json", encoding="utf-8") as file:  # noqa: PTH123
         job = json.load(file)
-    told = os.dup(1)
+    output = os.dup(1)
     end = time.monotonic() + job["total_seconds"]
     for program in job["programs"]:
         num_hung = num_given = 0
@@ -57,15 +57,15 @@ def main() -> None:
                 num_given += at >= 0
                 answer = watch(job, program, at, end)
             num_hung += answer.get("fault") in (HUNG, STUCK)
-            os.write(told, json.dumps(answer).encode() + b"\n")
+            os.write(output, json.dumps(answer).encode() + b"\n")
             if at == -1 and "fault" in answer:
                 break
         leave(job["num_cases"] - num_given, end)
 
 
 def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, str]:
-    """What a case came to, in a process of its own, before its time or everybody's was over."""
-    (said, notify), (read, write), (known, know) = os.pipe(), os.pipe(), os.pipe()
+    """The result of a case, run in a forked process until its limit or the limit of the job."""
+    (answers, answer_end), (read, write), (known, know) = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         given = receive() if at >= 0 else None
@@ -75,22 +75,22 @@ def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, s
         most = math.ceil(job["case_seconds"])
         resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
         os.dup2(write, 2)
-        os.dup2(notify, ANSWER if job["calls"] else 1)
+        os.dup2(answer_end, ANSWER if job["calls"] else 1)
         os.closerange(ANSWER + 1 if job["calls"] else ANSWER, 256)
         os._exit(play(job, program, given))
-    for descriptor in (notify, write, know):
+    for descriptor in (answer_end, write, know):
         os.close(descriptor)
     if not has_input(known, end):
-        os._exit(1)  # what is left of the stream may begin anywhere
+        os._exit(1)  # the position in the stream is unknown
     own_end = time.monotonic() + PATIENCE * job["case_seconds"]
-    out, err, fault = drain(said, read, min(own_end, end), job["case_bytes"])
+    out, err, fault = drain(answers, read, min(own_end, end), job["case_bytes"])
     if fault == STUCK and end < own_end:
         fault = LATE
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(OSError):
             kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.close(said)
+    os.close(answers)
     os.close(read)
     if not fault and code == -signal.SIGXCPU:
         fault = HUNG
@@ -100,10 +100,10 @@ def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, s
     return {"fault": fault} if fault else {"out": out.decode("utf-8", "replace")}
 
 
-def drain(said: int, read: int, end: float, most: int) -> tuple[bytes, bytes, str]:
-    """All that comes out of two pipes, until both are closed or a limit is met."""
-    parts: dict[int, bytearray] = {said: bytearray(), read: bytearray()}
-    left = [said, read]
+def drain(answers: int, read: int, end: float, most: int) -> tuple[bytes, bytes, str]:
+    """Read two pipes until both are closed or a limit is reached."""
+    parts: dict[int, bytearray] = {answers: bytearray(), read: bytearray()}
+    left = [answers, read]
     fault = ""
     while left and not fault:
         ready, _, _ = select.select(left, [], [], max(0.0, end - time.monotonic()))
@@ -116,11 +116,11 @@ def drain(said: int, read: int, end: float, most: int) -> tuple[bytes, bytes, st
                 left.remove(one)
             elif len(parts[one]) > most:
                 fault = "too much output"
-    return bytes(parts[said]), bytes(parts[read]), fault
+    return bytes(parts[answers]), bytes(parts[read]), fault
 
 
 def has_input(known: int, end: float) -> bool:
-    """Wait until a case has read its input; whether it has, before the end."""
+    """Wait until a case has read its input; return whether it did so before the end."""
     ready, _, _ = select.select([known], [], [], max(0.0, end - time.monotonic()))
     found = os.read(known, 1) if ready else b""
     os.close(known)
@@ -133,7 +133,7 @@ def receive() -> bytes:
 
 
 def exactly(size: int) -> bytes:
-    """So many bytes of stdin, and none of what follows."""
+    """Exactly this many bytes of stdin."""
     parts = []
     while size:
         part = os.read(0, min(size, 1 << 20))
@@ -145,7 +145,7 @@ def exactly(size: int) -> bytes:
 
 
 def leave(num_inputs: int, end: float) -> None:
-    """Pass over inputs that no case has read, in a process that ends with them."""
+    """Skip inputs that no case has read, in a child process that then exits."""
     if num_inputs and time.monotonic() < end:
         child = os.fork()
         if child == 0:
@@ -156,7 +156,7 @@ def leave(num_inputs: int, end: float) -> None:
 
 
 def play(job: dict[str, Any], program: str, given: bytes | None) -> int:
-    """The case itself, in the child. What it gives is an exit code."""
+    """Run the case in the child process; return its exit code."""
     try:
         if job["calls"]:
             os.write(ANSWER, call(job, program, given).encode())
@@ -165,16 +165,16 @@ def play(job: dict[str, Any], program: str, given: bytes | None) -> int:
             finish()
     except SystemExit as error:
         if job["calls"]:
-            return tell("SystemExit")
+            return report_fault("SystemExit")
         finish()
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException as error:  # noqa: BLE001 - whatever it raises is its answer
-        return tell(f"{type(error).__name__}: {error}{where(error)}")
+    except BaseException as error:  # noqa: BLE001 - any exception is the case's result
+        return report_fault(f"{type(error).__name__}: {error}{where(error)}")
     return 0
 
 
 def run(program: str, given: bytes | None) -> None:
-    """A program on a case's input; without one, whether it can be built at all."""
+    """Run a program on a case's input; without an input, only compile it."""
     code = compile(program, NAME, "exec", dont_inherit=True)
     if given is not None:
         become_stdin(given)
@@ -182,7 +182,7 @@ def run(program: str, given: bytes | None) -> None:
 
 
 def become_stdin(given: bytes) -> None:
-    """Have an input to read, as a file that has a size and no name."""
+    """Make an input readable as stdin, from an unnamed file with a size."""
     file = os.open(".", os.O_TMPFILE | os.O_RDWR)
     left = memoryview(given)
     while left:
@@ -193,7 +193,7 @@ def become_stdin(given: bytes) -> None:
 
 
 def call(job: dict[str, Any], program: str, given: bytes | None) -> str:
-    """A call of a function; without one, whether there is such a function."""
+    """Call a function; without an input, only check that it exists."""
     name = job["function"]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     space: dict[str, Any] = {"__name__": "solution"}
@@ -210,7 +210,7 @@ def call(job: dict[str, Any], program: str, given: bytes | None) -> str:
 
 
 def finish() -> None:
-    """What Python does when a program has come to its end."""
+    """Do what Python does at the end of a program."""
     threads = sys.modules.get("threading")
     for thread in threads.enumerate() if threads else ():
         if thread is not threads.current_thread() and not thread.daemon:  # type: ignore[union-attr]
@@ -220,14 +220,14 @@ def finish() -> None:
 
 
 def where(error: BaseException) -> str:
-    """The line of the program that an error comes from, if it has not said so."""
+    """The line of the program that raised an error, if known."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == NAME]
     return f" (line {lines[-1]})" if lines else ""
 
 
-def tell(what: str) -> int:
-    """Say on stderr, in one line, what went wrong."""
+def report_fault(what: str) -> int:
+    """Report a fault on stderr, in one line."""
     os.write(2, ("\n" + " ".join(what.split()))[:TAIL].encode(errors="replace"))
     return 1
 

@@ -1,7 +1,7 @@
-"""Reads tests that a model wrote as Python: one `f(...) == value` a line, literals alone.
+"""Parse model-written tests: one `f(...) == value` per line, literals only.
 
-Taking Python apart can exhaust the process that does it, so it is done in here, where no solution
-is. What is no literal is refused: it would run where the known solutions run.
+Parsing Python can exhaust the process, so it happens in a sandbox that contains no solution.
+Anything but a literal is rejected: it would run beside the known solutions.
 """
 
 import ast
@@ -14,7 +14,7 @@ import wire  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    """Read the tests of the job, or say why they cannot be read."""
+    """Parse the tests of the job, or report why they are invalid."""
     with open("job.json", encoding="utf-8") as file:  # noqa: PTH123
         job = json.load(file)
     tests = []
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def read(line: str, function: str) -> list[str]:
-    """Call and value of one test."""
+    """Call and expected value of one test."""
     statements = ast.parse(line).body
     if len(statements) != 1:
         raise ValueError("one test stands on a line")
