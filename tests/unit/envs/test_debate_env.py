@@ -25,7 +25,7 @@ def start(**options: Any) -> tuple[Any, Any]:
     return env, env.reset(env.tasks("train")[0], 0)
 
 
-def said(env: Any, *answers: object) -> dict[str, str]:
+def replies_of(env: Any, *answers: object) -> dict[str, str]:
     return {role: f"\\boxed{{{a}}}" for role, a in zip(env.roles, answers, strict=True)}
 
 
@@ -60,18 +60,18 @@ def test_everyone_speaks_in_every_round_and_sees_the_others_after_the_first() ->
     env, state = start(num_debaters=3, num_rounds=2)
     assert env.acting(state) == env.roles == ("debater_1", "debater_2", "debater_3")
     assert "Answer of" not in shown(env, state, "debater_1")
-    state = env.step(state, said(env, 4711, 815, 12)).state
+    state = env.step(state, replies_of(env, 4711, 815, 12)).state
     seen = shown(env, state, "debater_2")
     assert "Your answer: 815" in seen
     assert "Answer of debater_1: 4711" in seen
     assert "Answer of debater_3: 12" in seen
-    assert env.acting(env.step(state, said(env, 1, 2, 3)).state) == ()
+    assert env.acting(env.step(state, replies_of(env, 1, 2, 3)).state) == ()
 
 
 def test_every_answer_is_scored_in_its_own_round() -> None:
     env, state = start(num_debaters=2, num_rounds=2)
     truth = state.problem.answer
-    first = env.step(state, said(env, truth, -1))
+    first = env.step(state, replies_of(env, truth, -1))
     assert first.rewards.process == {"debater_1": Scored(1.0), "debater_2": Scored(0.0)}
     assert first.metrics["right_in_round_1"] == 0.5
     second = env.step(first.state, {"debater_1": "?", "debater_2": f"\\boxed{{{truth}.0}}"})
@@ -89,7 +89,7 @@ def test_the_majority_decides_and_a_tie_goes_to_the_first() -> None:
         ((-1, truth, -2), False),
         ((-1, -2, -3), False),
     ]:
-        result = env.step(state, said(env, *answers))
+        result = env.step(state, replies_of(env, *answers))
         assert env.success(result.state, "debater_1") is right
         assert result.rewards.team == Scored(float(right))
 
@@ -99,24 +99,24 @@ def test_a_majority_right_answer_without_a_verdict_fails_the_team(
 ) -> None:
     env, state = start(num_rounds=1)
     monkeypatch.setattr(debate_env, "judged", lambda *_: Verdict(failure="it hangs"))
-    rewards = env.step(state, said(env, 1, 1, 1)).rewards
+    rewards = env.step(state, replies_of(env, 1, 1, 1)).rewards
     assert isinstance(rewards.team, Failed)
     assert all(isinstance(paid, Failed) for paid in rewards.process.values())
 
 
 def test_the_verifier_is_right_as_often_as_it_should_be() -> None:
     env = make_env("debate-v1", verifier=0.8, num_debaters=2)
-    weight_hashes = []
+    verdicts = []
     for number in range(300):
         state = env.reset(env.tasks("train")[number], 0)
-        after = env.step(state, said(env, state.problem.answer, -1)).state
-        weight_hashes += [after.said[0].score, not after.said[1].score]
+        after = env.step(state, replies_of(env, state.problem.answer, -1)).state
+        verdicts += [after.positions[0].score, not after.positions[1].score]
         assert "the verifier: " in shown(env, after, "debater_1")
-    assert 0.75 < sum(weight_hashes) / len(weight_hashes) < 0.85
+    assert 0.75 < sum(verdicts) / len(verdicts) < 0.85
     exact = make_env("debate-v1", verifier=1.0, num_debaters=2)
     state = exact.reset(exact.tasks("train")[0], 0)
-    after = exact.step(state, said(exact, state.problem.answer, -1)).state
-    assert [one.score for one in after.said] == [True, False]
+    after = exact.step(state, replies_of(exact, state.problem.answer, -1)).state
+    assert [one.score for one in after.positions] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_answers_that_the_grader_tells_apart_are_not_taken_for_each_other(
 ) -> None:
     env, state = start(num_rounds=1)
     state = replace(state, problem=replace(state.problem, answer=truth))
-    result = env.step(state, said(env, *answers))
+    result = env.step(state, replies_of(env, *answers))
     assert result.rewards.team == Scored(1.0)
 
 
@@ -169,7 +169,7 @@ def test_reasons_are_passed_on_in_plain_words_or_refuse_the_reply() -> None:
     state = env.step(state, replies).state
     assert "(twice 3 is 6.)" in shown(env, state, "debater_2")
     assert "im_start" not in shown(env, state, "debater_1")
-    assert state.said[1].answer is None
+    assert state.positions[1].answer is None
 
 
 def test_inference_knows_three_answers_alone() -> None:
@@ -179,7 +179,7 @@ def test_inference_knows_three_answers_alone() -> None:
     assert "entailment, neutral, contradiction" in shown(env, state, "debater_1")
     replies = ["\\boxed{\\text{Neutral}}", "\\boxed{maybe}", "\\boxed{entailment}"]
     result = env.step(state, dict(zip(env.roles, replies, strict=True)))
-    assert [one.answer for one in result.state.said] == ["neutral", None, "entailment"]
+    assert [one.answer for one in result.state.positions] == ["neutral", None, "entailment"]
     assert result.rewards.process["debater_2"] == Scored(-0.1)
 
 
@@ -189,8 +189,8 @@ def test_the_shaping_of_debates_reads_its_scores() -> None:
 
     env, state = start(num_rounds=2)
     truth = state.problem.answer
-    results = [env.step(state, said(env, truth, truth, -1))]
-    results.append(env.step(results[0].state, said(env, truth, truth, truth)))
+    results = [env.step(state, replies_of(env, truth, truth, -1))]
+    results.append(env.step(results[0].state, replies_of(env, truth, truth, truth)))
     rounds = [{role: paid.value for role, paid in r.rewards.process.items()} for r in results]
     prices = DebateConfig(type="debate", gamma=0.0)
     assert shaped_score(rounds, "debater_3", 1, prices) == pytest.approx(1.1)

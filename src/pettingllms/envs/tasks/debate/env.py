@@ -1,8 +1,8 @@
-"""Debate: several roles answer one question over rounds, each seeing the others' last answers.
+"""Debate: several roles answer one question over rounds and see the others' last answers.
 
-After Du et al. (2023) and, as a game to learn, Park et al. (2025). Every answer is scored in its
-round by whether it is right, which is what the algorithm `debate` reads; what the team says is what
-most of its last answers say.
+After Du et al. (2023) and, as a game for RL, Park et al. (2025). Each answer gets a process reward
+in its round for being correct, which the algorithm `debate` uses. The team's answer is the majority
+of the last answers.
 """
 
 import random
@@ -39,45 +39,45 @@ REASON = "Reason:"
 
 
 class DebateConfig(ProblemConfig):
-    """Options of debate."""
+    """Options of `debate-v1`."""
 
     num_debaters: int = Field(default=3, ge=2, le=8)
-    """Roles that answer, at the same time."""
+    """Number of roles, which answer simultaneously."""
     num_rounds: int = Field(default=3, ge=1, le=10)
-    """Rounds. In the first nobody has seen another's answer."""
+    """Number of rounds. In the first, the debaters have not seen each other's answers."""
     reasons: bool = False
-    """Whether an answer may come with a line of words, which the others see too."""
+    """Whether an answer may come with a one-line reason, which the others see too."""
     verifier: float | None = Field(default=None, ge=0.5, le=1)
-    """If set, everyone also sees what a verifier holds of each answer, right or wrong: it is right
-    about it in this share of the cases, and else the other way round."""
+    """If set, all roles also see a verifier's verdict on each answer. The verdict is correct
+    with this probability."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a debater stands by."""
+class Position:
+    """The current position of a debater."""
 
     answer: str | None = None
     verdict: Verdict = NO_VERDICT
     reason: str = ""
     score: bool | None = None
-    """What the verifier holds of the answer; None if nobody asks it."""
+    """The verifier's verdict on the answer; None without a verifier."""
     refusal: str | None = None
-    """Why the last reply was refused. The answer before it then stays."""
+    """Why the last reply was invalid. The previous answer then stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A question, the round, and what each debater stands by."""
+    """A question, the round, and the position of each debater."""
 
     problem: Problem
-    said: tuple[Said, ...]
+    positions: tuple[Position, ...]
     seed: int
     round: int = 1
     over: bool = False
 
 
 class Debate(Environment[Floor, DebateConfig]):
-    """Cooperative, simultaneous. Solo, one debater revises its own answer over the same rounds."""
+    """Cooperative, simultaneous. Solo, one debater revises its answer over the same rounds."""
 
     id = "debate-v1"
     Config = DebateConfig
@@ -104,8 +104,8 @@ class Debate(Environment[Floor, DebateConfig]):
 
     def reset(self, task: Task, seed: int) -> Floor:
         start_grader()
-        said = (Said(),) * len(self.roles)
-        return Floor(self._problems.problem(task), said, derive_seed("debate", task.id, seed))
+        positions = (Position(),) * len(self.roles)
+        return Floor(self._problems.problem(task), positions, derive_seed("debate", task.id, seed))
 
     def acting(self, state: Floor) -> tuple[str, ...]:
         return () if state.over else self.roles
@@ -114,18 +114,20 @@ class Debate(Environment[Floor, DebateConfig]):
         if self.config.terse:
             asked = state.problem.short or state.problem.question
             seen = self._seen_by(state, role) if state.round > 1 else []
-            return [user(" ".join([asked, *(_tersely(said) for _, said in seen)]))]
+            return [user(" ".join([asked, *(_tersely(one) for _, one in seen)]))]
         parts = [state.problem.question, self._situation(state, role), "Answer the question."]
         return [system(self._part(state.problem)), user("\n\n".join(parts))]
 
     def step(self, state: Floor, replies: Mapping[str, str]) -> StepResult[Floor]:
-        said = tuple(self._hear(state, at, replies[role]) for at, role in enumerate(self.roles))
+        positions = tuple(
+            self._read(state, at, replies[role]) for at, role in enumerate(self.roles)
+        )
         over = state.round == self.config.num_rounds
-        after = replace(state, said=said, round=state.round + (not over), over=over)
-        process = {role: self._score(one) for role, one in zip(self.roles, said, strict=True)}
-        share = sum(one.verdict.right for one in said) / len(said)
+        after = replace(state, positions=positions, round=state.round + (not over), over=over)
+        process = {role: self._score(one) for role, one in zip(self.roles, positions, strict=True)}
+        share = sum(one.verdict.right for one in positions) / len(positions)
         metrics = {
-            "illegal": float(any(one.refusal is not None for one in said)),
+            "illegal": float(any(one.refusal is not None for one in positions)),
             "right": share,
             f"right_in_round_{state.round}": share,
             f"success_in_round_{state.round}": float(self.success(after, self.roles[0])),
@@ -135,7 +137,7 @@ class Debate(Environment[Floor, DebateConfig]):
         return StepResult(after, Rewards(process, team=team), metrics)
 
     def success(self, state: Floor, role: str) -> bool:
-        """Whether what most debaters say is right; in a tie, what the first of them says."""
+        """Whether the majority answer is correct; ties go to the answer given first."""
         chosen = self._chosen(state)
         return chosen is not None and chosen.verdict.right
 
@@ -144,14 +146,16 @@ class Debate(Environment[Floor, DebateConfig]):
         return None if chosen is None else _vote(chosen)
 
     def redeal(self, state: Floor, role: str, rng: random.Random) -> Floor:
-        """Another truth: answers and what the verifier held of them stay as they are."""
+        """Another correct answer: debaters' answers and the verifier's verdicts stay unchanged."""
         truth = other_answer(state.problem, rng)
-        said = tuple(replace(one, verdict=Verdict(right=rng.random() < 0.5)) for one in state.said)
-        return replace(state, problem=replace(state.problem, answer=truth), said=said)
+        positions = tuple(
+            replace(one, verdict=Verdict(right=rng.random() < 0.5)) for one in state.positions
+        )
+        return replace(state, problem=replace(state.problem, answer=truth), positions=positions)
 
     def silence(self, state: Floor, role: str) -> str:
-        """The answer that one stands by; at first the empty reply, which is refused."""
-        own = state.said[self.roles.index(role)].answer
+        """The current answer; at first the empty reply, which is invalid."""
+        own = state.positions[self.roles.index(role)].answer
         return "" if own is None else self.reply_of(own)
 
     def reply_of(self, typed: str) -> str:
@@ -160,59 +164,59 @@ class Debate(Environment[Floor, DebateConfig]):
     def hint(self, state: Floor, role: str) -> str:
         return ", ".join(state.problem.choices) or "a number or a formula"
 
-    def _hear(self, state: Floor, at: int, reply: str) -> Said:
+    def _read(self, state: Floor, at: int, reply: str) -> Position:
         problem = state.problem
         try:
             answer = boxed_in(reply, problem, self.config.terse)
             reason = _reason_in(reply) if self.config.reasons else ""
         except BadReply as refusal:
-            return replace(state.said[at], refusal=str(refusal))
+            return replace(state.positions[at], refusal=str(refusal))
         verdict = judged(problem, answer)
-        return Said(answer, verdict, reason, self._verified(state, answer, verdict))
+        return Position(answer, verdict, reason, self._verified(state, answer, verdict))
 
     def _verified(self, state: Floor, answer: str, verdict: Verdict) -> bool | None:
-        """The verifier's word, the same for the same answer in one play."""
+        """The verifier's verdict, the same for the same answer within an episode."""
         if self.config.verifier is None or verdict.failure is not None:
             return None
         chance = random.Random(derive_seed(state.seed, spelt(answer))).random()
         return verdict.right == (chance < self.config.verifier)
 
-    def _score(self, said: Said) -> Reward:
-        if said.refusal is not None:
+    def _score(self, position: Position) -> Reward:
+        if position.refusal is not None:
             return Scored(self.config.illegal_reward)
-        return said.verdict.reward()
+        return position.verdict.reward()
 
     def _votes(self, state: Floor) -> Counter[str]:
-        return Counter(_vote(said) for said in state.said if said.answer is not None)
+        return Counter(_vote(one) for one in state.positions if one.answer is not None)
 
-    def _chosen(self, state: Floor) -> Said | None:
-        """One of those who say what most say, with the unit that most of them give."""
+    def _chosen(self, state: Floor) -> Position | None:
+        """A position with the majority answer, and with its most common unit."""
         votes = self._votes(state)
         if not votes:
             return None
         answer = votes.most_common(1)[0][0]
-        agreed = [s for s in state.said if s.answer is not None and _vote(s) == answer]
+        agreed = [s for s in state.positions if s.answer is not None and _vote(s) == answer]
         unit = Counter(map(_unit, agreed)).most_common(1)[0][0]
-        return next(said for said in agreed if _unit(said) == unit)
+        return next(one for one in agreed if _unit(one) == unit)
 
     def _team(self, state: Floor) -> Reward:
         chosen = self._chosen(state)
         return Scored(0.0) if chosen is None else chosen.verdict.reward()
 
-    def _seen_by(self, state: Floor, role: str) -> list[tuple[str, Said]]:
-        """What each debater stands by, the viewer first."""
-        named = list(zip(self.roles, state.said, strict=True))
+    def _seen_by(self, state: Floor, role: str) -> list[tuple[str, Position]]:
+        """The position of each debater, the viewer first."""
+        named = list(zip(self.roles, state.positions, strict=True))
         return sorted(named, key=lambda one: one[0] != role)
 
     def _situation(self, state: Floor, role: str) -> str:
         lines = [f"Round {state.round} of {self.config.num_rounds}."]
-        for name, said in self._seen_by(state, role):
+        for name, position in self._seen_by(state, role):
             own = name == role
-            if own and said.refusal is not None:
-                lines.append(f"Your last reply was refused: {said.refusal}.")
-            if said.answer is not None:
+            if own and position.refusal is not None:
+                lines.append(f"Your last reply was refused: {position.refusal}.")
+            if position.answer is not None:
                 whose = "Your answer" if own else f"Answer of {name}"
-                lines.append(f"{whose}{_mark(said)}: {said.answer}{_why(said)}")
+                lines.append(f"{whose}{_mark(position)}: {position.answer}{_why(position)}")
             elif state.round > 1 and not own:
                 lines.append(f"{name} has no answer yet.")
         return "\n".join(lines)
@@ -230,34 +234,39 @@ class Debate(Environment[Floor, DebateConfig]):
             )
         choose = f" The answer is one of: {', '.join(problem.choices)}." if problem.choices else ""
         why = f" You may add a line '{REASON} ...' in {HOW_TO_TALK}." if self.config.reasons else ""
-        told = " A verifier, which can be wrong, marks each answer." if self.config.verifier else ""
-        return f"{who}{told}{choose} {HOW_TO_BOX}{why}"
+        verifier = (
+            " A verifier, which can be wrong, marks each answer." if self.config.verifier else ""
+        )
+        return f"{who}{verifier}{choose} {HOW_TO_BOX}{why}"
 
 
-def _vote(said: Said) -> str:
-    """What an answer is counted as: its spelling. Who counts does not know which is right."""
-    return spelt(said.answer or "")
+def _vote(position: Position) -> str:
+    """The vote of an answer: its normalized spelling. Voting does not use the correct answer."""
+    return spelt(position.answer or "")
 
 
-def _unit(said: Said) -> str:
-    return written(said.answer or "").unit
+def _unit(position: Position) -> str:
+    return written(position.answer or "").unit
 
 
-def _tersely(said: Said) -> str:
-    mark = {True: "+", False: "-", None: ""}[said.score]
-    return f"{said.answer or '?'}{mark}"
+def _tersely(position: Position) -> str:
+    mark = {True: "+", False: "-", None: ""}[position.score]
+    return f"{position.answer or '?'}{mark}"
 
 
-def _mark(said: Said) -> str:
-    """The verifier's word, ahead of all that a debater wrote, so that nobody can write it."""
-    return {True: " (the verifier: right)", False: " (the verifier: wrong)", None: ""}[said.score]
+def _mark(position: Position) -> str:
+    """The verifier's verdict, placed before all text of a debater so that no debater can fake
+    it."""
+    return {True: " (the verifier: right)", False: " (the verifier: wrong)", None: ""}[
+        position.score
+    ]
 
 
-def _why(said: Said) -> str:
-    return f" ({said.reason})" if said.reason else ""
+def _why(position: Position) -> str:
+    return f" ({position.reason})" if position.reason else ""
 
 
 def _reason_in(reply: str) -> str:
-    """The words behind the last `Reason:`, to the end of their line; empty if there are none."""
+    """The text after the last `Reason:`, to the end of its line; empty without one."""
     _, found, rest = reply.rpartition(REASON)
     return checked_words(rest.split("\n", 1)[0]) if found else ""

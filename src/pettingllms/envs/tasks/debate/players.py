@@ -1,4 +1,4 @@
-"""Scripted debaters: right, wrong, by chance, and with the majority."""
+"""Scripted debaters: correct, wrong, random, and following the majority."""
 
 import random
 from collections import Counter
@@ -11,30 +11,29 @@ from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Any number, or any of the choices."""
+    """A random number, or a random choice."""
     choices = state.problem.choices
     return str(env.reply_of(rng.choice(choices) if choices else str(rng.randint(0, 99))))
 
 
 def play_solver(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """The truth."""
+    """The correct answer."""
     return str(env.reply_of(state.problem.answer))
 
 
 def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """An answer that could be right, and is not."""
+    """A plausible but incorrect answer."""
     return str(env.reply_of(other_answer(state.problem, rng)))
 
 
 def play_follower(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """What most others said in the round before; at first, right or wrong by the toss of a coin."""
+    """The majority answer of the others in the previous round; at first, correct or wrong with
+    equal probability."""
     at = env.roles.index(role)
-    heard = [
-        said.answer for position, said in enumerate(state.said) if position != at and said.answer
-    ]
-    if not heard:
+    others = [one.answer for index, one in enumerate(state.positions) if index != at and one.answer]
+    if not others:
         return (play_solver if rng.random() < 0.5 else play_wrong)(env, state, role, rng)
-    return str(env.reply_of(Counter(heard).most_common(1)[0][0]))
+    return str(env.reply_of(Counter(others).most_common(1)[0][0]))
 
 
 PLAYERS: Mapping[str, ScriptedPlayer] = {

@@ -1,7 +1,7 @@
-"""Questions of several hops: a decomposer splits one, a searcher searches and answers.
+"""Multi-hop questions: a decomposer splits the question, a searcher searches and answers.
 
-The decomposer speaks once and knows no article. The searcher sees the parts, searches the index one
-query at a time, and answers in a few words, which are compared with the truth outside.
+The decomposer replies once and sees no article. The searcher sees the parts, queries the index once
+per reply, and gives a short answer, which is compared with the reference answer.
 """
 
 import random
@@ -39,39 +39,40 @@ MAX_PARTS = 4
 
 
 class SearchConfig(ToolConfig):
-    """Options of questions that take several searches."""
+    """Options of `search-v1`."""
 
     num_tasks: int | None = Field(default=None, ge=1)
-    """Questions in a split, at most. Left out: all of a file, or 1024 that are made, each from its
-    task's seed."""
+    """Maximum number of questions per split. Unset: all of a file, or 1024 generated ones, each
+    from its task's seed."""
     max_hops: int = Field(default=3, ge=2, le=4)
-    """Articles that a question needs at most; the fewest are two."""
+    """Maximum number of articles that a question needs; the minimum is two."""
     world: int = 0
-    """Seed of the two worlds, one for each split."""
+    """Seed of the two generated worlds, one per split."""
     data: str = ""
-    """A file of JSON lines with `question` and `answer` or `golden_answers`. Empty: questions are
-    made about the worlds."""
+    """A JSON Lines file with `question` and `answer` or `golden_answers`. Empty: questions are
+    generated about the worlds."""
     service: str = ""
-    """HTTP address of a search service, which gets `query` and `top_k` as JSON and gives `results`
-    with `title` and `text`. Empty: the index of the world, and nothing from a network."""
+    """HTTP address of a search service. It receives `query` and `top_k` as JSON and returns
+    `results` with `title` and `text`. Empty: the local index of the world, without network
+    access."""
     top_k: int = Field(default=2, ge=1, le=10)
-    """Articles that a search gives."""
+    """Number of articles that a search returns."""
     max_calls: int = Field(default=4, ge=1)
-    """Searches before an answer must be given."""
+    """Maximum number of searches before the searcher must answer."""
     max_tries: int = Field(default=2, ge=1)
-    """Replies that may be refused once no searches are left."""
+    """Maximum number of invalid replies once no searches are left."""
     look_reward: float = 0.2
-    """Process reward of having found all articles that the answer needs, paid in parts. The
-    decomposer is paid the same for what its parts would find as they stand."""
+    """Process reward for finding all articles that the answer needs, split over the searches.
+    The decomposer earns the same for what its parts would find as queries."""
     call_cost: float = 0.02
-    """What a search costs its role, as agent reward."""
+    """Cost of a search, as negative agent reward of its role."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused."""
+    """Process reward of an invalid reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quest:
-    """A question, its parts, what was found so far, and the answer if there is one."""
+    """A question, its parts, the articles found so far, and the answer if there is one."""
 
     question: Question
     turn: str
@@ -82,7 +83,7 @@ class Quest:
     num_calls: int = 0
     num_tries: int = 0
     trouble: str = ""
-    """What was wrong with the last reply."""
+    """Why the last reply was invalid."""
     answer: str = ""
     over: bool = False
 
@@ -155,11 +156,12 @@ class Search(Environment[Quest, SearchConfig]):
         return normal(state.answer) or None
 
     def silence(self, state: Quest, role: str) -> str:
-        """The decomposer passes the question on as it is; the searcher's empty reply is refused."""
+        """The decomposer passes the question on unchanged; the searcher's empty reply is
+        invalid."""
         return self.reply_of("Answer the question.") if role == DECOMPOSER else ""
 
     def redeal(self, state: Quest, role: str, rng: random.Random) -> Quest:
-        """Another truth, by another way."""
+        """Another correct answer with other hops."""
         other = replace(state.question, answers=(str(rng.random()),), hops=())
         return replace(state, question=other)
 
@@ -209,17 +211,19 @@ class Search(Environment[Quest, SearchConfig]):
         )
         coverage = _share(state.question, after.seen)
         gained = self.config.look_reward * (coverage - _share(state.question, state.seen))
-        paid = Rewards({state.turn: Scored(gained)}, {state.turn: Scored(-self.config.call_cost)})
-        return StepResult(after, paid, {"illegal": 0.0, "coverage": coverage})
+        rewards = Rewards(
+            {state.turn: Scored(gained)}, {state.turn: Scored(-self.config.call_cost)}
+        )
+        return StepResult(after, rewards, {"illegal": 0.0, "coverage": coverage})
 
     def _answer(self, state: Quest, answer: str) -> StepResult[Quest]:
         after = replace(state, answer=answer, over=True, trouble="")
         score, exact = f1(answer, state.question.answers), self.success(after, state.turn)
-        paid = Rewards({state.turn: Scored(score)}, team=Scored(float(exact)))
-        return StepResult(after, paid, {"illegal": 0.0, "f1": score})
+        rewards = Rewards({state.turn: Scored(score)}, team=Scored(float(exact)))
+        return StepResult(after, rewards, {"illegal": 0.0, "f1": score})
 
     def _refuse(self, state: Quest, why: str) -> StepResult[Quest]:
-        """A reply that came to nothing: it is priced, and used up."""
+        """Score an invalid reply and count it against the limits."""
         after = replace(state, trouble=why)
         if state.turn == DECOMPOSER:
             after = replace(after, turn=SEARCHER)
@@ -252,12 +256,12 @@ class Search(Environment[Quest, SearchConfig]):
 
 
 def _split(question: str) -> Split:
-    """One question of five is for testing; the same words are never in both splits."""
+    """One question in five is for testing; the same text is never in both splits."""
     return "test" if derive_seed(normal(question)) % 5 == 0 else "train"
 
 
 def _share(question: Question, found: frozenset[str] | set[str]) -> float:
-    """Share of the articles that the answer needs that were found."""
+    """Share of the needed articles that were found."""
     return len(question.gold & found) / len(question.gold) if question.gold else 0.0
 
 

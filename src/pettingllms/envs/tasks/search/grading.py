@@ -1,4 +1,4 @@
-"""How right a short answer is: exact match and F1 over words (Rajpurkar et al., 2016)."""
+"""Grade short answers: exact match and word-level F1 (Rajpurkar et al., 2016)."""
 
 import re
 import string
@@ -10,17 +10,17 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normal(text: str) -> str:
-    """Small letters, without punctuation, articles and spare space."""
+    """Lowercase text without punctuation, articles and extra whitespace."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def is_exact(answer: str, truths: Sequence[str]) -> bool:
-    """Whether an answer is one of the truths."""
+    """Whether an answer matches one of the reference answers."""
     return bool(normal(answer)) and normal(answer) in [normal(truth) for truth in truths]
 
 
 def f1(answer: str, truths: Sequence[str]) -> float:
-    """Overlap of words with the nearest truth."""
+    """Word overlap with the closest reference answer."""
     return max(_f1(normal(answer).split(), normal(truth).split()) for truth in truths)
 
 

@@ -1,8 +1,7 @@
-"""Where a search looks: an index of the world's articles, or a service that the user names.
+"""Search backends: an index of the world's articles, or a user-defined service.
 
-The index is BM25 by `bm25s`, real and in memory. A service is off unless it is configured: one
-HTTP address that takes `{"query": ..., "top_k": ...}` and gives
-`{"results": [{"title": ..., "text": ...}]}`.
+The index is BM25 by `bm25s`, in memory. The service is off unless configured: one HTTP address that
+takes `{"query": ..., "top_k": ...}` and returns `{"results": [{"title": ..., "text": ...}]}`.
 """
 
 import json
@@ -22,7 +21,7 @@ from pettingllms.runtime.call_clock import pause_call_clock
 SECONDS = 8.0
 NUM_TRIES = 2
 KNOWN_QUERY = "river"
-"""A query that every service can answer, if only by nothing."""
+"""A query that every service can answer, possibly with no results."""
 MAX_BYTES = 1_000_000
 WORD = re.compile(r"\w+")
 COMMON = frozenset(
@@ -31,13 +30,13 @@ COMMON = frozenset(
 
 
 def require_bm25s() -> None:
-    """ConfigError that says what to install, unless bm25s is here."""
+    """Raise ConfigError with the install command unless bm25s is installed."""
     if find_spec("bm25s") is None:
         raise ConfigError("search-v1", ["needs bm25s; run `pip install 'pettingllms[search]'`"])
 
 
 def search_world(world_seed: int, query: str, top_k: int) -> tuple[Article, ...]:
-    """The best articles of a world, without those that share no word with the query."""
+    """The best articles of a world, excluding those that share no word with the query."""
     index, vocabulary = _index(world_seed)
     words = [word for word in _words(query) if word in vocabulary]
     if not words:
@@ -50,9 +49,9 @@ def search_world(world_seed: int, query: str, top_k: int) -> tuple[Article, ...]
 
 @pause_call_clock()
 def search_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
-    """What the user's service gives; DataError if that is not what is asked of it.
+    """The results of the user's service; DataError if its response is malformed.
 
-    BadReply if it fails on this query, twice, and answers another one: that is the query's fault.
+    BadReply if it fails twice on this query but answers another one: then the query is at fault.
     """
     for _ in range(NUM_TRIES):
         try:
@@ -70,7 +69,7 @@ def _ask_service(address: str, query: str, top_k: int) -> tuple[Article, ...]:
     if not address.startswith(("http://", "https://")):
         raise ConfigError("search-v1", [f"env.service is '{address}'; give an http address"])
     body = json.dumps({"query": query, "top_k": top_k}).encode()
-    request = urllib.request.Request(  # noqa: S310 - http alone, checked above
+    request = urllib.request.Request(  # noqa: S310 - only http, checked above
         address, data=body, headers={"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=SECONDS) as reply:  # noqa: S310

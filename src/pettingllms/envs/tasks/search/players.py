@@ -1,4 +1,4 @@
-"""Scripted players: one that follows the hops, one that guesses, one that does not search."""
+"""Scripted players: one that follows the hops, one that guesses, one that never searches."""
 
 import random
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pettingllms.envs.toolkit.tool_texts import search_for
 
 
 def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """The question of each hop as a part; a search for each thing on the way; the truth."""
+    """The question of each hop as a part; a search per entity on the path; the correct answer."""
     if role == "decomposer":
         return str(env.reply_of("\n".join(ask for _, ask in state.question.hops)))
     missing = [thing for thing, _ in state.question.hops if thing not in state.seen]
@@ -20,7 +20,7 @@ def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A few words of the question: as a part, a search, or an answer."""
+    """A few words of the question, as a part, a search or an answer."""
     words = state.question.text.strip("?").split()
     some = " ".join(rng.sample(words, min(3, len(words))))
     if role != "decomposer" and state.num_calls < env.config.max_calls and rng.random() < 0.7:
@@ -29,7 +29,7 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_hasty(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Splits nothing, searches nothing, and answers the same to every question."""
+    """Splits and searches nothing; gives the same answer to every question."""
     return str(env.reply_of("Answer it." if role == "decomposer" else "nobody knows"))
 
 

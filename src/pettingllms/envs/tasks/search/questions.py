@@ -1,4 +1,4 @@
-"""Questions of several hops through a world: a thing, a relation of it, a relation of that."""
+"""Multi-hop questions about a world: an entity, a relation of it, a relation of the result."""
 
 import random
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from pettingllms.seeds import derive_seed
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked and what is right. Roles see the text alone."""
+    """A question and its correct answers. Roles see only the text."""
 
     text: str
     answers: tuple[str, ...]
     hops: tuple[tuple[str, str], ...] = ()
-    """The things on the way, each with the question that leads on from it."""
+    """The entities along the hops, each with the question for its next hop."""
     world: int = 0
-    """Seed of the world that has the answer."""
+    """Seed of the world that contains the answer."""
 
     @property
     def gold(self) -> frozenset[str]:
-        """Titles of the articles that are needed."""
+        """Titles of the needed articles."""
         return frozenset(thing for thing, _ in self.hops)
 
 
 @lru_cache(maxsize=4096)
 def make_question(world_seed: int, seed: int, max_hops: int) -> Question:
-    """The question of a seed: two hops or more, from a thing that it names."""
+    """The question of a seed: two or more hops from an entity that it names."""
     world, rng = make_world(world_seed), random.Random(derive_seed("search", seed))
     num_hops = rng.randint(2, max_hops)
     while True:
@@ -44,14 +44,14 @@ def _walk(
     hops: list[tuple[str, str]] = []
     for at in range(num_hops):
         last = at == num_hops - 1
-        ways = [
+        relations = [
             name
             for name, relation in RELATIONS.items()
             if relation.start == kind and (last or relation.end != "word")
         ]
-        if not ways or thing in [name for name, _ in hops]:
+        if not relations or thing in [name for name, _ in hops]:
             return None
-        name = rng.choice(ways)
+        name = rng.choice(relations)
         relation = RELATIONS[name]
         hops.append((thing, f"What is {relation.phrase.format(x=thing)}?"))
         phrase, kind = relation.phrase.format(x=phrase), relation.end

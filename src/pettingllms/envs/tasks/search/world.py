@@ -1,7 +1,7 @@
-"""An invented world: facts made from a seed, and the articles that tell them.
+"""A fictional world: facts generated from a seed, and articles that state them.
 
-No model has read about it, so an answer must come from a search. Training and testing have worlds
-of their own: what is learned of one is of no use in the other, but for how to search.
+No model has been trained on it, so answers must come from searches. Training and testing use
+different worlds: only the skill of searching transfers.
 """
 
 import random
@@ -21,15 +21,15 @@ COUNTS: Mapping[Kind, int] = {"country": 8, "city": 40, "river": 24, "person": 1
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How one thing leads to another, or to a word."""
+    """A relation from one entity to another, or to a word."""
 
     start: Kind
     end: Kind
-    """A kind of thing, or `word`."""
+    """A kind of entity, or `word`."""
     phrase: str
-    """The other thing, named by the first."""
+    """Phrase for the second entity, in terms of the first."""
     sentence: str
-    """How the article of the first tells it."""
+    """Sentence that states the relation in the first entity's article."""
 
 
 RELATIONS: Mapping[str, Relation] = {
@@ -67,7 +67,7 @@ WORDS: Mapping[str, Callable[[random.Random], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """What a search gives."""
+    """A search result."""
 
     title: str
     text: str
@@ -75,11 +75,11 @@ class Article:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything that is so, and the articles about it."""
+    """All facts, and the articles about them."""
 
     names: Mapping[Kind, tuple[str, ...]]
     facts: Mapping[tuple[str, str], str]
-    """By thing and relation."""
+    """By entity and relation."""
     articles: tuple[Article, ...]
 
 
@@ -105,12 +105,12 @@ def make_world(seed: int) -> World:
 
 
 def _text(thing: str, kind: Kind, facts: Mapping[tuple[str, str], str], rng: random.Random) -> str:
-    told = [
+    sentences = [
         relation.sentence.format(x=thing, y=facts[thing, name])
         for name, relation in RELATIONS.items()
         if relation.start == kind
     ]
-    return " ".join([f"{thing} is a {kind}.", *rng.sample(told, len(told))])
+    return " ".join([f"{thing} is a {kind}.", *rng.sample(sentences, len(sentences))])
 
 
 def _names(rng: random.Random) -> Mapping[Kind, tuple[str, ...]]:
