@@ -1,4 +1,4 @@
-"""Facts found and put together, with citations, `knowledge-v1`."""
+"""Reports with citations, `knowledge-v1`."""
 
 from pettingllms.envs.tasks.knowledge.env import Knowledge, KnowledgeConfig
 

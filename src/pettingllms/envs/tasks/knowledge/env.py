@@ -1,8 +1,8 @@
-"""Knowledge: a finder searches an index, a writer puts what was found together, with citations.
+"""Knowledge: a finder searches an index, a writer writes a report with citations.
 
-That a citation holds can be checked exactly: the article was found, and it says so; and so can it
-that a line tells one fact, which was asked for. That is paid whoever judges. Whether the report is
-plain and good to read is for a judge to say.
+Rules check exactly whether a cited article was found and supports the line, and whether each line
+states one requested fact. The team reward uses these rules under every judge. Whether the report
+reads well is left to an LLM judge.
 """
 
 import math
@@ -29,7 +29,7 @@ from pettingllms.envs.tasks.search.index import require_bm25s, search_world
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in
 from pettingllms.envs.toolkit.rules import rule_reward
 from pettingllms.envs.toolkit.talk import checked_words
-from pettingllms.envs.toolkit.tool_calls import Parameter, Tool, ToolCall, one_call
+from pettingllms.envs.toolkit.tool_calls import Look, Parameter, Tool, ToolCall, one_call
 from pettingllms.envs.toolkit.tool_texts import (
     ToolConfig,
     call_or_answer,
@@ -50,45 +50,37 @@ CRITERIA = (
 
 
 class KnowledgeConfig(ToolConfig):
-    """Options of reports."""
+    """Options of `knowledge-v1`."""
 
     num_tasks: int = Field(default=1024, ge=1)
-    """Topics in a split, each made from its task's seed."""
+    """Topics per split, each generated from its task's seed."""
     num_facts: int = Field(default=3, ge=1, le=6)
-    """Facts that a report is asked for."""
+    """Number of facts that a report must state."""
     world: int = 0
-    """Seed of the two worlds, one for each split."""
+    """Seed of the two worlds, one per split."""
     top_k: int = Field(default=2, ge=1, le=10)
-    """Articles that a search gives."""
+    """Number of articles that a search returns."""
     max_calls: int = Field(default=4, ge=1)
-    """Searches, or replies that were refused, before the word goes to the writer."""
+    """Maximum number of searches and invalid replies before the writer acts."""
     max_lines: int = Field(default=8, ge=1, le=40)
-    """Lines of a report."""
+    """Maximum number of lines of a report."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A search that was made, and what it gave."""
-
-    call: ToolCall
-    result: str
+    """Process reward of an invalid reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A topic, what was found of it, and the report if there is one."""
+    """A topic, the articles found, and the report if there is one."""
 
     topic: Topic
     turn: str = FINDER
     looks: tuple[Look, ...] = ()
     articles: tuple[tuple[str, str], ...] = ()
-    """Title and text of what was found, each once."""
+    """Title and text of the articles found, each once."""
     num_calls: int = 0
     trouble: str = ""
     advice: str = ""
-    """What the finder told the writer."""
+    """The finder's message to the writer."""
     report: tuple[Line, ...] = ()
     over: bool = False
 
@@ -132,8 +124,8 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
             advice = f"\nThe finder says: {state.advice}" if state.advice else ""
             asked = f"{state.topic.text}\n\nArticles:\n{found or 'none were found.'}{advice}"
             return [system(_part(role, self.config)), user(asked)]
-        told_of = f"{_part(role, self.config)}\n\n{describe(TOOLS, style)}"
-        messages = [system(told_of), user(state.topic.text)]
+        instructions = f"{_part(role, self.config)}\n\n{describe(TOOLS, style)}"
+        messages = [system(instructions), user(state.topic.text)]
         for look in state.looks:
             messages += exchange(look.call, look.result, style)
         left = self.config.max_calls - state.num_calls
@@ -156,7 +148,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return StepResult(after, Rewards({role: Scored(0.0)}), {"illegal": 0.0})
 
     def submission(self, state: Study) -> Submission:
-        """The report, as a judge reads it."""
+        """The report for a judge."""
         text = "\n".join(f"{line.words} [{line.title}]" for line in state.report)
         facts = {
             "asked": [[f.subject, f.relation, f.value] for f in state.topic.facts],
@@ -170,17 +162,18 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return rule_reward(parts, part, sum(parts.values()) / len(parts))
 
     def success(self, state: Study, role: str) -> bool:
-        """Whether all that was asked is told and nothing else, and every citation holds."""
+        """Whether the report states all requested facts and nothing else, and every citation is
+        supported."""
         parts = parts_of(state.topic.facts, dict(state.articles), state.report)
         return all(part == 1 for part in parts.values())
 
     def redeal(self, state: Study, role: str, rng: random.Random) -> Study:
-        """Other values of what is asked."""
+        """Other values of the requested facts."""
         facts = tuple(replace(fact, value=str(rng.random())) for fact in state.topic.facts)
         return replace(state, topic=replace(state.topic, facts=facts))
 
     def silence(self, state: Study, role: str) -> str:
-        """The finder hands over without a search; the writer's empty reply is refused."""
+        """The finder hands over without a search; the writer's empty reply is invalid."""
         return self.reply_of("Nothing to add.") if role == FINDER else ""
 
     def reply_of(self, typed: str) -> str:
@@ -211,25 +204,27 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         return self._ended(replace(state, report=report, over=True), Scored(0.0), 0.0)
 
     def _refuse(self, state: Study, why: str) -> StepResult[Study]:
-        fine = Scored(self.config.illegal_reward)
+        penalty = Scored(self.config.illegal_reward)
         if state.turn == WRITER:
-            return self._ended(replace(state, over=True), fine, 1.0)
+            return self._ended(replace(state, over=True), penalty, 1.0)
         num_calls = state.num_calls + 1
         turn = WRITER if num_calls >= self.config.max_calls else FINDER
         after = replace(state, turn=turn, num_calls=num_calls, trouble=why)
-        return StepResult(after, Rewards({FINDER: fine}), {"illegal": 1.0})
+        return StepResult(after, Rewards({FINDER: penalty}), {"illegal": 1.0})
 
     def _ended(self, state: Study, process: Scored, illegal: float) -> StepResult[Study]:
-        """The team is paid what is told and rightly cited, less what is not or was not asked."""
+        """Team reward: facts that are stated and cited correctly, scaled by supported and
+        relevant lines."""
         parts = parts_of(state.topic.facts, dict(state.articles), state.report)
-        paid = Rewards({WRITER: process}, team=Scored(math.prod(parts.values())))
+        rewards = Rewards({WRITER: process}, team=Scored(math.prod(parts.values())))
         metrics = {"illegal": illegal, "coverage": parts["coverage"]}
         metrics |= {"cited": parts["citations"], "relevant": parts["relevance"]}
-        return StepResult(state, paid, metrics, {TEAM: self.submission(state)})
+        return StepResult(state, rewards, metrics, {TEAM: self.submission(state)})
 
 
 def _lines_of(answer: str) -> tuple[Line, ...]:
-    """A report that was read before, or nothing if it is none: another text may be judged too."""
+    """The lines of a submitted report, or none if it cannot be parsed: a judge may score any
+    text."""
     try:
         return read_report(answer, max_lines=1000)
     except BadReply:

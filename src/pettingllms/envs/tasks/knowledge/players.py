@@ -1,4 +1,4 @@
-"""Scripted players: one that looks everything up, one that makes everything up, any."""
+"""Scripted players: one that looks everything up, one that invents everything, and a random one."""
 
 import random
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pettingllms.envs.toolkit.tool_texts import search_for
 
 
 def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A search for each subject; each fact in a line, with the article that tells it."""
+    """A search per subject; one line per fact, with its article."""
     facts = state.topic.facts
     if role == "writer":
         return str(env.reply_of("\n".join(f"{fact.sentence} [{fact.subject}]" for fact in facts)))
@@ -22,14 +22,14 @@ def play_librarian(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_inventor(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Searches nothing, and cites what nobody has found."""
+    """Searches nothing and cites an article that was never found."""
     if role == "writer":
         return str(env.reply_of("Everybody knows this. [The Great Book]"))
     return str(env.reply_of("No need to search."))
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A few words of the topic as a search; some article, cited for itself."""
+    """A few words of the topic as a search; a random article that cites itself."""
     if role == "writer":
         titles = [title for title, _ in state.articles] or ["Nothing"]
         title = rng.choice(titles)

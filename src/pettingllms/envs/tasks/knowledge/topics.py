@@ -1,4 +1,4 @@
-"""What a report should tell, made from a world; and a report read, its citations checked."""
+"""Topics of reports, generated from a world; parsing of reports and checks of their citations."""
 
 import random
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from pettingllms.seeds import derive_seed
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What one article tells: its subject, a relation of it, and the value."""
+    """A fact of one article: its subject, a relation of it, and the value."""
 
     subject: str
     relation: str
@@ -22,13 +22,13 @@ class Fact:
 
     @property
     def sentence(self) -> str:
-        """As the article tells it."""
+        """The sentence that states the fact in the article."""
         return RELATIONS[self.relation].sentence.format(x=self.subject, y=self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a report is asked for. Roles see the text alone."""
+    """The facts that a report must state. Roles see only the text."""
 
     text: str
     facts: tuple[Fact, ...]
@@ -37,7 +37,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a report: what it says, and the article that it names for it."""
+    """A line of a report: its text and the article that it cites."""
 
     words: str
     title: str
@@ -54,27 +54,27 @@ def make_topic(world_seed: int, seed: int, num_facts: int) -> Topic:
     facts: list[Fact] = []
     while len(facts) < num_facts:
         used = {(fact.subject, fact.relation) for fact in facts}
-        ways = [
+        relations = [
             name
             for name, relation in RELATIONS.items()
             if relation.start == kind and (thing, name) not in used
         ]
-        name = rng.choice(ways)
+        name = rng.choice(relations)
         relation = RELATIONS[name]
         fact = Fact(thing, name, world.facts[thing, name])
         facts.append(fact)
         asked.append(relation.phrase.format(x=phrase))
         leads_on = relation.end != "word" and fact.value not in known
-        if leads_on and (rng.random() < 0.5 or len(ways) == 1):
+        if leads_on and (rng.random() < 0.5 or len(relations) == 1):
             thing, kind, phrase = fact.value, relation.end, asked[-1]
             known.add(thing)
-        elif len(ways) == 1:
+        elif len(relations) == 1:
             return make_topic(world_seed, derive_seed(seed, "again"), num_facts)
     return Topic(f"Tell of {facts[0].subject}: {'; '.join(asked)}.", tuple(facts), world_seed)
 
 
 def read_report(text: str, max_lines: int) -> tuple[Line, ...]:
-    """The lines of a report; BadReply if one names no article or has signs that it may not."""
+    """The lines of a report; BadReply if one cites no article or has forbidden symbols."""
     found = []
     for line in (one.strip() for one in text.split("\n") if one.strip()):
         words, _, cited = line.removesuffix(".").rpartition("[")
@@ -90,29 +90,29 @@ def read_report(text: str, max_lines: int) -> tuple[Line, ...]:
 def parts_of(
     asked: Sequence[Fact], articles: Mapping[str, str], lines: Sequence[Line]
 ) -> dict[str, float]:
-    """How much of what is asked is told and rightly cited, how many citations hold, and how many
-    lines tell what is asked. `articles` are those that were found, by title. A line that tells
-    more than one fact tells nothing: else a copy of everything would be the best report."""
+    """Shares of requested facts stated with a correct citation, of supported citations, and of
+    relevant lines. `articles` are those that were found, by title. A line with more than one
+    fact counts as none: otherwise copying all articles would be the best report."""
     plain = [line for line in lines if _num_facts(line, articles) <= 1]
-    told = [fact for fact in asked if any(_tells(line, fact, articles) for line in plain)]
+    stated = [fact for fact in asked if any(_states(line, fact, articles) for line in plain)]
     holding = [line for line in lines if _holds(line, articles)]
     relevant = [line for line in plain if any(_concerns(line, fact) for fact in asked)]
     number = max(1, len(lines))
     return {
-        "coverage": len(told) / len(asked),
+        "coverage": len(stated) / len(asked),
         "citations": len(holding) / number,
         "relevance": len(relevant) / number,
     }
 
 
 def _num_facts(line: Line, articles: Mapping[str, str]) -> int:
-    """Of the facts that the cited article tells, those that a line says."""
+    """Number of facts of the cited article that a line states."""
     values = _values(line.title, articles.get(line.title, ""))
-    return sum(_says(line, value) for value in values)
+    return sum(_contains(line, value) for value in values)
 
 
 def _values(title: str, text: str) -> set[str]:
-    """What an article tells of its subject."""
+    """The values that an article states about its subject."""
     found = set()
     for relation in RELATIONS.values():
         before, after = relation.sentence.split("{y}")
@@ -123,25 +123,25 @@ def _values(title: str, text: str) -> set[str]:
     return found
 
 
-def _tells(line: Line, fact: Fact, articles: Collection[str]) -> bool:
-    """Whether a line says a fact's value and names its article, which was really found."""
-    return line.title == fact.subject and line.title in articles and _says(line, fact.value)
+def _states(line: Line, fact: Fact, articles: Collection[str]) -> bool:
+    """Whether a line states a fact's value and cites its article, and the article was found."""
+    return line.title == fact.subject and line.title in articles and _contains(line, fact.value)
 
 
 def _concerns(line: Line, fact: Fact) -> bool:
-    """Whether a line says a fact's value, and whose it is or the article about that."""
-    about = line.title == fact.subject or _says(line, fact.subject)
-    return about and _says(line, fact.value)
+    """Whether a line states a fact's value, and names its subject or cites its article."""
+    about = line.title == fact.subject or _contains(line, fact.subject)
+    return about and _contains(line, fact.value)
 
 
 def _holds(line: Line, articles: Mapping[str, str]) -> bool:
-    """Whether the article was found and has all that the line says of things with a name, and
-    something of it."""
+    """Whether the article was found and contains every name and number of the line, or the whole
+    line if it has none."""
     text = f" {normal(articles.get(line.title, ''))} "
     named = [word for word in line.words.split()[1:] if word[:1].isupper() or word[:1].isdigit()]
     values = [normal(word) for word in named] or [normal(line.words)]
     return bool(text.strip()) and all(f" {value} " in text for value in values if value)
 
 
-def _says(line: Line, value: str) -> bool:
+def _contains(line: Line, value: str) -> bool:
     return f" {normal(value)} " in f" {normal(line.words)} "

@@ -1,4 +1,4 @@
-"""Queries that somebody wrote, run in the sandbox on a database that they cannot change."""
+"""Run untrusted queries in the sandbox on a read-only database."""
 
 import json
 from dataclasses import dataclass
@@ -13,28 +13,28 @@ from pettingllms.sandbox import Limits, python
 
 Cell = str | int | float | None
 MAX_ROWS = 200
-"""Of what a role may look at."""
+"""Maximum number of rows that a role may look at."""
 GRADED_ROWS = 10_000
-"""Of an answer, and of what it is compared with."""
+"""Maximum number of rows of an answer and of the reference result."""
 ROW_LETTERS = 300
-"""Of the JSON of a row, on average."""
+"""Average JSON length of a row."""
 MAX_QUERY = 2000
-"""Letters of a query."""
+"""Maximum length of a query."""
 SHOWN_ROWS = 5
 SECONDS = 8.0
-"""The driver stops a query by counting long before; this is for what it cannot count."""
+"""Time limit for what the driver's step count does not cover."""
 FILE = "data.sqlite"
 TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a query gave: rows, or why there are none."""
+    """The result of a query: rows, or an error."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     tables: frozenset[str] = frozenset()
-    """Those that were read."""
+    """Tables that were read."""
     error: str | None = None
 
     def text(self) -> str:
@@ -47,13 +47,13 @@ class Result:
         return "\n".join([*lines, f"({more} more rows)"] if more > 0 else lines)
 
 
-class _Stopped(Exception):  # noqa: N818 - an end that says nothing about the next time
+class _Stopped(Exception):  # noqa: N818 - a result that depends on timing, not an error
     pass
 
 
 def run_query(database: bytes, sql: str, max_rows: int = MAX_ROWS) -> Result:
-    """Run a query on a database in the sandbox. Whatever it does becomes a result, and the same
-    query need not run again: it can only give the same."""
+    """Run a query on a database in the sandbox. Every outcome is a result; deterministic results
+    are cached."""
     try:
         return _run(database, sql, max_rows)
     except _Stopped as stopped:
@@ -78,7 +78,7 @@ def _run(database: bytes, sql: str, max_rows: int) -> Result:
 
 
 def checked_query(text: str) -> str:
-    """A query without a fence and its last semicolon; BadReply if it cannot be one."""
+    """A query without its fence and last semicolon; BadReply if it cannot be a query."""
     query = unfenced(text.strip()).strip().removesuffix(";").strip()
     if len(query) > MAX_QUERY:
         raise BadReply(f"the query has {len(query)} letters; {MAX_QUERY} at most")
@@ -91,7 +91,7 @@ def checked_query(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def expected_result(database: bytes, sql: str) -> Result:
-    """What a reference query gives."""
+    """The result of a reference query."""
     result = run_query(database, sql, GRADED_ROWS)
     if result.error is not None:
         raise DataError(f"the reference query {sql[:200]!r} fails: {result.error}")
@@ -108,13 +108,13 @@ def tables_of(database: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def describe_table(database: bytes, name: str) -> tuple[str, str]:
-    """A table's own name, and a text with its CREATE statement and its first rows."""
+    """A table's exact name, and its CREATE statement with its first rows."""
     known = dict(tables_of(database))
     table = next((table for table in known if table.lower() == name.strip().lower()), None)
     if table is None:
         raise BadReply(f"no table is called '{name[:40]}'; {nearest(name, known)}")
     quoted = table.replace('"', '""')
-    rows = run_query(database, f'SELECT * FROM "{quoted}" LIMIT 2')  # noqa: S608 - the file's own
+    rows = run_query(database, f'SELECT * FROM "{quoted}" LIMIT 2')  # noqa: S608 - from the file
     return table, f"{known[table]}\n{rows.text()}"
 
 

@@ -1,8 +1,8 @@
-"""Runs inside the sandbox: one query on a database file that it cannot change, the rows as JSON.
+"""Run one query on a read-only database inside the sandbox and print the rows as JSON.
 
-The query is data to this program, so what is printed is what SQLite gave. The file is opened
-read-only, an authorizer lets nothing but reading through, and a query that works for too long is
-stopped by counting its steps, which is the same on every machine.
+The query is data to this program, so only SQLite's results are printed. The file is opened
+read-only, and an authorizer permits only reads. A query that runs too long is stopped by counting
+its steps, which is deterministic across machines.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 MAX_STEPS = 2_000_000
 STEP = 1_000
 MAX_LETTERS = 200
-"""Of a cell; what is longer is cut, on both sides of a comparison."""
+"""Maximum length of a cell; longer text is cut on both sides of a comparison."""
 READING = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -22,13 +22,13 @@ READING = {
     sqlite3.SQLITE_RECURSIVE,
 }
 PRAGMAS = {"table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list"}
-REFUSED = {
+FORBIDDEN = {
     *("random", "randomblob", "current_date", "current_time", "current_timestamp"),
     *("load_extension", "fts3_tokenizer"),
 }
-"""Functions whose answer changes from one time to the next, or that load code."""
+"""Functions that are not deterministic, or that load code."""
 DATES = ("date", "time", "datetime", "julianday", "unixepoch", "strftime", "timediff")
-"""Functions of which this is so if they are asked for the time that it is now."""
+"""Functions that are not deterministic if asked for the current time."""
 
 
 def run(path: str, sql: str, max_rows: int) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def run(path: str, sql: str, max_rows: int) -> dict[str, Any]:
         if action == sqlite3.SQLITE_READ and first:
             tables.add(first)
         named = (action == sqlite3.SQLITE_PRAGMA and first in PRAGMAS) or (
-            action in READING and (second or "").lower() not in REFUSED
+            action in READING and (second or "").lower() not in FORBIDDEN
         )
         return sqlite3.SQLITE_OK if named else sqlite3.SQLITE_DENY
 
@@ -77,7 +77,7 @@ def run(path: str, sql: str, max_rows: int) -> dict[str, Any]:
 
 
 def dated(name: str) -> Callable[..., Any]:
-    """A function of dates as SQLite has it, but for one that is asked for now."""
+    """A date function of SQLite that rejects the current time."""
     plain = sqlite3.connect(":memory:")
 
     def call(*values: Any) -> Any:
@@ -96,14 +96,14 @@ def _text(value: Any) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON."""
     if isinstance(value, bytes):
         value = f"x'{value.hex()}'"
     return value[:MAX_LETTERS] if isinstance(value, str) else value
 
 
 def main() -> None:
-    """Read the request, print the answer."""
+    """Read the request and print the answer."""
     request = json.load(sys.stdin)
     answer = json.dumps(run("data.sqlite", request["sql"], request["max_rows"]))
     if len(answer) > request["max_letters"]:

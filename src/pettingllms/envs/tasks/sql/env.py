@@ -1,10 +1,12 @@
-"""Questions about a database: an explorer looks at it, a writer writes the query.
+"""Text-to-SQL: an explorer inspects a database, a writer writes the query.
 
-The explorer calls tools and hands over what it saw, with a note if it likes; the writer sees that
-and nothing else, so a query can only be as good as the look that went before it. A query that
-SQLite refuses may be written again. The one that runs is the team's answer: it is right if its
-result is that of the reference query, on the database that was looked at and on a twin with other
-rows (test-suite accuracy; Zhong et al., 2020), so spelling out what was seen earns nothing.
+The explorer calls tools and hands over the results, with an optional note. The writer sees only
+these, so its query can be only as good as the exploration. If SQLite rejects a query, the writer
+may try again. The first query that runs is the team's answer.
+
+The answer is correct if its result equals the reference query's, on this database and on a twin
+with other rows (test-suite accuracy; Zhong et al., 2020). Spelling out the rows that were seen
+therefore earns nothing.
 """
 
 import random
@@ -53,31 +55,32 @@ TOOLS = (
 
 
 class SqlConfig(ToolConfig):
-    """Options of questions about a database."""
+    """Options of `sql-v1`."""
 
     num_tasks: int | None = Field(default=None, ge=1)
-    """Questions in a split, at most. Left out: all of a file, or 1024 that are made, each from its
-    task's seed."""
+    """Maximum number of questions per split. Unset: all of a file, or 1024 generated ones, each
+    from its task's seed."""
     max_level: int = Field(default=3, ge=1, le=3)
-    """1: one table. 2: also joins and groups. 3: also both together, and what is missing."""
+    """1: one table. 2: also joins and groups. 3: also both combined, and missing rows."""
     data: str = ""
-    """A JSON file in the form of Spider or BIRD: a list of objects with `question`, `query` (or
-    `SQL`) and `db_id`, beside `database/DB_ID/DB_ID.sqlite`. Empty: questions are made."""
+    """A JSON file in the format of Spider or BIRD: a list of objects with `question`, `query`
+    (or `SQL`) and `db_id`, next to `database/DB_ID/DB_ID.sqlite`. Empty: questions are
+    generated."""
     max_calls: int = Field(default=4, ge=1)
-    """Replies of the explorer before the writer must write."""
+    """Maximum number of explorer replies before the writer must write."""
     max_tries: int = Field(default=2, ge=1)
-    """Queries that the writer may write until one runs."""
+    """Maximum number of queries that the writer may write until one runs."""
     look_reward: float = 0.2
-    """Process reward of having seen all tables that the answer needs, paid in parts."""
+    """Process reward for seeing all tables that the answer needs, split over the calls."""
     call_cost: float = 0.02
-    """What a call costs its role, as agent reward."""
+    """Cost of a call, as negative agent reward of its role."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused, and of a query that SQLite refuses."""
+    """Process reward of an invalid reply, and of a query that SQLite rejects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A question, what was seen so far, and the query if there is one."""
+    """A question, the results so far, and the query if there is one."""
 
     question: Question
     turn: str
@@ -89,13 +92,13 @@ class Inquiry:
     query: str = ""
     num_tries: int = 0
     trouble: str = ""
-    """What was wrong with the last reply."""
+    """Why the last reply failed."""
     score: float = 0.0
     over: bool = False
 
 
 class Sql(Environment[Inquiry, SqlConfig]):
-    """Sequential and cooperative. Solo, the one role `solver` looks and writes."""
+    """Sequential and cooperative. Solo, the one role `solver` explores and writes."""
 
     id = "sql-v1"
     Config = SqlConfig
@@ -156,7 +159,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
         return state.score == 1.0
 
     def silence(self, state: Inquiry, role: str) -> str:
-        """The explorer hands over what there is; the writer's empty reply is refused."""
+        """The explorer hands over its results; the writer's empty reply is invalid."""
         return self.reply_of("No note.") if role == EXPLORER else ""
 
     def redeal(self, state: Inquiry, role: str, rng: random.Random) -> Inquiry:
@@ -192,8 +195,10 @@ class Sql(Environment[Inquiry, SqlConfig]):
         looks = (*state.looks, Look(call, shown(result)))
         after = replace(self._used(state), looks=looks, seen=state.seen | tables, trouble="")
         gained = self.config.look_reward * (_coverage(after) - _coverage(state))
-        paid = Rewards({state.turn: Scored(gained)}, {state.turn: Scored(-self.config.call_cost)})
-        return StepResult(after, paid, {"illegal": 0.0, "coverage": _coverage(after)})
+        rewards = Rewards(
+            {state.turn: Scored(gained)}, {state.turn: Scored(-self.config.call_cost)}
+        )
+        return StepResult(after, rewards, {"illegal": 0.0, "coverage": _coverage(after)})
 
     def _hand_over(self, state: Inquiry, notes: str) -> StepResult[Inquiry]:
         after = replace(state, turn=WRITER, notes=notes, trouble="")
@@ -205,21 +210,21 @@ class Sql(Environment[Inquiry, SqlConfig]):
             return self._refuse(replace(state, query=query), shown(result.error, 200), legal=True)
         score = _score(state.question, query, result)
         after = replace(state, query=query, score=score, over=True, trouble="")
-        paid = Rewards({state.turn: Scored(score)}, team=Scored(float(score == 1.0)))
-        return StepResult(after, paid, {"illegal": 0.0, "score": score, "runs": 1.0})
+        rewards = Rewards({state.turn: Scored(score)}, team=Scored(float(score == 1.0)))
+        return StepResult(after, rewards, {"illegal": 0.0, "score": score, "runs": 1.0})
 
     def _refuse(self, state: Inquiry, why: str, legal: bool = False) -> StepResult[Inquiry]:
-        """A reply that came to nothing: it is priced, and used up."""
+        """Score a failed reply and count it against the limits."""
         looking = state.turn != WRITER and state.num_calls < self.config.max_calls and not legal
         after = self._used(state) if looking else replace(state, num_tries=state.num_tries + 1)
-        told = why if after.turn == state.turn else ""
-        after = replace(after, trouble=told, over=after.num_tries >= self.config.max_tries)
+        trouble = why if after.turn == state.turn else ""
+        after = replace(after, trouble=trouble, over=after.num_tries >= self.config.max_tries)
         process = {state.turn: Scored(self.config.illegal_reward)}
         team = Scored(0.0) if after.over else None
         return StepResult(after, Rewards(process, team=team), {"illegal": float(not legal)})
 
     def _used(self, state: Inquiry) -> Inquiry:
-        """One call less; after the last one of the explorer the writer speaks."""
+        """Count one call; after the explorer's last call, the writer acts."""
         num_calls = state.num_calls + 1
         done = state.turn == EXPLORER and num_calls >= self.config.max_calls
         return replace(state, num_calls=num_calls, turn=WRITER if done else state.turn)
@@ -245,10 +250,10 @@ class Sql(Environment[Inquiry, SqlConfig]):
 
     def _found(self, state: Inquiry) -> str:
         lines = [f"{_line(look.call)}\n{look.result}" for look in state.looks]
-        told = (
+        note = (
             f"The explorer's note: {state.notes}" if state.notes else "The explorer left no note."
         )
-        return "\n\n".join([*(lines or ["The explorer looked at nothing."]), told])
+        return "\n\n".join([*(lines or ["The explorer looked at nothing."]), note])
 
     def _situation(self, state: Inquiry, role: str) -> str:
         lines = (
@@ -272,7 +277,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
 
 
 def _split(question: str) -> Split:
-    """One question of five is for testing; the same words are never in both splits."""
+    """One question in five is for testing; the same text is never in both splits."""
     return "test" if derive_seed(" ".join(question.lower().split())) % 5 == 0 else "train"
 
 
@@ -281,7 +286,7 @@ def _line(call: ToolCall) -> str:
 
 
 def _answer_call(database: bytes, call: ToolCall) -> tuple[str, frozenset[str]]:
-    """What a tool says, and the tables that it showed."""
+    """The result of a tool, and the tables that it showed."""
     if call.name == "list_tables":
         return ", ".join(name for name, _ in tables_of(database)), frozenset()
     if call.name == "describe_table":
@@ -292,14 +297,14 @@ def _answer_call(database: bytes, call: ToolCall) -> tuple[str, frozenset[str]]:
 
 
 def _coverage(state: Inquiry) -> float:
-    """Share of the tables that the reference query reads that have been seen."""
+    """Share of the tables of the reference query that have been seen."""
     needed = expected_result(state.question.database, state.question.sql).tables
     return len(needed & state.seen) / len(needed) if needed else 0.0
 
 
 def _score(question: Question, query: str, result: Result) -> float:
-    """What a query shares with the reference, on the database or on its twin, whichever is less:
-    what was seen of one is of no use on the other, in whole or in part."""
+    """Score of a query against the reference, on the database or its twin, whichever is lower:
+    rows seen in one do not help on the other."""
     score = share_right(result, expected_result(question.database, question.sql), question.ordered)
     if not score or question.twin is None:
         return score

@@ -1,8 +1,7 @@
-"""Whether two result sets are the same, decided outside the sandbox.
+"""Compare two result sets, outside the sandbox.
 
-Names of columns do not count, their order does. The order of rows counts where the question asks
-for one. Whole numbers are equal exactly, and 3 is 3.0; others within a tolerance; text is equal
-letter by letter.
+Column names do not count, but their order does. Row order counts where the question asks for one.
+Integers must be equal, and 3 equals 3.0; other numbers within a tolerance; text exactly.
 """
 
 import math
@@ -12,14 +11,14 @@ from pettingllms.envs.tasks.sql.database import Cell, Result
 
 TOLERANCE = 1e-6
 MAX_EXACT = 2.0**53
-"""Above it every float is whole, however it was rounded."""
+"""Above it, every float is an integer because of rounding."""
 MAX_TRIES = 40_000
-"""Pairs of rows that are compared."""
+"""Maximum number of row pairs that are compared."""
 Row = Sequence[Cell]
 
 
 def share_right(given: Result, expected: Result, ordered: bool) -> float:
-    """1 if the results are the same and only then; else up to 0.9 by the rows that they share."""
+    """1 if and only if the results are equal; otherwise up to 0.9, by the rows that they share."""
     if given.error is not None or expected.error is not None:
         return 0.0
     num_common = _num_common(given.rows, expected.rows)
@@ -31,8 +30,9 @@ def share_right(given: Result, expected: Result, ordered: bool) -> float:
 
 
 def _num_common(given: Sequence[Row], expected: Sequence[Row]) -> int:
-    """Rows that both have, each counted once. Rows that are equal cell by cell are found at once;
-    what is left can only be near where it has fractions, and is compared with its like."""
+    """Number of common rows, each counted once. Rows that are equal cell by cell are matched
+    first. The rest can match only within the tolerance, and is compared within groups of the
+    same text."""
     own, others = _by_text(given), _by_text(expected)
     equal = {text: min(len(rows), len(others.get(text, ()))) for text, rows in own.items()}
     left = _by_rest(_rest(own, equal)), _by_rest(_rest(others, equal))
@@ -41,8 +41,8 @@ def _num_common(given: Sequence[Row], expected: Sequence[Row]) -> int:
 
 
 def _by_text(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by a text that equal ones share. A query chooses its rows, and could choose them so that
-    the hashes of thousands are equal; nobody chooses the hash of a text."""
+    """Group rows by a text that equal rows share. Queries choose their rows and could choose
+    thousands with colliding hashes; they cannot do so for the hash of a text."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(repr([_plainly(cell) for cell in row]), []).append(row)
@@ -50,17 +50,17 @@ def _by_text(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _plainly(cell: Cell) -> Cell:
-    """3.0 as 3, which it is equal to."""
+    """3.0 as 3, since they are equal."""
     return int(cell) if isinstance(cell, float) and _is_whole(cell) else cell
 
 
 def _rest(rows: Mapping[str, Sequence[Row]], taken: Mapping[str, int]) -> Iterable[Row]:
-    """The rows that are left when so many of each text are taken."""
+    """The rows that remain when this many of each text are taken."""
     return (row for text, same in rows.items() for row in same[taken.get(text, 0) :])
 
 
 def _by_rest(rows: Iterable[Row]) -> dict[Row, list[Row]]:
-    """Rows by what stands in them beside numbers."""
+    """Group rows by their cells other than numbers."""
     found: dict[Row, list[Row]] = {}
     for row in rows:
         rest = tuple(None if isinstance(cell, int | float) else (cell, type(cell)) for cell in row)
@@ -69,8 +69,8 @@ def _by_rest(rows: Iterable[Row]) -> dict[Row, list[Row]]:
 
 
 def _num_near(given: list[Row], expected: list[Row]) -> int:
-    """How many can be paired. Of very many only neighbours in order are tried: two in which one
-    number is near and another is not may then be missed."""
+    """Number of rows that can be paired. Large sets compare only neighbors in sorted order,
+    which may miss pairs with one close and one distant number."""
     if len(given) * len(expected) > MAX_TRIES:
         return _num_near_in_order(sorted(given), sorted(expected))  # type: ignore[type-var]
     left, num_near = list(given), 0

@@ -1,4 +1,4 @@
-"""Scripted players: one that looks and writes well, one that guesses, one that is wrong."""
+"""Scripted players: one that explores and writes correctly, one that guesses, one that is wrong."""
 
 import random
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ WORDS = ("customers", "books", "flights", "students", "orders")
 
 
 def play_analyst(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Describes the tables that the answer needs, then writes the reference query."""
+    """Describes the needed tables, then writes the reference query."""
     if role != "writer":
         needed = expected_result(state.question.database, state.question.sql).tables
         missing = sorted(needed - state.seen)
@@ -26,7 +26,7 @@ def play_analyst(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Any call, or a query of any one table."""
+    """A random call, or a query on a random table."""
     word = rng.choice(WORDS)
     if role != "writer" and state.num_calls < env.config.max_calls and rng.random() < 0.8:
         calls = (
@@ -39,8 +39,8 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of(f"SELECT name FROM {word}"))  # noqa: S608 - a word above
 
 
-def play_blind(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Looks at nothing and answers the same to every question."""
+def play_without_looking(env: Any, state: Any, role: str, rng: random.Random) -> str:
+    """Inspects nothing and gives the same answer to every question."""
     return str(env.reply_of("No note." if role == "explorer" else "SELECT 'nobody knows'"))
 
 
@@ -48,5 +48,5 @@ PLAYERS: Mapping[str, ScriptedPlayer] = {
     "random": play_random,
     "noisy": noisy(play_analyst, play_random),
     "analyst": play_analyst,
-    "blind": play_blind,
+    "blind": play_without_looking,
 }

@@ -1,7 +1,7 @@
-"""Questions about the four worlds, each with the query that answers it.
+"""Questions about the four databases, each with its reference query.
 
-Level 1 reads one table, level 2 joins or groups, level 3 does both or asks for what is missing.
-What the answer's columns are is said in the question, for their order counts.
+Level 1 reads one table, level 2 joins or groups, level 3 does both or asks for missing rows. Each
+question states the columns of the answer, because their order counts.
 """
 
 import random
@@ -34,7 +34,7 @@ SLOTS = {
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A question with slots, and its query with the same ones."""
+    """A question with slots, and its query with the same slots."""
 
     schema: str
     level: Level
@@ -45,14 +45,14 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, of which database, and what is right. Roles see the text alone."""
+    """A question, its database and the reference query. Roles see only the text."""
 
     text: str
     sql: str
     ordered: bool
     database: bytes
     twin: bytes | None = None
-    """The same world with other rows, which nobody sees: a right query is right here too."""
+    """The same schema with other rows, which no role sees: a correct query is correct here too."""
 
 
 TEMPLATES = (
@@ -153,8 +153,8 @@ TEMPLATES = (
 
 @lru_cache(maxsize=4096)
 def make_question(seed: int, max_level: int) -> Question:
-    """The question of a seed. Even seeds and odd ones never ask the same; its answer is not empty,
-    and another one on the twin."""
+    """The question of a seed. Even and odd seeds never share a question. The answer is not empty
+    and differs on the twin."""
     for attempt in range(ATTEMPTS):
         rng = random.Random(derive_seed("sql", seed, attempt))
         template = rng.choice([one for one in TEMPLATES if one.level <= max_level])
@@ -165,7 +165,7 @@ def make_question(seed: int, max_level: int) -> Question:
         answer = _answer(one, sql)
         if (
             derive_seed(text) % 2 == seed % 2
-            and _says_something(answer)
+            and _is_informative(answer)
             and answer != _answer(two, sql)
         ):
             break
@@ -173,7 +173,7 @@ def make_question(seed: int, max_level: int) -> Question:
 
 
 def _answer(database: bytes, sql: str) -> list[tuple[object, ...]]:
-    """What our own query gives."""
+    """The result of the reference query."""
     connection = sqlite3.connect(":memory:")
     connection.deserialize(database)
     rows: list[tuple[object, ...]] = connection.execute(sql).fetchall()
@@ -181,5 +181,5 @@ def _answer(database: bytes, sql: str) -> list[tuple[object, ...]]:
     return rows
 
 
-def _says_something(rows: list[tuple[object, ...]]) -> bool:
+def _is_informative(rows: list[tuple[object, ...]]) -> bool:
     return bool(rows) and rows[0] not in [(0,), (None,)]

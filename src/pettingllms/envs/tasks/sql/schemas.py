@@ -1,7 +1,7 @@
-"""Four small worlds as databases, filled by chance from a seed.
+"""Four small databases, filled at random from a seed.
 
-The same schema with another seed has other rows under the same names: a query that is right is
-right on both, and one that only spells out what was seen is not.
+The same schema with another seed has other rows under the same names. A correct query is correct on
+both; a query that spells out the rows it saw is not.
 """
 
 import random
@@ -24,7 +24,7 @@ AIRLINES = ("Alba", "Boreal", "Cirrus", "Delta Sur")
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of a world, and who fills them."""
+    """The tables of a database, and the function that fills them."""
 
     tables: Mapping[str, str]
     """Column definitions by name."""
@@ -146,7 +146,7 @@ SCHEMAS: Mapping[str, Schema] = {
 
 @lru_cache(maxsize=4096)
 def make_database(schema: str, seed: int) -> bytes:
-    """A world as a SQLite file. The same name and seed give the same bytes."""
+    """A database as a SQLite file. The same name and seed give the same bytes."""
     world, connection = SCHEMAS[schema], sqlite3.connect(":memory:")
     for table, rows in world.fill(random.Random(seed)).items():
         connection.execute(f"CREATE TABLE {table} ({world.tables[table]})")

@@ -1,10 +1,12 @@
-"""Hardware: a designer writes a module, a bencher a test bench for it.
+"""Hardware design: a designer writes a Verilog module, a bencher a test bench for it.
 
-The bench is run on the design, both see what it said, and the designer may write again; a bench
-that passes the design ends the play. Nobody is told what the hidden bench found. Each is paid at
-once by how much its reply improved its own work: the designer by the inputs that its module answers
-right, the bencher by whether its bench passes a known-good design and none of the known-bad ones.
-So a bench that always passes, or never, is worth little, and talking longer earns nothing.
+The bench runs on the design, both roles see its output, and the designer may revise. A bench that
+passes the design ends the episode. No role sees the results of the hidden bench.
+
+Each reply gets a process reward at once for improving its own artifact. A design is scored by the
+inputs that it handles correctly. A bench is scored by passing a known-good design and none of the
+known-bad ones. So a bench that always passes or always fails earns little, and longer episodes earn
+nothing extra.
 """
 
 import random
@@ -39,12 +41,12 @@ HOW_TO_ANSWER = "You may think first. Give the code once and whole, in one ```ve
 
 
 class VerilogConfig(EnvConfig):
-    """Options of hardware modules."""
+    """Options of `verilog-v1`."""
 
     max_rounds: int = Field(default=2, ge=2)
-    """Designs that may be written; there is a bench after each but the last."""
+    """Maximum number of designs; a bench follows each but the last."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused; the design or bench in force stays."""
+    """Process reward of an invalid reply; the design or bench in force stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,14 @@ class Work:
     module: str
     width: int
     part: str = DESIGNER
-    """Whose part it is now."""
+    """The part that acts now."""
     round: int = 1
     design: str = ""
     bench: str = ""
     report: str = ""
-    """What the bench in force said of the design in force."""
+    """Output of the bench in force on the design in force."""
     trouble: str = ""
-    """What was wrong with the last reply, and with the design's or bench's build."""
+    """Why the last reply, or the build of its design or bench, failed."""
     design_score: float = 0.0
     bench_score: float = 0.0
     over: bool = False
@@ -132,7 +134,7 @@ class Verilog(Environment[Work, VerilogConfig]):
         return state.design_score == 1.0
 
     def redeal(self, state: Work, role: str, rng: random.Random) -> Work:
-        """Other scores: nobody is told them."""
+        """Other scores: observations do not show them."""
         return replace(state, design_score=rng.random(), bench_score=rng.random())
 
     def reply_of(self, typed: str) -> str:
@@ -151,18 +153,20 @@ class Verilog(Environment[Work, VerilogConfig]):
         if not state.design:
             return after
         passes, run = verdict(bench, state.design)
-        said = {None: "It did not run to its end.", True: "It passed.", False: "It failed."}[passes]
-        report = f"{said} Its output:\n{shown(run.output, 400) or '(nothing)'}"
+        outcome = {None: "It did not run to its end.", True: "It passed.", False: "It failed."}[
+            passes
+        ]
+        report = f"{outcome} Its output:\n{shown(run.output, 400) or '(nothing)'}"
         return replace(after, report=report, over=passes is True)
 
     def _next(self, state: Work) -> Work:
-        """The state with the next part; the play ends with the last design."""
+        """The state with the next part; the episode ends with the last design."""
         if state.part == BENCHER:
             return replace(state, part=DESIGNER, round=state.round + (not state.over))
         return replace(state, part=BENCHER, over=state.round >= self.config.max_rounds)
 
     def _agent(self, state: Work) -> Mapping[str, Reward]:
-        """At the end, to each role whether its own work is flawless."""
+        """At the end, for each role: whether its own artifact is flawless."""
         if not state.over or self.config.solo:
             return {}
         own = {DESIGNER: state.design_score, BENCHER: state.bench_score}
@@ -178,8 +182,8 @@ def _designed(state: Work, code: str) -> Work:
 
 
 def _bench_score(module: Module, width: int, bench: str) -> tuple[float, str]:
-    """1 if a bench passes the known-good design and none of the known-bad ones; why it does not
-    run."""
+    """1 if a bench passes the known-good design and none of the known-bad ones; and why it does
+    not run."""
     passes, run = verdict(bench, module.good(width))
     if passes is None:
         return 0.0, "the bench does not run to its end" if run.built else run.output
@@ -225,7 +229,7 @@ def _part(role: str, part: str, module: Module) -> str:
 
 
 def _problem(module: Module, state: Work) -> str:
-    return f"{module.told(state.width)}\n\n{module.header(state.width)}"
+    return f"{module.statement_at(state.width)}\n\n{module.header(state.width)}"
 
 
 def _situation(state: Work, part: str) -> list[str]:

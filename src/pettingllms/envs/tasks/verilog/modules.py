@@ -1,7 +1,7 @@
-"""The modules that ship: what each must do, one design that does, and changes that break it.
+"""The bundled modules: their statements, one correct design each, and changes that break it.
 
-A known-bad design is the known-good one with one thing changed, so a bench that tells them apart
-has looked at that thing. `@W` is the module's width, `@M` its highest bit.
+A known-bad design is the known-good one with a single change, so a bench that distinguishes them
+has tested that feature. `@W` is the module's width, `@M` its highest bit.
 """
 
 from dataclasses import dataclass
@@ -20,27 +20,27 @@ class Module:
     inputs: Ports
     outputs: Ports
     body: str
-    """What stands between the ports and `endmodule` in the known-good design."""
+    """The text between the ports and `endmodule` in the known-good design."""
     breaks: tuple[tuple[str, str], ...]
-    """Changes of the body, each of which makes a known-bad design."""
+    """Changes of the body, each of which yields a known-bad design."""
     clocked: bool = False
-    """It then has the inputs clk and rst as well."""
+    """Whether it also has the inputs clk and rst."""
     held_out: bool = False
-    """Whether it is for testing alone."""
+    """Whether it is only for testing."""
     widths: tuple[int, ...] = (3, 4, 8)
 
     def header(self, width: int) -> str:
-        """The line that a design begins with."""
+        """The first line of a design."""
         ports = [*(f"input {_wire(p, s, width)}" for p, s in self.all_inputs)]
         ports += [f"output {_wire(p, s, width)}" for p, s in self.outputs]
         return f"module {self.name}({', '.join(ports)});"
 
     @property
     def all_inputs(self) -> Ports:
-        """Clock and reset first, where there are any."""
+        """Clock and reset first, if any."""
         return (("clk", 1), ("rst", 1), *self.inputs) if self.clocked else self.inputs
 
-    def told(self, width: int) -> str:
+    def statement_at(self, width: int) -> str:
         """The statement at a width."""
         return _at(self.statement, width)
 
@@ -57,7 +57,7 @@ class Module:
 
 
 def size_of(size: Size, width: int) -> int:
-    """Bits of a port."""
+    """Number of bits of a port."""
     return width if size == "W" else size
 
 

@@ -20,7 +20,7 @@ def play_engineer(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A module that gives a constant, or a bench that has made up its mind."""
+    """A module with constant outputs, or a bench with a fixed verdict."""
     module, bit = MODULES[state.module], rng.choice("01")
     if state.part == "designer":
         drive = "".join(f"  assign {port} = {bit};\n" for port, _ in module.outputs)
@@ -37,8 +37,8 @@ def play_novice(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def comparing_bench(module: Module, width: int) -> str:
-    """A bench that runs the design beside the known-good one, on inputs by chance; now and then
-    they are all the same."""
+    """A bench that compares the design with the known-good one on random inputs, sometimes all
+    equal."""
     ins, outs = module.all_inputs, module.outputs
     golden = module.good(width).replace(f"module {module.name}(", "module golden(")
     regs = [f"  reg [{size_of(size, width) - 1}:0] {port} = 0;" for port, size in ins]

@@ -1,8 +1,8 @@
-"""Icarus Verilog, run inside the sandbox, and the trace that a hidden bench prints of a design.
+"""Run Icarus Verilog inside the sandbox and compare the trace of a hidden bench.
 
-A bench of ours drives a design with inputs made from the task's seed and prints its outputs. What
-they should be stays outside: it is compared here, with the trace of the known-good design. A design
-that prints lines of its own cannot know the run's prefix, and would have to know the right values.
+The hidden bench drives a design with inputs from the task's seed and prints its outputs. Expected
+values stay outside the sandbox: the trace is compared here with that of the known-good design. A
+design cannot fake trace lines: it does not know the random prefix of the run.
 """
 
 import random
@@ -38,16 +38,16 @@ DIRECTIVES = frozenset({"`timescale", "`default_nettype"})
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a build and a simulation."""
+    """The outcome of a build and a simulation."""
 
     built: bool
     ended: bool
-    """By itself, without an error."""
+    """Whether the simulation ended normally."""
     output: str
 
 
 def require_icarus() -> None:
-    """ConfigError that says what to install, unless Icarus Verilog is here."""
+    """Raise ConfigError with the install command unless Icarus Verilog is installed."""
     missing = [name for name in ("iverilog", "vvp") if not shutil.which(name, path="/usr/bin:/bin")]
     if missing:
         raise ConfigError(
@@ -57,9 +57,9 @@ def require_icarus() -> None:
 
 
 def checked_source(text: str, words: frozenset[str]) -> str:
-    """A source that may be built; BadReply if it is too long or uses what it may not.
+    """A source that may be built; BadReply if it is too long or uses forbidden words.
 
-    The sandbox would hold all the same; the list is what keeps designs and benches to their task.
+    The sandbox contains all code regardless; the allowlist keeps designs and benches to their task.
     """
     if len(text) > MAX_SOURCE:
         raise BadReply(f"the code has {len(text)} letters; {MAX_SOURCE} at most")
@@ -74,7 +74,7 @@ def checked_source(text: str, words: frozenset[str]) -> str:
     return text.strip() + "\n"
 
 
-class _Stopped(Exception):  # noqa: N818 - an end that says nothing about the next time
+class _Stopped(Exception):  # noqa: N818 - a result that depends on timing, not an error
     def __init__(self, output: str) -> None:
         self.run = Run(built=True, ended=False, output=output)
 
@@ -90,7 +90,7 @@ def simulate(sources: Mapping[str, str], top: str) -> Run:
 
 
 def share_right(name: str, width: int, seed: int, design: str) -> tuple[float, str]:
-    """Share of the inputs for which a design's outputs are right, and why it was not built."""
+    """Share of inputs with correct outputs, and why the design was not built."""
     try:
         return _share_right(name, width, seed, design)
     except _Stopped:
@@ -107,7 +107,7 @@ def _share_right(name: str, width: int, seed: int, design: str) -> tuple[float, 
 
 
 def verdict(bench: str, design: str) -> tuple[bool | None, Run]:
-    """Whether a bench passes a design: it prints PASS, and no FAIL. None if it does not run."""
+    """Whether a bench passes a design: it prints PASS and no FAIL. None if it does not run."""
     try:
         return _verdict(bench, design)
     except _Stopped as stopped:
@@ -137,7 +137,7 @@ def _expected(name: str, width: int, seed: int) -> tuple[str, ...]:
 def _trace(
     module: Module, width: int, seed: int, design: str
 ) -> tuple[tuple[str, ...] | None, str]:
-    """The outputs that our bench printed, line by line; or why there are none."""
+    """The outputs that the hidden bench printed, line by line; or why there are none."""
     top, prefix = f"top_{secrets.token_hex(8)}", secrets.token_hex(16)
     bench = hidden_bench(module, width, seed, top, prefix)
     run = simulate({"design.v": design, "hidden.v": bench}, top)
@@ -151,7 +151,7 @@ def _trace(
 
 
 def hidden_bench(module: Module, width: int, seed: int, top: str, prefix: str) -> str:
-    """A bench that sets inputs, waits (for a clock, if there is one) and prints the outputs."""
+    """A bench that sets inputs, waits (for the clock, if any) and prints the outputs."""
     regs = [f"  reg [{size_of(s, width) - 1}:0] {p} = 0;" for p, s in module.all_inputs]
     wires = [f"  wire [{size_of(s, width) - 1}:0] {p};" for p, s in module.outputs]
     ports = ", ".join(f".{p}({p})" for p, _ in (*module.all_inputs, *module.outputs))
@@ -169,10 +169,10 @@ def hidden_bench(module: Module, width: int, seed: int, top: str, prefix: str) -
 
 
 def _vectors(module: Module, width: int, seed: int) -> list[dict[str, int]]:
-    """Inputs of every step: both ends of each range often, the rest by chance.
+    """Inputs of every step: often the ends of each range, otherwise random.
 
-    A clocked module is reset first, and now and then. In the second half its bits seldom change, so
-    that it gets somewhere.
+    A clocked module is reset first and then occasionally. In the second half its 1-bit inputs
+    rarely change, so that it reaches deeper states.
     """
     rng = random.Random(seed)
     vectors: list[dict[str, int]] = []
