@@ -1,4 +1,4 @@
-"""Bugs planted and mended, `debugging-v1`."""
+"""Planting and repairing bugs, `debugging-v1`."""
 
 from pettingllms.envs.tasks.debugging.env import Debugging, DebuggingConfig
 

@@ -1,8 +1,8 @@
-"""Debugging: one plants a bug in a program that works, another finds and mends it.
+"""Debugging: one role plants a bug in a correct program, the other finds and repairs it.
 
-Nobody's word counts but the tests', which run in the sandbox: a bug is a bug if the program runs
-and a test that passed now fails, and it is mended if all pass again. A planter that plants nothing
-leaves the mender a known mistake, so that both are asked in every play.
+Only the tests decide, and they run in the sandbox. A change is a bug if the program still runs and
+a test now fails. It is repaired if all tests pass again. If the planter plants no bug, the mender
+gets a known mistake, so both roles act in every episode.
 """
 
 import random
@@ -29,7 +29,7 @@ from pettingllms.types import Message, Reward, Rewards, Scored, Submission, Task
 PLANTER, MENDER = "planter", "mender"
 ROLES = (PLANTER, MENDER)
 FOUND = 0.3
-"""What finding the line is worth to the mender; the rest is for mending it."""
+"""Mender's reward for finding the line; the rest is for repairing it."""
 CRITERIA = {
     PLANTER: "Look at whether one small slip was planted that changes what the program does, and "
     "whether it is one that people make and overlook.",
@@ -38,55 +38,55 @@ CRITERIA = {
 
 
 class DebuggingConfig(EnvConfig):
-    """Options of debugging."""
+    """Options of `debugging-v1`."""
 
     max_tries: int = Field(default=2, ge=1, le=10)
-    """Replies that the mender has."""
+    """Number of replies that the mender has."""
     case_seconds: float = Field(default=2.0, gt=0)
-    """Processor's time that a program has for a test."""
+    """CPU time limit of a program per test, in seconds."""
     total_seconds: float = Field(default=8.0, gt=0)
-    """Time that it has for all of them, by the clock."""
+    """Wall-clock limit for all tests together, in seconds."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused."""
+    """Process reward of an invalid reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What the tests say of a program."""
+class Outcome:
+    """Test results of a program."""
 
     runs: bool
-    """Whether it can be run at all."""
+    """Whether the program can run at all."""
     visible: bool
-    """Whether it passes those that are shown."""
+    """Whether it passes the visible tests."""
     hidden: bool
-    """Whether it passes all others."""
+    """Whether it passes the hidden tests."""
 
     @property
     def is_bug(self) -> bool:
-        """Whether it runs and any test fails."""
+        """Whether it runs and a test fails."""
         return self.runs and not (self.visible and self.hidden)
 
     @property
     def is_subtle(self) -> bool:
-        """Whether the visible tests do not notice."""
+        """Whether the visible tests still pass."""
         return self.visible
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """A program, what was planted in it, and what was made of that."""
+    """A program, the planted bug, and the mender's work."""
 
     problem: CodeProblem
     original: str
     turn: str = PLANTER
     planted: str = ""
     line: int | None = None
-    """Number of the planted line, from 1; None if a known mistake took its place."""
+    """Number of the planted line, from 1; None if a known mistake replaced it."""
     subtle: bool = False
-    mended: str = ""
+    repaired: str = ""
     """The mender's last program."""
     failing: str = ""
-    """A visible test that it fails, as the mender reads it."""
+    """A visible test that it fails, as shown to the mender."""
     found: bool = False
     works: bool = False
     num_tries: int = 0
@@ -95,7 +95,7 @@ class Hunt:
 
 
 class Debugging(Environment[Hunt, DebuggingConfig]):
-    """Zero-sum but for bugs that are none; sequential. The hidden tests are what nobody sees."""
+    """Zero-sum if a bug was planted; sequential. No role observes the hidden tests."""
 
     id = "debugging-v1"
     Config = DebuggingConfig
@@ -140,7 +140,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         role = state.turn
         try:
             text = text_in(replies[role], self.config.terse)
-            after = self._plant(state, text) if role == PLANTER else self._mend(state, text)
+            after = self._plant(state, text) if role == PLANTER else self._repair(state, text)
             process, illegal = Scored(0.0), 0.0
         except BadReply as refusal:
             after = self._refused(state, str(refusal))
@@ -151,16 +151,16 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         metrics |= {"planted": float(after.line is not None), "mended": float(after.works)}
         planter = float(after.line is not None and not after.works)
         mender = FOUND * after.found + (1 - FOUND) * after.works
-        paid = {PLANTER: Scored(planter), MENDER: Scored(mender)}
+        agent = {PLANTER: Scored(planter), MENDER: Scored(mender)}
         shown = {who: self.submission(after, who) for who in ROLES}
-        return StepResult(after, Rewards({role: process}, paid), metrics, shown)
+        return StepResult(after, Rewards({role: process}, agent), metrics, shown)
 
     def submission(self, state: Hunt, role: str) -> Submission:
-        """What a role made of the program, as a judge reads it."""
+        """A role's version of the program, for a judge."""
         given = state.original if role == PLANTER else state.planted
         work = "A bug was to be planted in" if role == PLANTER else "A bug was to be mended in"
         question = f"{state.problem.statement}\n{work} this program:\n{given}"
-        answer = state.planted if role == PLANTER else state.mended
+        answer = state.planted if role == PLANTER else state.repaired
         if role == PLANTER:
             facts = {"planted": state.line is not None, "subtle": state.subtle}
         else:
@@ -168,7 +168,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         return Submission(question, answer, CRITERIA[role], facts)
 
     def rule(self, submission: Submission, part: str = "") -> Reward:
-        """What the tests said: a bug that the visible ones do not notice is worth more."""
+        """Score by the tests: a bug that the visible tests miss scores higher."""
         parts = {name: float(value) for name, value in submission.facts.items()}
         return rule_reward(parts, part, sum(parts.values()) / len(parts))
 
@@ -176,7 +176,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         return state.works if role == MENDER else state.line is not None and not state.works
 
     def redeal(self, state: Hunt, role: str, rng: random.Random) -> Hunt:
-        """Other hidden tests; for the mender, another program to begin with, and another line."""
+        """Other hidden tests; for the mender also another original program and line."""
         hidden = tuple(rng.sample(state.problem.hidden, len(state.problem.hidden) // 2))
         problem = replace(state.problem, hidden=hidden, good=("pass",), bad=("pass",))
         if role == PLANTER:
@@ -184,7 +184,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         return replace(state, problem=problem, original="pass", line=rng.randint(1, 9))
 
     def silence(self, state: Hunt, role: str) -> str:
-        """Leave the program as it is."""
+        """Leave the program unchanged."""
         return self.reply_of(state.original if role == PLANTER else state.planted)
 
     def reply_of(self, typed: str) -> str:
@@ -198,13 +198,13 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
 
         return escape(self.observe(state, role)[-1].content)
 
-    def tried(self, problem: CodeProblem, program: str) -> Tried:
-        """What the tests say of a program."""
+    def test_outcome(self, problem: CodeProblem, program: str) -> Outcome:
+        """Test results of a program."""
         ran = self._ran(problem, program)
         shown = ran.results[: len(problem.visible)]
         rest = ran.results[len(problem.visible) :]
         runs = not ran.fault
-        return Tried(
+        return Outcome(
             runs,
             runs and all(one.passed for one in shown),
             runs and all(one.passed for one in rest),
@@ -218,20 +218,20 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         line = changed_line(state.original, text)
         if line is None:
             return self._known(state)
-        tried = self.tried(state.problem, text)
-        if not tried.runs:
+        outcome = self.test_outcome(state.problem, text)
+        if not outcome.runs:
             raise BadReply("the program cannot be run any more; plant a bug with which it runs")
-        if not tried.is_bug:
+        if not outcome.is_bug:
             return self._known(state)
         return replace(
-            state, turn=MENDER, planted=text, line=line, subtle=tried.is_subtle, refusal=""
+            state, turn=MENDER, planted=text, line=line, subtle=outcome.is_subtle, refusal=""
         )
 
     def _known(self, state: Hunt) -> Hunt:
-        """A known mistake in the place of a bug that is none."""
+        """Replace a change that is no bug by a known mistake."""
         return replace(state, turn=MENDER, planted=state.problem.bad[0], line=None, refusal="")
 
-    def _mend(self, state: Hunt, text: str) -> Hunt:
+    def _repair(self, state: Hunt, text: str) -> Hunt:
         ran = self._ran(state.problem, text)
         works = found = ran.all_passed
         if state.line is not None and not works:
@@ -239,7 +239,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
         num_tries = state.num_tries + 1
         return replace(
             state,
-            mended=text,
+            repaired=text,
             works=works,
             found=found,
             failing="" if works else _failing(state.problem, ran),
@@ -266,9 +266,9 @@ def _failing(problem: CodeProblem, ran: Grade) -> str:
     return f"It fails {failed.case.describe(bool(problem.function))}"
 
 
-def _touches(planted: str, mended: str, line: int) -> bool:
+def _touches(planted: str, repaired: str, line: int) -> bool:
     try:
-        return changed_line(planted, mended) == line
+        return changed_line(planted, repaired) == line
     except BadReply:
         return False
 

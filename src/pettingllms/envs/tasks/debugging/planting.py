@@ -1,4 +1,4 @@
-"""What a planted bug is: one line changed, and a program that fails a test that it passed."""
+"""Planted bugs: changes of one line that make a passing program fail a test."""
 
 import ast
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ SWAPS = (
     *((" > ", " < "), (" < ", " > "), ("max(", "min("), ("min(", "max("), ("sum(", "max(")),
     *(("1", "2"), ("0", "1"), ("return ", "return not "), ("print(", "print(0, ")),
 )
-"""Slips of the pen: what stands there, and what is written instead."""
+"""Typical mistakes: the original text and its replacement."""
 
 
 def changed_line(before: str, after: str) -> int | None:
-    """Number of the one line that was changed, put in or left out, from 1; None if none was.
+    """Number of the one line that was changed, inserted or deleted, from 1; None if none was.
 
-    BadReply if it was more than one.
+    BadReply if there was more than one.
     """
     old, new = _lines(before), _lines(after)
     blocks = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
@@ -31,7 +31,7 @@ def changed_line(before: str, after: str) -> int | None:
 
 
 def mutants(program: str) -> Iterator[str]:
-    """The program with one slip of the pen, in every way that we know and that still parses."""
+    """All variants of the program with one typical mistake that still parse."""
     lines = _lines(program)
     for old, new in SWAPS:
         for at, line in enumerate(lines):

@@ -1,4 +1,5 @@
-"""Scripted players: one that plants real bugs and mends them, one that does neither, any."""
+"""Scripted players: one that plants real bugs and repairs them, one that does neither, a random
+one."""
 
 import random
 from collections.abc import Mapping
@@ -10,22 +11,22 @@ from pettingllms.envs.toolkit.noisy import noisy
 
 
 def play_right(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A slip that tests notice, better one that the visible ones do not; the program as it was."""
+    """A mutation that tests detect, preferably only hidden ones; the original program."""
     if role == "mender":
         return str(env.reply_of(state.original))
-    found = [(env.tried(state.problem, text), text) for text in mutants(state.original)]
-    subtle = [text for tried, text in found if tried.is_bug and tried.is_subtle]
-    plain = [text for tried, text in found if tried.is_bug]
+    found = [(env.test_outcome(state.problem, text), text) for text in mutants(state.original)]
+    subtle = [text for outcome, text in found if outcome.is_bug and outcome.is_subtle]
+    plain = [text for outcome, text in found if outcome.is_bug]
     return str(env.reply_of((subtle or plain or [state.original])[0]))
 
 
 def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Leaves everything as it is."""
+    """Leaves the program unchanged."""
     return str(env.reply_of(state.original if role == "planter" else state.planted))
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Any slip; any program that is at hand."""
+    """A random mutation; a random known program."""
     if role == "planter":
         return str(env.reply_of(rng.choice([state.original, *mutants(state.original)])))
     return str(env.reply_of(rng.choice([state.original, state.planted, *state.problem.bad])))

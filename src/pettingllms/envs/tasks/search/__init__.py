@@ -1,4 +1,4 @@
-"""Questions that take several searches, `search-v1`."""
+"""Multi-hop search questions, `search-v1`."""
 
 from pettingllms.envs.tasks.search.env import Search, SearchConfig
 

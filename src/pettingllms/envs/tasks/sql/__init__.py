@@ -1,4 +1,4 @@
-"""Questions about a database, `sql-v1`."""
+"""Text-to-SQL questions, `sql-v1`."""
 
 from pettingllms.envs.tasks.sql.env import Sql, SqlConfig
 

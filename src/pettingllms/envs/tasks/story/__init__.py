@@ -1,4 +1,4 @@
-"""Stories written together, `story-v1`."""
+"""Collaborative stories, `story-v1`."""
 
 from pettingllms.envs.tasks.story.env import Story, StoryConfig
 

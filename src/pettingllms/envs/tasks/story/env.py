@@ -1,7 +1,7 @@
-"""Stories: two writers add sentences by turns, and a judge says what came of it.
+"""Stories: two writers alternate sentences, and a judge scores the result.
 
-Nobody knows the one right story, so nothing here is paid but what a judge says of the whole. With
-`rivals` each writes a story of its own, and the two are for a judge to compare.
+There is no reference story, so the only reward is the judge's score of the whole. With `rivals`,
+each role writes a separate story and the judge compares the two.
 """
 
 import random
@@ -16,7 +16,7 @@ from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.tasks.story import players
-from pettingllms.envs.tasks.story.premises import Premise, make_premise, parts_of, worth
+from pettingllms.envs.tasks.story.premises import Premise, make_premise, parts_of, total_score
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
 from pettingllms.envs.toolkit.rules import rule_reward
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
@@ -35,7 +35,7 @@ from pettingllms.types import (
 
 ROLES = ("writer_1", "writer_2")
 GOOD = 0.75
-"""What the rule must say of a story that reached its aim."""
+"""Minimum rule score of a successful story."""
 CRITERIA = (
     "Look at two things: consistency, whether the story keeps to what is given and does not "
     "contradict itself; and creativity, whether something happens that is told in fresh words. "
@@ -44,40 +44,40 @@ CRITERIA = (
 
 
 class StoryConfig(EnvConfig):
-    """Options of stories."""
+    """Options of `story-v1`."""
 
     num_rounds: int = Field(default=3, ge=1, le=20)
-    """Sentences that each writer adds."""
+    """Number of sentences per writer."""
     rivals: bool = False
-    """Whether each writes a story of its own, unseen by the other, instead of one together."""
+    """Whether each role writes a separate story, hidden from the other, instead of a joint one."""
     num_tasks: int = Field(default=1024, ge=1)
-    """Premises in a split, each made from its task's seed."""
+    """Premises per split, each generated from its task's seed."""
     illegal_reward: float = -0.1
-    """Process reward of a reply that is refused; it adds no sentence."""
+    """Process reward of an invalid reply; it adds no sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is given, and every sentence with who added it; empty where a reply was refused."""
+    """The premise, and every sentence with its writer; empty for an invalid reply."""
 
     premise: Premise
     sentences: tuple[tuple[str, str], ...] = ()
 
-    def told_by(self, role: str) -> list[str]:
-        """The sentences of the story that this role writes on."""
+    def story_of(self, role: str) -> list[str]:
+        """The sentences of this role's story."""
         return [text for _, text in self.sentences]
 
 
 @dataclass(frozen=True, slots=True)
 class Rivals(Draft):
-    """The same where each has a story of its own."""
+    """A draft in which each role has a separate story."""
 
-    def told_by(self, role: str) -> list[str]:
+    def story_of(self, role: str) -> list[str]:
         return [text for who, text in self.sentences if who == role]
 
 
 class Story(Environment[Draft, StoryConfig]):
-    """Cooperative and sequential, or with `rivals` zero-sum and simultaneous. Judged."""
+    """Cooperative and sequential, or with `rivals` zero-sum and simultaneous. Scored by a judge."""
 
     id = "story-v1"
     Config = StoryConfig
@@ -116,7 +116,7 @@ class Story(Environment[Draft, StoryConfig]):
         return ROLES if self.config.rivals else (ROLES[len(state.sentences) % 2],)
 
     def observe(self, state: Draft, role: str) -> Sequence[Message]:
-        so_far = [text for text in state.told_by(role) if text]
+        so_far = [text for text in state.story_of(role) if text]
         if self.config.terse:
             given = " ".join((*state.premise.needed, *state.premise.setting))
             return [user("\n".join([given, *so_far]))]
@@ -144,17 +144,17 @@ class Story(Environment[Draft, StoryConfig]):
         return StepResult(after, Rewards(process), metrics, shown)
 
     def submission(self, state: Draft, role: str) -> Submission:
-        """A finished story, as a judge reads it."""
-        told_so = [text for text in state.told_by(role) if text]
+        """A finished story, for a judge."""
+        sentences = [text for text in state.story_of(role) if text]
         premise = state.premise
         facts = {"needed": list(premise.needed), "setting": list(premise.setting)}
-        return Submission(_asked(premise), "\n".join(told_so), CRITERIA, facts)
+        return Submission(_asked(premise), "\n".join(sentences), CRITERIA, facts)
 
     def rule(self, submission: Submission, part: str = "") -> Reward:
         hero, place, thing = submission.facts["needed"]
         premise = Premise(hero, place, thing, tuple(submission.facts["setting"]))
         parts = parts_of(premise, submission.answer.split("\n"), self._num_sentences)
-        return rule_reward(parts, part, worth(parts))
+        return rule_reward(parts, part, total_score(parts))
 
     def success(self, state: Draft, role: str) -> bool:
         verdict = self.rule(self.submission(state, role))
@@ -168,7 +168,7 @@ class Story(Environment[Draft, StoryConfig]):
 
     @property
     def _num_sentences(self) -> int:
-        """Of one story."""
+        """Number of sentences of one story."""
         return self.config.num_rounds * (1 if self.config.rivals else 2)
 
 

@@ -1,4 +1,4 @@
-"""Scripted writers: one that tells a story, one that fills lines, one that contradicts, any."""
+"""Scripted writers: one that tells a story, one that pads, one that contradicts, a random one."""
 
 import random
 from collections.abc import Mapping
@@ -21,18 +21,18 @@ DEEDS = (
 
 
 def play_author(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """The next sentence of a story that holds together."""
-    at = len(state.told_by(role)) % len(DEEDS)
-    return _said(env, DEEDS[at], state)
+    """The next sentence of a coherent story."""
+    at = len(state.story_of(role)) % len(DEEDS)
+    return _sentence(env, DEEDS[at], state)
 
 
 def play_hollow(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """The same filling in every line."""
+    """The same filler in every line."""
     return str(env.reply_of("And then it went on and on and on"))
 
 
 def play_contrary(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """A sentence that contradicts what is given."""
+    """A sentence that contradicts the premise."""
     wrong = rng.choice(state.premise.contrary)
     return str(
         env.reply_of(f"The {state.premise.hero} waited for {wrong} by the {rng.choice(PLACES)}")
@@ -40,7 +40,7 @@ def play_contrary(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
-    """Some sentence about somebody somewhere, at some time."""
+    """A random sentence with a random hero, place and time."""
     words = {
         "hero": rng.choice(HEROES),
         "place": rng.choice(PLACES),
@@ -50,7 +50,7 @@ def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
     return str(env.reply_of(rng.choice(DEEDS).format(**words)))
 
 
-def _said(env: Any, deed: str, state: Any) -> str:
+def _sentence(env: Any, deed: str, state: Any) -> str:
     premise = state.premise
     words = {"hero": premise.hero, "place": premise.place, "thing": premise.thing}
     return str(

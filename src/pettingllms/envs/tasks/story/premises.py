@@ -1,8 +1,8 @@
-"""What a story begins with, and a rule that reads it: who, where, what, when.
+"""Story premises, and a rule that scores stories by them.
 
-The words that a story must not hold are known: other seasons than its own, other hours, other
-weather. So consistency can be counted, and so can what makes a text a story and no filling: the
-things it was given, and words that are not said over and over.
+The words that contradict a premise are known: other seasons, other hours, other weather. So the
+rule can count consistency. It also counts what separates a story from filler: the required things,
+and words that are not repeated.
 """
 
 import random
@@ -32,12 +32,12 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 WORD = re.compile(r"[a-z]+")
 ENOUGH_WORDS = 5
-"""A sentence of fewer words is half a sentence."""
+"""A sentence with fewer words counts in part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Premise:
-    """What a story is about, and when."""
+    """The subject and setting of a story."""
 
     hero: str
     place: str
@@ -47,12 +47,12 @@ class Premise:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """What the story must tell of."""
+        """Words that the story must contain."""
         return self.hero, self.place, self.thing
 
     @property
     def contrary(self) -> tuple[str, ...]:
-        """What would contradict its setting."""
+        """Words that contradict the setting."""
         return tuple(
             word
             for family, own in zip(FAMILIES.values(), self.setting, strict=True)
@@ -62,26 +62,28 @@ class Premise:
 
 
 def make_premise(rng: random.Random) -> Premise:
-    """Any premise."""
+    """A random premise."""
     setting = tuple(rng.choice(family) for family in FAMILIES.values())
     return Premise(rng.choice(HEROES), rng.choice(PLACES), rng.choice(THINGS), setting)
 
 
 def parts_of(premise: Premise, sentences: Sequence[str], num_asked: int) -> dict[str, float]:
-    """How consistent, how complete and how varied a story of so many sentences is."""
+    """Consistency, coverage and variety of a story with this many requested sentences."""
     words = [WORD.findall(sentence.lower()) for sentence in sentences]
-    said = [word for some in words for word in some]
+    all_words = [word for some in words for word in some]
     consistent = [not set(some) & set(premise.contrary) for some in words if some]
     pairs = [pair for some in words for pair in pairwise(some)]
     whole = sum(min(1.0, len(some) / ENOUGH_WORDS) for some in words) / num_asked
-    fresh = (len(set(pairs)) / len(pairs) + len(set(said)) / len(said)) / 2 if pairs else 0.0
+    fresh = (
+        (len(set(pairs)) / len(pairs) + len(set(all_words)) / len(all_words)) / 2 if pairs else 0.0
+    )
     return {
         "consistency": min(1.0, sum(consistent) / num_asked),
-        "coverage": len(set(premise.needed) & set(said)) / len(premise.needed),
+        "coverage": len(set(premise.needed) & set(all_words)) / len(premise.needed),
         "variety": fresh * min(1.0, whole),
     }
 
 
-def worth(parts: Mapping[str, float]) -> float:
-    """One number: a story that contradicts itself is worth no more than what does not."""
+def total_score(parts: Mapping[str, float]) -> float:
+    """The total score; contradictions scale it down."""
     return parts["consistency"] * (parts["coverage"] + parts["variety"]) / 2
