@@ -1,7 +1,7 @@
 """Code: a tester writes tests and a coder a program that passes them, over several rounds.
 
 All model-generated code runs in the sandbox. Each reply gets a reward at once for the improvement
-of its own artifact. A program is scored by the visible tests; tests are scored by how well they
+of the artifact. A program is scored by the visible tests; tests are scored by how well they
 separate correct from incorrect programs. Only the hidden tests decide the team reward at the end.
 """
 
