@@ -12,7 +12,7 @@ pytest.importorskip("uvicorn")
 from gateways import Served, say_hello, served
 
 from pettingllms.errors import ClusterError
-from pettingllms.gateway.session import LEFT, Limits
+from pettingllms.gateway.session import UNDELIVERED, Limits
 from pettingllms.types import Failed
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -72,7 +72,7 @@ def test_a_program_that_dies_before_its_reply_trains_nobody_on_it() -> None:
 
     status, episode = served(work)
     assert status == 200
-    assert [turn.credit.failure for turn in episode.turns] == [LEFT, None]
+    assert [turn.credit.failure for turn in episode.turns] == [UNDELIVERED, None]
     assert episode.failure is None
     assert [step.turns for step in episode.steps] == [(1,)]
     assert len(episode.turns[0].response_ids), "what was sampled is kept"
@@ -94,7 +94,7 @@ def test_half_a_stream_is_not_a_reply() -> None:
     # More than all buffers between the two hold, so that the program is gone before the end.
     limits = Limits(max_reply_tokens=10**6)
     episode = served(work, answer=lambda *_: "word " * 60_000, limits=limits)
-    assert [turn.credit.failure for turn in episode.turns] == [LEFT, None]
+    assert [turn.credit.failure for turn in episode.turns] == [UNDELIVERED, None]
     assert [step.turns for step in episode.steps] == [(1,)]
 
 

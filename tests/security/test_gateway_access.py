@@ -238,7 +238,7 @@ HALF = '{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}'
 def test_half_a_sign_is_no_text(body: bytes) -> None:
     answer, episode = asked(headers=bearer, body=body)
     assert answer.status_code == 400
-    assert "no JSON" in answer.json()["error"]["message"]
+    assert "not valid JSON" in answer.json()["error"]["message"]
     assert "served" not in episode.failure.reason
 
 

@@ -241,10 +241,10 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "escapes": (BARE, b'{"prompt": "' + b"\\u0041" * 660_000 + b'"}', "500,000"),
     "pairs of escapes": (BARE, b'{"prompt": "' + b"\\ud83d\\ude00" * 330_000 + b'"}', "500,000"),
     "quotes": (CHATS, b'"' * (BODY - 1), "200,000 JSON values"),
-    "escaped quotes": (CHATS, b'{"messages": "' + b'\\"' * 1_990_000, "no JSON"),
-    "backslashes": (CHATS, b'{"messages": "' + b"\\" * 3_900_000, "no JSON"),
-    "depth": (CHATS, b"[" * 190_000, "no JSON"),
-    "a long number": (CHATS, b'{"messages": ' + b"9" * 3_900_000 + b"}", "no JSON"),
+    "escaped quotes": (CHATS, b'{"messages": "' + b'\\"' * 1_990_000, "not valid JSON"),
+    "backslashes": (CHATS, b'{"messages": "' + b"\\" * 3_900_000, "not valid JSON"),
+    "depth": (CHATS, b"[" * 190_000, "not valid JSON"),
+    "a long number": (CHATS, b'{"messages": ' + b"9" * 3_900_000 + b"}", "not valid JSON"),
 }
 
 

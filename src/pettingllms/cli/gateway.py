@@ -127,12 +127,12 @@ async def _serve(settings: Settings) -> None:
         episode = Episode("gateway", "gateway", Task("gateway"), 0)
         session = served.open(episode, players, 0, rules, limits)
 
-        def watch(call: Any, answered: Any, start: int, end: int) -> None:
+        def on_answer(call: Any, answered: Any, start: int, end: int) -> None:
             _show(answered)
             if exported is not None:
                 exported.add(session, call, answered, start, end)
 
-        session.watch = watch
+        session.on_answer = on_answer
         _print_addresses(served.agents(session))
         await _interrupted()
         served.close(session)

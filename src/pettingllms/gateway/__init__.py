@@ -1,1 +1,1 @@
-"""The gateway: an OpenAI- and Anthropic-compatible server in front of samplers, which records."""
+"""The gateway: an OpenAI- and Anthropic-compatible server that records calls to samplers."""

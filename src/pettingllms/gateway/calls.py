@@ -1,4 +1,4 @@
-"""One call of a program to one of its roles, whatever dialect it came in, and the replies to it."""
+"""Model calls of a program and the replies to them, independent of the API dialect."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +9,11 @@ from pettingllms.types import Ids, Image, Turn
 
 Speaker = Literal["system", "user", "assistant", "tool"]
 MAX_REPLIES = 16
-"""Replies to one call."""
+"""Replies that one call may request."""
 
 
 class CallError(Exception):
-    """A call that is not answered; becomes an answer with that status, in the caller's dialect."""
+    """A rejected call. The server responds with this status, in the caller's dialect."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -23,8 +23,8 @@ class CallError(Exception):
 
 
 def read_text(text: str, constant: Callable[[str], Any] | None = None) -> Any:
-    """What JSON says; ValueError if it is none, too deep, or holds half a sign, which is no text.
-    `constant` is given NaN and its like."""
+    """Parse JSON; ValueError if it is invalid, too deep, or contains a lone surrogate.
+    `constant` handles NaN and infinities."""
     try:
         found = json.loads(text, parse_constant=constant)
         if "\\ud" in text.lower():
@@ -36,16 +36,16 @@ def read_text(text: str, constant: Callable[[str], Any] | None = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CalledTool:
-    """A tool that a model asked for, by the id under which its result comes back."""
+    """A tool call of a model. The result refers to it by id."""
 
     id: str
     name: str
     arguments: str
-    """JSON of an object."""
+    """A JSON object, as text."""
 
     @property
     def values(self) -> Any:
-        """The arguments, read; the text itself if it is no JSON."""
+        """The parsed arguments; the text itself if it is not valid JSON."""
         try:
             return read_text(self.arguments)
         except ValueError:
@@ -56,27 +56,27 @@ class Placed(NamedTuple):
     """An image in a message's text."""
 
     at: int
-    """Letters of the text that stand before it."""
+    """Number of characters of text before the image."""
     image: Image
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat, as programs send them."""
+    """One chat message of a program."""
 
     speaker: Speaker
     content: str = ""
     calls: tuple[CalledTool, ...] = ()
-    """Tools that this assistant message calls."""
+    """Tool calls of an assistant message."""
     answers: str = ""
-    """Id of the call that this tool message answers."""
+    """Id of the tool call that a tool message answers."""
     name: str = ""
-    """The tool that it comes from, where the program says so."""
+    """Tool that a tool message comes from, if the program names it."""
     images: tuple[Placed, ...] = ()
-    """In the order in which they stand in the text."""
+    """In the order of the text."""
 
     def as_json(self) -> dict[str, Any]:
-        """The message as chat templates read it: arguments are an object there."""
+        """The message in the format of chat templates, with tool arguments as objects."""
         found: dict[str, Any] = {"role": self.speaker, "content": self._parts()}
         if self.calls:
             found["tool_calls"] = [
@@ -94,14 +94,14 @@ class ChatMessage:
         return found
 
     def key(self) -> str:
-        """What makes two messages the same, however a program's library spaced its JSON."""
+        """Equal for messages that differ only in the formatting of JSON arguments."""
         calls = [[call.id, call.name, call.values] for call in self.calls]
         images = [[at, image.digest] for at, image in self.images]
         parts = [self.speaker, self.content, calls, self.answers, self.name, images]
         return json.dumps(parts, sort_keys=True)
 
     def _parts(self) -> str | list[dict[str, str]]:
-        """Text alone as it is; else texts and the places of images, one behind the other."""
+        """A string if there are no images; else text parts and image placeholders, in order."""
         if not self.images:
             return self.content
         parts, start = [], 0
@@ -122,7 +122,7 @@ class ToolSpec:
     """JSON schema of its arguments."""
 
     def as_json(self) -> dict[str, Any]:
-        """The tool as chat templates read it."""
+        """The tool in the format of chat templates."""
         parameters = self.parameters or {"type": "object", "properties": {}}
         function = {"name": self.name, "description": self.about, "parameters": dict(parameters)}
         return {"type": "function", "function": function}
@@ -130,43 +130,43 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a program asks for."""
+    """A program's request for replies."""
 
     model: str
     messages: tuple[ChatMessage, ...] = ()
     text: str | None = None
-    """A prompt without a chat; then there are no messages."""
+    """A bare prompt, instead of messages."""
     prompt_ids: Ids | None = None
-    """The same as ids."""
+    """A bare prompt as token ids."""
     tools: tuple[ToolSpec, ...] = ()
     must_call: str | None = None
-    """`any`, or the one tool that must be called."""
+    """`any`, or the name of the tool that must be called."""
     schema: str | None = None
-    """JSON schema that the reply should fit."""
+    """JSON schema of the reply."""
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     num_replies: int = 1
     headers: Mapping[str, str]
-    """Of the request, in small letters, without those that hold keys."""
+    """Headers of the request with lowercase names, without those that contain keys."""
     num_bytes: int = 0
     """Size of the request's body."""
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """All that its messages show, in their order."""
+        """All images of the messages, in order."""
         return images_in(self.messages)
 
 
 def images_in(messages: Sequence[ChatMessage]) -> tuple[Image, ...]:
-    """The images of a chat, in the order in which they are seen."""
+    """The images of a chat, in order."""
     return tuple(placed.image for message in messages for placed in message.images)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply as the program is given it; the turn is what is recorded."""
+    """One reply as the program receives it, with the recorded turn."""
 
     id: str
     turn: Turn
@@ -174,10 +174,10 @@ class Reply:
     calls: tuple[CalledTool, ...]
     finish: Literal["stop", "length", "tool_calls"]
     stopped_by: str | None = None
-    """The text that ended it, if one did."""
+    """The stop string that ended it, if any."""
 
     def as_message(self) -> ChatMessage:
-        """What a program sends back when the chat goes on."""
+        """The message that a program sends back when it continues the chat."""
         return ChatMessage("assistant", self.text, self.calls)
 
 
@@ -187,16 +187,15 @@ class Answered:
 
     role: str
     replies: Sequence[Reply]
-    set_aside: tuple[str, ...]
-    """What the program asked for and did not get, as its policy learns under settings of its
-    own."""
+    ignored: tuple[str, ...]
+    """Requested settings that do not apply, because the run's config sets them for the policy."""
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens of the prompt."""
+        """Number of prompt tokens."""
         return self.replies[0].turn.num_prompt_tokens
 
     @property
     def num_reply_tokens(self) -> int:
-        """Tokens of all replies."""
+        """Number of tokens in all replies."""
         return sum(reply.turn.num_tokens for reply in self.replies)

@@ -1,8 +1,8 @@
-"""Which recorded reply a chat goes on from: one role's conversations in one episode.
+"""Finds the recorded reply that a chat continues, per role and episode.
 
-A chat that begins with what an earlier call was shown, and then with what it was answered, message
-for message, goes on from that call's ids. Whatever a program changed before that point, or cut from
-it, makes it another chat: it is rendered whole, and begins a new segment.
+A chat that starts with the exact messages of an earlier call and its reply extends the token ids of
+that call. If the program edited or truncated the history, the whole chat is rendered again and
+starts a new segment.
 """
 
 import hashlib
@@ -17,78 +17,78 @@ from pettingllms.gateway.templates import Template
 from pettingllms.types import Ids
 
 MAX_TRIED = 8
-"""Recorded replies that a chat is tried to go on from, the latest first. Each try renders the chat
-four times; a chat that fits none of these is rendered whole."""
+"""Recorded replies to try as the prefix of a chat, latest first. Each try renders the chat four
+times. If none fits, the whole chat is rendered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """A reply that a chat may go on from."""
+class RecordedReply:
+    """A reply that a chat may continue."""
 
     number: int
-    """Of its turn in the episode."""
+    """Number of its turn in the episode."""
     ids: Ids
-    """What the model saw, then what it wrote."""
+    """Prompt and response ids."""
     ended: bool
-    """Whether the last of them ends the reply."""
+    """Whether the last id is the end-of-turn token."""
 
 
 class Chat:
-    """A chat with its tools by its digest, and by those of its beginnings that end with a reply."""
+    """Digests of a chat with its tools, and of its prefixes that end with a reply."""
 
     def __init__(self, call: Call, schema: str | None) -> None:
         head = [str(schema), *(str(tool.as_json()) for tool in call.tools)]
         self._digest: Any = hashlib.sha256("\x1f".join(head).encode())
         self.replied: list[tuple[int, bytes]] = []
-        """How many messages each such beginning has, and its digest; the shortest is first."""
+        """Number of messages and digest of each such prefix, shortest first."""
         for number, message in enumerate(call.messages, start=1):
-            self._digest.update(_part(message))
+            self._digest.update(_message_bytes(message))
             if message.speaker == "assistant":
                 self.replied.append((number, self._digest.digest()))
 
     def with_reply(self, reply: ChatMessage) -> bytes:
-        """The digest of the whole chat and a reply to it."""
+        """The digest of the chat followed by a reply."""
         longer = self._digest.copy()
-        longer.update(_part(reply))
+        longer.update(_message_bytes(reply))
         found: bytes = longer.digest()
         return found
 
 
 class Conversations:
-    """What one role has said, by the chats in which it did."""
+    """The recorded replies of one role, by the digest of their chats."""
 
     def __init__(self, template: Template) -> None:
         self._template = template
-        self._spoken: dict[bytes, Spoken] = {}
+        self._replies: dict[bytes, RecordedReply] = {}
 
-    def prompt(self, call: Call, beginnings: Chat, schema: str | None) -> tuple[Ids, int | None]:
-        """The ids that a call is shown, and the number of the turn that they go on from."""
+    def prompt(self, call: Call, digests: Chat, schema: str | None) -> tuple[Ids, int | None]:
+        """The prompt ids of a call, and the number of the turn that they extend."""
         messages = call.messages
         chat, tools = self._template.shown(messages, call.tools, schema)
-        known = [(n, self._spoken[key]) for n, key in beginnings.replied if key in self._spoken]
-        for length, spoken in known[: -MAX_TRIED - 1 : -1]:  # the longest first
+        known = [(n, self._replies[key]) for n, key in digests.replied if key in self._replies]
+        for length, recorded in known[: -MAX_TRIED - 1 : -1]:  # longest first
             before, reply, after = chat_parts(chat, len(chat) - len(messages) + length)
-            added = self._template.added(before, reply, after, tools, spoken.ended)
+            added = self._template.added(before, reply, after, tools, recorded.ended)
             if added is not None:
-                return np.concatenate([spoken.ids, added]), spoken.number
+                return np.concatenate([recorded.ids, added]), recorded.number
         return self._template.whole(chat, tools), None
 
     def add(self, chat: Chat, reply: Reply, number: int) -> None:
-        """Let later chats go on from a reply that the program is given whole."""
+        """Record a complete reply, so that later chats can continue it."""
         turn = reply.turn
-        if not self._template.can_go_on(turn.response_ids):
+        if not self._template.can_extend(turn.response_ids):
             return
         key = chat.with_reply(reply.as_message())
         ids = np.concatenate([turn.prompt_ids, turn.response_ids])
-        self._spoken[key] = Spoken(number, ids, turn.finish == "stop")
+        self._replies[key] = RecordedReply(number, ids, turn.finish == "stop")
 
 
 def chat_parts(
     chat: Sequence[ChatMessage], length: int
 ) -> tuple[Sequence[ChatMessage], ChatMessage, Sequence[ChatMessage]]:
-    """A chat before the last of its first messages, that message, and what follows."""
+    """Split a chat into the messages before number `length`, that message, and the rest."""
     return chat[: length - 1], chat[length - 1], chat[length:]
 
 
-def _part(message: ChatMessage) -> bytes:
+def _message_bytes(message: ChatMessage) -> bytes:
     return b"\x1f" + message.key().encode()

@@ -1,4 +1,4 @@
-"""The gateway: a server on loopback, and the episodes whose programs may call it."""
+"""The gateway: a local HTTP server that answers the model calls of open episodes."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the program around it."""
+    """A server that leaves signal handling to its process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -30,7 +30,7 @@ class _Server(uvicorn.Server):
 
 
 class Gateway:
-    """Answers for the roles of every open episode. Make one with `await Gateway.start(...)`."""
+    """Answers for the roles of all open episodes. Create one with `await Gateway.start(...)`."""
 
     _server: _Server
     _serving: asyncio.Task[None]
@@ -53,7 +53,7 @@ class Gateway:
         host: str = LOOPBACK,
         port: int = 0,
     ) -> "Gateway":
-        """Listen; port 0 is any that is free."""
+        """Start listening; port 0 picks a free port."""
         gateway = cls(notify, bounds)
         listening = socket.create_server((host, port), backlog=2048)
         gateway.url = "http://{}:{}".format(*listening.getsockname()[:2])
@@ -71,11 +71,11 @@ class Gateway:
         gateway._loop = asyncio.get_running_loop()
         gateway._serving = asyncio.create_task(gateway._server.serve(sockets=[listening]))
         while not gateway._server.started and not gateway._serving.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)  # it has nothing to wait for
+            await asyncio.sleep(0.001)  # uvicorn has no event to await
         return gateway
 
     async def stop(self) -> None:
-        """Close the door; calls that are under way are ended."""
+        """Stop the server and abort calls in progress."""
         self._server.should_exit = True
         self._server.force_exit = True
         await self._serving
@@ -88,49 +88,50 @@ class Gateway:
         rules: Sequence[RoleRule] = (),
         limits: Limits | None = None,
     ) -> Session:
-        """Begin the record of an episode."""
+        """Open the session of an episode."""
         roles = RoleMap(tuple(players), tuple(rules))
         templates = {role: self._template(player) for role, player in players.items()}
         return Session(episode, players, roles, templates, seed, limits or Limits())
 
     def agents(self, session: Session) -> Agents:
-        """Addresses and keys for the program of an episode."""
+        """URLs and keys for the program of an episode."""
 
         def post(rewards: Rewards) -> None:
-            """From the program's thread; wait for the answer, which may be no."""
+            """Called on the program's thread; blocks, and raises if the session rejects them."""
 
-            async def pay() -> None:
-                session.pay(rewards)
+            async def add() -> None:
+                session.add_rewards(rewards)
 
-            asyncio.run_coroutine_threadsafe(pay(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(add(), self._loop).result()
 
         keys = {role: self.keys.issue(session, role) for role in session.roles.roles}
         reward_key = self.keys.issue(session, permission="reward")
         return Agents(self.url, self.keys.issue(session), keys, reward_key, session.seed, post)
 
     def close(self, session: Session) -> None:
-        """End the record; no key of the episode opens anything any more."""
+        """Close the session of an episode and revoke its keys."""
         self.keys.revoke(session)
         self._traffic.forget(session)
         session.close()
 
     def check(self, players: Mapping[str, Player]) -> None:
-        """Say which roles' chats are rendered whole with every call, and why."""
+        """Report roles whose chats are rendered again with every call, and why."""
         for role, player in players.items():
             template = self._template(player)
-            named = (
-                f"the chat template of '{player.policy}', which plays '{role}', does not preserve"
-            )
+            template_name = f"the chat template of '{player.policy}' (role '{role}')"
             if template.fault:
-                self._notify(f"{named} prefixes: {template.fault}. Every call begins a new segment")
-            elif template.drops_thoughts:
                 self._notify(
-                    f"{named} thoughts: it takes them out of earlier replies. A chat in which a "
-                    "reply has some begins a new segment when it goes on"
+                    f"{template_name} does not preserve prefixes: {template.fault}. "
+                    "Every call starts a new segment"
+                )
+            elif template.drops_reasoning:
+                self._notify(
+                    f"{template_name} removes reasoning from earlier replies. "
+                    "A chat starts a new segment after a reply with reasoning"
                 )
 
     def _template(self, player: Player) -> Template:
         key = id(player.renderer)
-        if key not in self._templates:  # the renderer is kept as well, so its id stays its own
+        if key not in self._templates:  # keeps the renderer alive, so that its id is not reused
             self._templates[key] = (player.renderer, Template(player.renderer))
         return self._templates[key][1]

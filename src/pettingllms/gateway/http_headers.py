@@ -1,5 +1,7 @@
-"""HTTP heads with limits. uvicorn's httptools protocol buffers URLs, headers and trailers of any
-length, and it does so before a request is authenticated.
+"""Limits on the URL and headers of HTTP requests.
+
+uvicorn's httptools protocol buffers URLs, headers and trailers of any length, even before a request
+is authenticated.
 """
 
 import asyncio
@@ -9,14 +11,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_URL_BYTES = 8_192
 MAX_HEAD_BYTES = 32_768
-"""URL and headers together. Trailers count too."""
+"""Total size of URL, headers and trailers."""
 MAX_HEADERS = 100
 HEAD_SECONDS = 30.0
-"""Until the head of a request is complete."""
+"""Time limit to receive URL and headers."""
 
 
 class HeadError(Exception):
-    """The head of a request exceeds a limit."""
+    """The URL or headers of a request exceed a limit."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -25,16 +27,16 @@ class HeadError(Exception):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Rejects a request as soon as its head is too long or too slow, and closes the connection."""
+    """Rejects requests with long or slow URLs and headers, and closes the connection."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.url = b""
         self._num_head_bytes = 0
-        """Of the URL and the headers that were parsed."""
+        """Bytes of the parsed URL and headers."""
         self._num_pending_bytes = 0
-        """Received since the parser last completed a head or a piece of a body. It buffers these
-        while a header is incomplete."""
+        """Bytes received since the parser last completed the headers or a piece of a body. It
+        buffers them while a header is incomplete."""
         self._error: HeadError | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -80,7 +82,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Also called when a callback of the parser raised."""
+        """Also called when a parser callback raises."""
         self._reject(self._error or HeadError(400, msg))
 
     def _count(self, *parts: bytes) -> None:
@@ -93,7 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _reject(self, error: HeadError) -> None:
         cycle: Any = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
-            self.transport.abort()  # another answer is being written to this connection
+            self.transport.abort()  # another response is being written to this connection
             return
         body = error.message.encode()
         lines = [

@@ -1,9 +1,7 @@
-"""Who may call and who may reward: every episode has a token for each, and each of its roles may
-have one that calls.
+"""API keys: each episode has one key to call and one to reward; its roles may have keys to call.
 
-Tokens are random and nothing in them says whose they are, so none leads to another. What is kept is
-their digest: looking one up compares no secret sign by sign, and a list of keys in memory, or in a
-crash's dump, opens nothing.
+Tokens are random and independent of each other. The keyring only stores their digests, so that
+lookups do not leak a token by timing, and a dump of it contains no valid key.
 """
 
 import hashlib
@@ -16,32 +14,32 @@ from pettingllms.gateway.calls import CallError
 from pettingllms.gateway.session import Session
 
 PREFIX = "pl-"
-MAX_LETTERS = 200
+MAX_CHARACTERS = 200
 Permission = Literal["call", "reward"]
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token opens: one episode, or one role of it, to call or to reward."""
+    """What a token permits: to call or reward one episode, or one role of it."""
 
     session: Session
     role: str | None = None
     permission: Permission = "call"
-    """An agent that holds a key to call must not be able to reward itself, so none does both."""
+    """Never both: an agent with a key to call must not be able to reward itself."""
 
 
 class Keyring:
-    """The tokens of the episodes that are under way."""
+    """The tokens of open episodes."""
 
     def __init__(self) -> None:
         self._grants: dict[bytes, Grant] = {}
         self._issued: dict[int, list[bytes]] = {}
-        """By session."""
+        """Digests by id of the session."""
 
     def issue(
         self, session: Session, role: str | None = None, permission: Permission = "call"
     ) -> str:
-        """A new token."""
+        """Issue a new token."""
         token = PREFIX + secrets.token_urlsafe(32)
         key = _digest(token)
         self._grants[key] = Grant(session, role, permission)
@@ -49,19 +47,19 @@ class Keyring:
         return token
 
     def revoke(self, session: Session) -> None:
-        """Let no token of an episode open anything any more."""
+        """Revoke all tokens of an episode."""
         for key in self._issued.pop(id(session), []):
             del self._grants[key]
 
     def find(self, tokens: list[str]) -> Grant:
-        """The grant of the token that a request carries, however often it does."""
+        """The grant of the token of a request. A repeated token must be the same each time."""
         if not tokens:
-            raise CallError(401, "no key came with the request; send the one that you were given")
+            raise CallError(401, "missing API key; send the key of the episode")
         wanted = _digest(tokens[0])
-        others = [hmac.compare_digest(wanted, _digest(token)) for token in tokens]
+        matches = [hmac.compare_digest(wanted, _digest(token)) for token in tokens]
         grant = self._grants.get(wanted)
-        if grant is None or not all(others):
-            raise CallError(401, "this key opens no episode that is under way")
+        if grant is None or not all(matches):
+            raise CallError(401, "invalid API key: it belongs to no open episode")
         return grant
 
     def __len__(self) -> int:
@@ -69,19 +67,19 @@ class Keyring:
 
 
 def tokens_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
-    """Every key that a request carries, as OpenAI's clients send it and as Anthropic's do."""
+    """All keys in the headers of a request, in the format of OpenAI or Anthropic."""
     found: list[str] = []
     for name, value in headers:
         text = value.decode("latin-1")
         if name == b"authorization":
             scheme, _, token = text.partition(" ")
             if scheme.lower() != "bearer":
-                raise CallError(401, "the authorization is no bearer token")
+                raise CallError(401, "the authorization header is not a bearer token")
             found.append(token)
         elif name == b"x-api-key":
             found.append(text)
-    if any(not token or len(token) > MAX_LETTERS for token in found):
-        raise CallError(401, "this key opens no episode that is under way")
+    if any(not token or len(token) > MAX_CHARACTERS for token in found):
+        raise CallError(401, "invalid API key: it belongs to no open episode")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The gateway's OpenAPI description, made of what the routes read. It is not served."""
+"""The gateway's OpenAPI description, generated from the request models. It is not served."""
 
 from importlib.metadata import version
 from typing import Any
@@ -7,21 +7,21 @@ from pydantic.json_schema import models_json_schema
 
 from pettingllms.gateway.server import DIALECTS, PREFIXES, RewardBody
 
-REFUSALS = {
-    "400": "not understood, or no role can be told",
-    "401": "no key that opens an episode",
-    "403": "a key of another role, or one that lacks the permission",
+ERRORS = {
+    "400": "invalid request, or the role is ambiguous",
+    "401": "missing or invalid API key",
+    "403": "the key is for another role or lacks the permission",
     "404": "no such role or reply",
-    "408": "the body came too slowly",
-    "409": "nothing to pay for yet",
-    "413": "a body that is too large",
+    "408": "the body arrived too slowly",
+    "409": "no reply to reward yet",
+    "413": "the body is too large",
     "429": "too many calls",
-    "503": "no engine answers",
+    "503": "no inference engine is available",
 }
 
 
 def description() -> dict[str, Any]:
-    """Every route, with the schema of its body."""
+    """All routes with the schemas of their bodies."""
     bodies = {dialect.path: dialect.request for dialect in DIALECTS} | {"/rewards": RewardBody}
     _, schemas = models_json_schema(
         [(body, "validation") for body in bodies.values()],
@@ -53,8 +53,8 @@ def _operation(body: str) -> dict[str, Any]:
 
 
 def _responses() -> dict[str, Any]:
-    refused = {status: {"description": reason} for status, reason in REFUSALS.items()}
-    return {"200": {"description": "the answer"}, **refused}
+    errors = {status: {"description": reason} for status, reason in ERRORS.items()}
+    return {"200": {"description": "the response"}, **errors}
 
 
 def _role() -> dict[str, Any]:

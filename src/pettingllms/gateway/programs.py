@@ -1,8 +1,8 @@
-"""Where programs run, and how one play of a program becomes an episode.
+"""Runs workflow programs, and turns each run of a program into an episode.
 
-Programs run on an event loop of their own, in one thread, and those that are not `async` on threads
-beside it: one that blocks holds up other programs, never the server that it waits for. A thread
-whose program never ends is left behind.
+Async programs share a separate event loop in one thread; each blocking program gets a thread. A
+program that blocks the loop delays other programs, but never the server that answers its calls. The
+thread of a program that never ends is abandoned.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from pettingllms.types import NO_REWARDS, Episode, Failed, Rewards, Task
 
 ResultT = TypeVar("ResultT")
 Begin = Callable[[ServiceClock], None]
-"""Takes the clock of a program that begins."""
+"""Takes the clock of a program when it starts."""
 MAX_ON_THREADS = 64
-"""Programs under way on threads at once, not counting those that were left behind."""
+"""Programs that may run on threads at once, not counting abandoned ones."""
 
 
 class Stage:
@@ -36,18 +36,18 @@ class Stage:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._free = asyncio.Semaphore(MAX_ON_THREADS)
-        self._thread = threading.Thread(target=self._turn, daemon=True, name="programs")
+        self._thread = threading.Thread(target=self._run_loop, daemon=True, name="programs")
 
     def start(self) -> None:
-        """Be ready for programs."""
+        """Start the event loop's thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave whatever still runs behind."""
+        """Stop the event loop and abandon programs that still run."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         self._loop.run_forever()
         left = asyncio.all_tasks(self._loop)
         for task in left:
@@ -63,36 +63,36 @@ class Stage:
         agents: Agents,
         begin: Begin = lambda _: None,
     ) -> Any | Failed:
-        """What a workflow's program comes to, or why it came to nothing."""
+        """Run a workflow's program. Returns its result, or the failure."""
         seconds = workflow.config.seconds
         if workflow.is_async:
             program = _contained(workflow.run(task, agents))
             running = asyncio.run_coroutine_threadsafe(program, self._loop)
-            return await _end(running, seconds, begin)
+            return await _result(running, seconds, begin)
         async with self._free:
-            return await _end(on_thread(workflow.run, task, agents), seconds, begin)
+            return await _result(on_thread(workflow.run, task, agents), seconds, begin)
 
     async def call(self, seconds: float, function: Callable[..., ResultT], *args: Any) -> ResultT:
-        """The result of a function that may take its time."""
+        """Call a blocking function on a thread and return its result."""
         async with self._free:
-            result, _ = await asyncio.wait(
+            done, _ = await asyncio.wait(
                 [asyncio.wrap_future(on_thread(function, *args))], timeout=seconds
             )
-        if not result:
+        if not done:
             raise TimeoutError(f"it did not return within {seconds:g} s (env.seconds)")
-        return result.pop().result()
+        return done.pop().result()
 
 
 def on_thread(function: Callable[..., ResultT], *args: Any) -> "Future[ResultT]":
-    """Call it on a thread of its own, so that one that never ends is in nobody's way."""
+    """Call a function on a new thread, so that one that never ends blocks no other."""
     done: Future[ResultT] = Future()
     done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
             done.set_result(function(*args))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
-            done.set_exception(_harmless(error))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+            done.set_exception(_contained_error(error))
 
     threading.Thread(target=run, daemon=True, name="program").start()
     return done
@@ -102,18 +102,18 @@ async def _contained(program: Coroutine[Any, Any, ResultT]) -> ResultT:
     try:
         return await program
     except (SystemExit, KeyboardInterrupt) as error:
-        raise _harmless(error) from error
+        raise _contained_error(error) from error
 
 
-def _harmless(error: BaseException) -> BaseException:
-    """What a program raised to end its process, as something that ends no loop of ours."""
+def _contained_error(error: BaseException) -> BaseException:
+    """Replace exceptions that would end this process by a RuntimeError."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
-        return RuntimeError(f"it wanted to end the process ({describe(error)})")
+        return RuntimeError(f"it tried to end the process ({describe(error)})")
     return error
 
 
-async def _end(running: "Future[Any]", seconds: float, begin: Begin) -> Any | Failed:
-    """What a program came to in that time, or why it came to nothing."""
+async def _result(running: "Future[Any]", seconds: float, begin: Begin) -> Any | Failed:
+    """Wait for a program. Returns its result, or the failure."""
     try:
         async with service_timeout(seconds) as deadline:
             begin(deadline)
@@ -123,7 +123,7 @@ async def _end(running: "Future[Any]", seconds: float, begin: Begin) -> Any | Fa
         if current is not None and current.cancelling():
             raise
         return Failed(f"the program was cancelled: {describe(error)}", "environment")
-    except Exception as error:  # noqa: BLE001 - somebody else's program
+    except Exception as error:  # noqa: BLE001 - user code
         if deadline.expired():
             reason = f"the program did not end within {seconds:g} s (env.seconds)"
             return Failed(reason, "limit")
@@ -132,7 +132,7 @@ async def _end(running: "Future[Any]", seconds: float, begin: Begin) -> Any | Fa
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """Plays the episodes of a workflow."""
+    """Rolls out the episodes of a workflow."""
 
     gateway: Gateway
     stage: Stage
@@ -141,7 +141,7 @@ class Play:
     async def __call__(
         self, workflow: Workflow[Any], episode: Episode, players: Mapping[str, Player], path: int
     ) -> None:
-        """Run the program once for the episode's task, and fill in the episode."""
+        """Run the program once on the episode's task and complete the episode."""
         seed = derive_seed("play", episode.seed, path)
         session = self.gateway.open(episode, players, seed, workflow.rules, self._limits(workflow))
         agents = self.gateway.agents(session)
@@ -156,7 +156,7 @@ class Play:
         if session.fatal is not None:
             raise session.fatal
         if isinstance(result, Failed) and not session.limit:
-            session.limit = session.too_long  # the program could not go on with it
+            session.limit = session.too_long  # the program failed because of it
         if session.limit and episode.failure is None:
             self._end_at_limit(workflow, session)
             return
@@ -166,7 +166,7 @@ class Play:
             )
             episode.failure = limit or result
         if episode.failure is None:
-            await self._judge(workflow, episode, result)
+            await self._score(workflow, episode, result)
 
     def _end_at_limit(self, workflow: Workflow[Any], session: Session) -> None:
         roles = session.cut_roles or workflow.roles
@@ -174,19 +174,20 @@ class Play:
         session.end_at_limit(NO_REWARDS if bootstrap else workflow.limit_rewards(roles))
         session.episode.success = dict.fromkeys(workflow.roles, False)
 
-    async def _judge(self, workflow: Workflow[Any], episode: Episode, result: Any) -> None:
-        def judge() -> tuple[Rewards, dict[str, bool], dict[str, str]]:
-            paid = workflow.score(episode.task, result)
+    async def _score(self, workflow: Workflow[Any], episode: Episode, result: Any) -> None:
+        def score() -> tuple[Rewards, dict[str, bool], dict[str, str]]:
+            rewards = workflow.score(episode.task, result)
             success = successes(workflow, result)
             found = {role: workflow.answer(result, role) for role in workflow.roles}
-            return paid, success, {role: a for role, a in found.items() if a is not None}
+            return rewards, success, {role: a for role, a in found.items() if a is not None}
 
         try:
-            paid, success, answers = await self.stage.call(workflow.config.seconds, judge)
+            rewards, success, answers = await self.stage.call(workflow.config.seconds, score)
             last = episode.steps[-1]
-            last.rewards = merged([last.rewards, _sound(paid, episode, workflow)])
+            check_rewards(rewards, episode, workflow)
+            last.rewards = merged([last.rewards, rewards])
             episode.success, episode.answers = success, answers
-        except Exception as error:  # noqa: BLE001 - the same
+        except Exception as error:  # noqa: BLE001 - user code
             episode.failure = Failed(f"score raised {describe(error)}", "environment")
 
     def _limits(self, workflow: Workflow[Any]) -> Limits:
@@ -201,19 +202,18 @@ class Play:
         )
 
 
-def _sound(paid: Rewards, episode: Episode, workflow: Workflow[Any]) -> Rewards:
-    """What `score` gave, if it is what the contract says."""
-    if not isinstance(paid, Rewards):
-        raise TypeError(f"{paid!r:.60} is no Rewards")
-    if paid.process:
-        raise ValueError("a process reward is for one reply: post it while the program runs")
-    if unknown := set(paid.agent) - set(workflow.roles):
+def check_rewards(rewards: Rewards, episode: Episode, workflow: Workflow[Any]) -> None:
+    """Reject rewards from `score` that break the contract of workflows."""
+    if not isinstance(rewards, Rewards):
+        raise TypeError(f"expected Rewards, got {rewards!r:.60}")
+    if rewards.process:
+        raise ValueError("process rewards are for single replies: post them while the program runs")
+    if unknown := set(rewards.agent) - set(workflow.roles):
         raise ValueError(f"no such role: {', '.join(unknown)}")
-    if paid.team is None and not paid.agent and not any(_pays(episode)):
-        raise ValueError("nothing was paid, by `score` or while the program ran")
-    return paid
+    if rewards.team is None and not rewards.agent and not _has_rewards(episode):
+        raise ValueError("no reward, neither from `score` nor posted while the program ran")
 
 
-def _pays(episode: Episode) -> list[bool]:
-    paid = [step.rewards for step in episode.steps]
-    return [bool(r.process or r.agent or r.team is not None) for r in paid]
+def _has_rewards(episode: Episode) -> bool:
+    found = [step.rewards for step in episode.steps]
+    return any(r.process or r.agent or r.team is not None for r in found)

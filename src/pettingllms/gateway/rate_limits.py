@@ -1,8 +1,7 @@
-"""How much one caller may ask for: bodies, calls a second, calls at once.
+"""Limits per caller: size of bodies, calls per second, concurrent calls.
 
-A body is read to its limit and no further, within a time; what is more is refused unread. Parsing
-and validating hold the interpreter's lock, so that a thread does not help: what a body may hold is
-bounded such that either takes less than 50 ms.
+The server stops reading a body at its size or time limit. Parsing and validation hold the GIL, so
+threads do not help; limits on the contents of a body keep each under 50 ms.
 """
 
 import asyncio
@@ -20,13 +19,13 @@ from pettingllms.gateway.calls import CallError, read_text
 from pettingllms.gateway.session import Session
 
 MAX_DIGITS = 12
-"""Of a length that a request announces."""
+"""Digits of a content-length header."""
 SLICE = 8_192
-"""Bytes that are looked at in one go."""
+"""Bytes that one regular expression scans at once."""
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-"""A string of JSON, or the beginning of one: then the group is empty."""
+"""A JSON string, or the start of an incomplete one: then the group is empty."""
 WINDOW = 5.0
-"""Seconds over which the calls of an episode are counted."""
+"""Seconds over which the call rate of an episode is averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,74 +34,76 @@ class Bounds:
 
     max_body_bytes: int = 4_000_000
     max_objects: int = 10_000
-    """JSON objects in a body: messages, their parts, tools, schemas."""
+    """JSON objects per body: messages, their parts, tools, schemas."""
     max_values: int = 200_000
-    """JSON values of any kind in a body, such as ids of a prompt."""
+    """JSON values of any kind per body, such as prompt ids."""
     max_messages: int = 2_000
-    """Of one chat, calls of tools included."""
+    """Messages and tool calls per chat."""
     body_seconds: float = 30.0
-    """How long a body may take to come in."""
+    """Time limit to receive a body."""
     max_calls_at_once: int = 64
-    """Of one episode."""
+    """Concurrent calls per episode."""
     max_calls_in_all: int = 4096
+    """Concurrent calls of all episodes."""
     calls_per_second: float = 200.0
-    """Of one episode, on average over a few seconds."""
+    """Call rate per episode, averaged over a few seconds."""
 
 
 @dataclass(slots=True)
 class Use:
-    """What one episode has under way, and when it called of late."""
+    """Concurrent and recent calls of one episode."""
 
-    num_under_way: int = 0
+    num_active: int = 0
     recent: deque[float] = field(default_factory=deque)
+    """Times of recent calls."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What is under way, in all and by episode."""
+    """Concurrent calls, in total and by episode."""
 
     bounds: Bounds
-    num_under_way: int = 0
+    num_active: int = 0
     _uses: dict[int, Use] = field(default_factory=dict)
 
     @asynccontextmanager
     async def admitted(self, session: Session) -> AsyncIterator[None]:
-        """Count a call while it is answered; refuse one too many."""
+        """Count a call while it is active; reject calls beyond the limits."""
         use, bounds = self._uses.setdefault(id(session), Use()), self.bounds
-        if self.num_under_way >= bounds.max_calls_in_all:
-            raise CallError(429, f"{bounds.max_calls_in_all} calls are under way; ask again later")
-        if use.num_under_way >= bounds.max_calls_at_once:
+        if self.num_active >= bounds.max_calls_in_all:
+            raise CallError(429, f"{bounds.max_calls_in_all} calls are in progress; retry later")
+        if use.num_active >= bounds.max_calls_at_once:
             most = bounds.max_calls_at_once
-            raise CallError(429, f"{most} calls of this episode are under way; ask again later")
-        self._refuse_haste(use)
-        self.num_under_way += 1
-        use.num_under_way += 1
+            raise CallError(429, f"{most} calls of this episode are in progress; retry later")
+        self._check_rate(use)
+        self.num_active += 1
+        use.num_active += 1
         try:
             yield
         finally:
-            self.num_under_way -= 1
-            use.num_under_way -= 1
+            self.num_active -= 1
+            use.num_active -= 1
 
     def forget(self, session: Session) -> None:
-        """The episode is over."""
+        """Drop the counts of an episode that has ended."""
         self._uses.pop(id(session), None)
 
-    def _refuse_haste(self, use: Use) -> None:
+    def _check_rate(self, use: Use) -> None:
         now = time.monotonic()
         while use.recent and use.recent[0] < now - WINDOW:
             use.recent.popleft()
         if len(use.recent) >= self.bounds.calls_per_second * WINDOW:
             raise CallError(
-                429, f"more than {self.bounds.calls_per_second:g} calls a second; ask again later"
+                429, f"more than {self.bounds.calls_per_second:g} calls per second; retry later"
             )
         use.recent.append(now)
 
 
 async def read_body(request: Request, bounds: Bounds, max_bytes: int | None = None) -> bytes:
-    """The body of a request."""
+    """Read the body of a request within the limits."""
     most = bounds.max_body_bytes if max_bytes is None else max_bytes
-    told = request.headers.get("content-length", "0")
-    if not told.isascii() or not told.isdigit() or len(told) > MAX_DIGITS or int(told) > most:
+    size = request.headers.get("content-length", "0")
+    if not size.isascii() or not size.isdigit() or len(size) > MAX_DIGITS or int(size) > most:
         raise _too_large(most)
     body = bytearray()
     try:
@@ -113,31 +114,31 @@ async def read_body(request: Request, bounds: Bounds, max_bytes: int | None = No
                     raise _too_large(most)
     except TimeoutError:
         seconds = bounds.body_seconds
-        raise CallError(408, f"the body did not come within {seconds:g} seconds") from None
+        raise CallError(408, f"the body did not arrive within {seconds:g} seconds") from None
     except ClientDisconnect:
-        raise CallError(400, "the body was cut short") from None
+        raise CallError(400, "the client disconnected before the end of the body") from None
     return bytes(body)
 
 
 def parse_json(body: bytes, bounds: Bounds) -> dict[str, Any]:
-    """The object in a request's body."""
+    """Parse the JSON object in the body of a request."""
     check_size(body, bounds)
     try:
         found = read_text(body.decode("utf-8"), _no_number)
     except ValueError as error:
-        raise CallError(400, f"the body is no JSON: {str(error)[:200]}") from None
+        raise CallError(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):
-        raise CallError(400, "the body is no JSON object")
+        raise CallError(400, "the body is not a JSON object")
     return found
 
 
 def check_size(body: bytes, bounds: Bounds) -> None:
-    """Refuse JSON of too many values before it is parsed. Text is not counted, however long."""
-    if body.count(b"{") <= bounds.max_objects and _num_signs(body) <= bounds.max_values:
-        return  # text included, so that it needs no closer look
+    """Reject JSON with too many values before parsing. The length of strings does not count."""
+    if body.count(b"{") <= bounds.max_objects and _max_num_values(body) <= bounds.max_values:
+        return  # an upper bound, which includes characters inside strings
     num_objects = num_values = 0
     opened = b""
-    """The beginning of a string that a slice ended in."""
+    """Start of a string that continues in the next slice."""
     for start in range(0, len(body), SLICE):
         bare = STRING.sub(rb'"\1', opened + body[start : start + SLICE])
         num_quotes = bare.count(b'"')
@@ -155,14 +156,14 @@ def check_size(body: bytes, bounds: Bounds) -> None:
             raise CallError(400, f"the body has more than {bounds.max_values:,} JSON values")
 
 
-def _num_signs(body: bytes) -> int:
-    """No fewer than the values that the body holds."""
+def _max_num_values(body: bytes) -> int:
+    """An upper bound on the number of values in a body."""
     return sum(map(body.count, (b",", b"{", b"[", b'"')))
 
 
 def _too_large(most: int) -> CallError:
-    return CallError(413, f"the body has more than {most} bytes")
+    return CallError(413, f"the body is larger than {most} bytes")
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a JSON number")

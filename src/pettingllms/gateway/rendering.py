@@ -1,5 +1,7 @@
-"""What a role is shown for a call. Making it takes time that grows with the chat, so it is done in
-a thread, and depends on no other call that is under way.
+"""Renders the prompts of calls.
+
+Rendering takes time proportional to the chat, so it runs in a thread and does not depend on
+concurrent calls.
 """
 
 import hashlib
@@ -16,44 +18,44 @@ from pettingllms.types import Ids, Image, Message
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt, and what was found out while it was made."""
+    """A rendered prompt and its metadata."""
 
     ids: Ids
     digest: bytes
-    """Of role, ids and images."""
+    """Digest of role, ids and images."""
     extends: int | None
-    """The turn that the ids go on from."""
+    """Number of the turn that the ids extend."""
     chat: Chat | None
     """None for a bare prompt."""
     messages: tuple[Message, ...]
     calling: str | None
-    """JSON schema of the call of a tool that was demanded."""
+    """JSON schema of a required tool call."""
     guide: str | None
-    """JSON schema that the reply is held to."""
+    """JSON schema that the sampler enforces."""
 
 
 class Prompts:
-    """Makes the prompts of one episode."""
+    """Renders the prompts of one episode."""
 
     def __init__(self, templates: Mapping[str, Template]) -> None:
         self._templates = templates
         self._chats = {role: Conversations(template) for role, template in templates.items()}
-        self._seen: dict[Image, Image] = {}
-        """The images that were shown."""
+        self._images: dict[Image, Image] = {}
+        """All images so far, each stored once."""
 
-    def make(self, call: Call, role: str, narrows: bool) -> Prompt:
-        """The prompt of a call; `narrows` if its schemas narrow what the role can say."""
+    def make(self, call: Call, role: str, is_guided: bool) -> Prompt:
+        """Render the prompt of a call. `is_guided`: the sampler enforces the call's schemas."""
         calling = call_schema(call)
-        schema = None if narrows else call.schema
+        schema = None if is_guided else call.schema
         chat = Chat(call, schema) if call.text is None else None
         ids, extends = self._ids(call, role, chat, schema)
-        seen = "".join(image.digest for image in call.images).encode()
-        digest = hashlib.sha256(role.encode() + b"\0" + ids.tobytes() + seen).digest()
-        guide = (calling or call.schema) if narrows else None
-        return Prompt(ids, digest, extends, chat, self._view(call), calling, guide)
+        images = "".join(image.digest for image in call.images).encode()
+        digest = hashlib.sha256(role.encode() + b"\0" + ids.tobytes() + images).digest()
+        guide = (calling or call.schema) if is_guided else None
+        return Prompt(ids, digest, extends, chat, self._messages(call), calling, guide)
 
     def add(self, role: str, prompt: Prompt, reply: Reply, number: int) -> None:
-        """Let later chats go on from a reply, the turn of that number."""
+        """Record a reply and its turn number, so that later chats can continue it."""
         if prompt.chat is not None:
             self._chats[role].add(prompt.chat, reply, number)
 
@@ -62,7 +64,7 @@ class Prompts:
     ) -> tuple[Ids, int | None]:
         template = self._templates[role]
         if call.prompt_ids is not None:
-            return template.known(call.prompt_ids), None
+            return template.check_ids(call.prompt_ids), None
         try:
             if chat is None:
                 return template.ids(call.text or ""), None
@@ -71,12 +73,11 @@ class Prompts:
             param = "messages" if call.text is None else "prompt"
             raise CallError(400, str(error), param) from error
 
-    def _view(self, call: Call) -> tuple[Message, ...]:
-        """What a record shows of the prompt; its ids are the truth. An image that is sent with
-        every call is held once."""
+    def _messages(self, call: Call) -> tuple[Message, ...]:
+        """The prompt as readable messages for the record. Repeated images share one object."""
         if call.text is not None:
             return (Message("user", call.text),)
         return tuple(
-            replace(message, parts=tuple(self._seen.setdefault(i, i) for i in message.images))
+            replace(message, parts=tuple(self._images.setdefault(i, i) for i in message.images))
             for message in as_messages(call.messages)
         )

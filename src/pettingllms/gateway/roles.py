@@ -1,7 +1,7 @@
-"""Which role a call is for. A key or a path says it; else one rule does, or nobody: no guess.
+"""Determines the role of a call: by key or path, model name, role header, or rules.
 
-A program with a client for each agent gets a base URL or a key for each, and needs no rule. Where
-one client serves several agents, the first rule that fits tells them apart.
+A program with one client per agent uses one base URL or key per agent and needs no rules. If agents
+share a client, rules identify the role. Ambiguous calls are rejected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,21 @@ from pettingllms.errors import ConfigError, nearest
 from pettingllms.gateway.calls import Call, CallError
 
 
-def fits(rule: RoleRule, call: Call) -> bool:
-    """Whether a call is for a rule's role."""
+def matches(rule: RoleRule, call: Call) -> bool:
+    """Whether a rule matches a call."""
     match rule.where:
         case "model":
             return call.model == rule.value
         case "header":
             return call.headers.get(rule.name.lower()) == rule.value
         case "system":
-            said = [m.content for m in call.messages if m.speaker == "system"]
-            return any(rule.value in text for text in said)
+            prompts = [m.content for m in call.messages if m.speaker == "system"]
+            return any(rule.value in text for text in prompts)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleMap:
-    """The roles of a program, and how its calls are told apart."""
+    """The roles of a program and the rules that map calls to them."""
 
     roles: Sequence[str]
     rules: Sequence[RoleRule] = field(default_factory=tuple)
@@ -37,14 +37,14 @@ class RoleMap:
                 what = f"a rule is for the role '{rule.role}'; {nearest(rule.role, self.roles)}"
                 raise ConfigError("rules", [what])
             if not rule.value:
-                what = f"the rule for '{rule.role}' has no value, so it fits every call"
+                what = f"the rule for '{rule.role}' has no value, so it matches every call"
                 raise ConfigError("rules", [what])
 
     def of(self, call: Call, bound: str | None) -> str:
-        """The role of a call; `bound` is what its key and path say."""
+        """The role of a call; `bound` is the role of its key or path, if any."""
         if bound is not None:
             if bound not in self.roles:
-                raise CallError(404, f"there is no role '{bound[:40]}' in this program")
+                raise CallError(404, f"this program has no role '{bound[:40]}'")
             return bound
         if call.model in self.roles:
             return call.model
@@ -53,28 +53,27 @@ class RoleMap:
                 what = nearest(named[:40], self.roles)
                 raise CallError(400, f"{ROLE_HEADER} is '{named[:40]}'; {what}")
             return named
-        fitting = {rule.role: None for rule in self.rules if fits(rule, call)}
-        if len(fitting) == 1:
-            return next(iter(fitting))
+        matching = {rule.role: None for rule in self.rules if matches(rule, call)}
+        if len(matching) == 1:
+            return next(iter(matching))
         if len(self.roles) == 1:
             return self.roles[0]
-        raise CallError(400, self._unmatched(list(fitting)))
+        raise CallError(400, self._unmatched(list(matching)))
 
-    def _unmatched(self, fitting: Sequence[str]) -> str:
+    def _unmatched(self, matching: Sequence[str]) -> str:
         known = ", ".join(self.roles)
-        if fitting:
+        if matching:
             return (
-                f"this call fits the rules of several roles ({', '.join(fitting)}); make the rules "
-                "tell them apart"
+                f"this call matches the rules of several roles ({', '.join(matching)}); make the "
+                "rules mutually exclusive"
             )
         return (
-            f"this call is for no role that can be told: the roles are {known}. Give each agent a "
-            "base URL or a key of its own, or a rule that its system prompt, a header or its model "
-            "name fits"
+            f"cannot determine the role of this call (roles: {known}). Give each agent a separate "
+            "base URL or key, or add a rule for its system prompt, a header or its model name"
         )
 
 
-def held_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that rules may read: none that holds a key."""
+def without_keys(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that rules may read: all that cannot contain keys."""
     hidden = ("authorization", "x-api-key", "cookie", "proxy-authorization")
     return {name.lower(): value for name, value in headers.items() if name.lower() not in hidden}

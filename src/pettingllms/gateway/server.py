@@ -1,7 +1,6 @@
-"""The routes: who calls is found, what is asked is understood, and the answer is delivered.
+"""HTTP routes: authenticate a request, parse it, and deliver the answer.
 
-There is nothing here but calls for replies, the rewards of an episode and the names of its roles:
-no route reaches an engine's own.
+The routes only accept model calls and rewards, and list roles. None exposes an engine's own API.
 """
 
 import asyncio
@@ -24,18 +23,19 @@ from pettingllms.gateway.dialects.openai_completions import COMPLETIONS
 from pettingllms.gateway.dialects.openai_responses import RESPONSES
 from pettingllms.gateway.keys import Grant, Keyring, Permission, tokens_in
 from pettingllms.gateway.rate_limits import Bounds, Traffic, parse_json, read_body
-from pettingllms.gateway.roles import held_headers
+from pettingllms.gateway.roles import without_keys
 from pettingllms.gateway.session import Session
 from pettingllms.gateway.threads import off_loop
 from pettingllms.types import Rewards, Scored
 
 DIALECTS = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 PREFIXES = ("/v1", "/roles/{role}/v1")
-REWARD_BYTES = 10_000
-"""Of a posted reward."""
+MAX_REWARD_BYTES = 10_000
+"""Size of the body of a posted reward."""
 EVENTS_AT_ONCE = 16
-"""Streamed events after which other calls get their turn."""
-SET_ASIDE = "x-pettingllms-set-aside"
+"""Streamed events before the event loop serves other calls."""
+IGNORED_HEADER = "x-pettingllms-set-aside"
+"""Lists the settings of a request that do not apply."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -47,49 +47,51 @@ class RewardBody(BaseModel):
     level: Literal["process", "agent", "team"]
     value: float
     role: str | None = None
-    """Who is paid; the team has no role."""
+    """Role that receives the reward; None for team rewards."""
     reply: str | None = None
-    """Id of the chat completion that is paid for; else the latest."""
+    """Id of the rewarded chat completion; None: the latest."""
 
 
 def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
     """The gateway as an ASGI application."""
 
-    def found(request: Request, permission: Permission = "call") -> tuple[Session, str | None]:
+    def authenticate(
+        request: Request, permission: Permission = "call"
+    ) -> tuple[Session, str | None]:
         if b"%2f" in request.scope["raw_path"].lower():
-            raise CallError(404, "a role's name in a path has no slash")
+            raise CallError(404, "role names in paths cannot contain slashes")
         grant = keys.find(tokens_in(request.headers.raw))
         require(grant, permission)
         return grant.session, bound_role(grant, request.path_params.get("role"))
 
     def calling(dialect: Dialect) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            session, role = found(request)
+            session, role = authenticate(request)
             async with traffic.admitted(session):
-                sent, headers = await read_body(request, bounds), held_headers(request.headers)
+                sent, headers = await read_body(request, bounds), without_keys(request.headers)
                 body, call = await off_loop(len(sent), read, dialect, sent, headers, bounds)
                 answered = await session.answer(call, role)
-            aside = {SET_ASIDE: ", ".join(answered.set_aside)} if answered.set_aside else {}
+            extra = {IGNORED_HEADER: ", ".join(answered.ignored)} if answered.ignored else {}
             if getattr(body, "stream", False):
                 parts = _streamed(request, session, answered, dialect.stream(answered, body))
-                return StreamingResponse(parts, media_type="text/event-stream", headers=aside)
+                return StreamingResponse(parts, media_type="text/event-stream", headers=extra)
             whole = await off_loop(len(sent), lambda: encoded(dialect.write(answered, body)))
             if not await request.is_disconnected():
                 session.deliver(answered)
-            return Response(whole, media_type="application/json", headers=aside)
+            return Response(whole, media_type="application/json", headers=extra)
 
-        return _speaking(dialect.error, endpoint)
+        return _with_errors(dialect.error, endpoint)
 
-    async def pay(request: Request) -> Response:
-        session, role = found(request, "reward")
+    async def reward(request: Request) -> Response:
+        session, role = authenticate(request, "reward")
         async with traffic.admitted(session):
-            sent = await read_body(request, bounds, REWARD_BYTES)
+            sent = await read_body(request, bounds, MAX_REWARD_BYTES)
             body = RewardBody.model_validate(parse_json(sent, bounds))
-        session.pay(_rewards(body, role), body.reply)
+        session.add_rewards(_rewards(body, role), body.reply)
         return JSONResponse({"paid": True})
 
     async def models(request: Request) -> Response:
-        session, role = found(request)
+        session, role = authenticate(request)
         names = [role] if role is not None else session.roles.roles
         listed = [
             {"id": name, "object": "model", "created": 0, "owned_by": "pettingllms"}
@@ -103,26 +105,30 @@ def make_app(keys: Keyring, bounds: Bounds, traffic: Traffic) -> Starlette:
         for dialect in DIALECTS
     ]
     for prefix in PREFIXES:
-        routes.append(Route(f"{prefix}/rewards", _speaking(openai_error, pay), methods=["POST"]))
-        routes.append(Route(f"{prefix}/models", _speaking(openai_error, models), methods=["GET"]))
+        routes.append(
+            Route(f"{prefix}/rewards", _with_errors(openai_error, reward), methods=["POST"])
+        )
+        routes.append(
+            Route(f"{prefix}/models", _with_errors(openai_error, models), methods=["GET"])
+        )
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
 
 def read(
     dialect: Dialect, sent: bytes, headers: Mapping[str, str], bounds: Bounds
 ) -> tuple[Body, Call]:
-    """A request, and the call in it. Takes time that grows with it: not for the event loop."""
+    """Parse a request into a call. Large requests take long: not for the event loop."""
     body = dialect.request.model_validate(parse_json(sent, bounds))
     call = replace(dialect.read(body, headers), num_bytes=len(sent))
     num = len(call.messages) + sum(len(message.calls) for message in call.messages)
     if num > bounds.max_messages:
-        most = f"at most {bounds.max_messages:,} are accepted"
+        most = f"at most {bounds.max_messages:,} are allowed"
         raise CallError(400, f"the chat has {num:,} messages and tool calls; {most}", "messages")
     return body, call
 
 
 def require(grant: Grant, permission: Permission) -> None:
-    """Reject a key that was issued for something else."""
+    """Reject a key without the permission."""
     if grant.permission == permission:
         return
     if permission == "reward":
@@ -131,36 +137,36 @@ def require(grant: Grant, permission: Permission) -> None:
 
 
 def bound_role(grant: Grant, path: str | None) -> str | None:
-    """The role that key and path name, if they do; they must not differ."""
+    """The role that the key or the path names, if any. Rejects conflicting names."""
     if grant.role is not None and path not in (None, grant.role):
         raise CallError(403, "this key is for another role")
     return grant.role if path is None else path
 
 
-def _speaking(error: Callable[[CallError], dict[str, Any]], endpoint: Endpoint) -> Endpoint:
-    """An endpoint whose refusals are told in its dialect."""
+def _with_errors(error: Callable[[CallError], dict[str, Any]], endpoint: Endpoint) -> Endpoint:
+    """An endpoint that reports errors in its dialect's format."""
 
-    async def speak(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
             return await endpoint(request)
         except ValidationError as problem:
             first = problem.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
-            refused = CallError(400, f"{where}: {first['msg']}"[:400], where)
-        except RecursionError:  # a template walks deeper than whoever read the body
-            refused = CallError(400, "what was sent is nested too deeply")
+            rejected = CallError(400, f"{where}: {first['msg']}"[:400], where)
+        except RecursionError:  # a template recurses deeper than the JSON parser
+            rejected = CallError(400, "the request is nested too deeply")
         except CallError as problem:
-            refused = problem
-        again = {"retry-after": "1"} if refused.status == 429 else {}
-        return JSONResponse(error(refused), refused.status, headers=again)
+            rejected = problem
+        retry = {"retry-after": "1"} if rejected.status == 429 else {}
+        return JSONResponse(error(rejected), rejected.status, headers=retry)
 
-    return speak
+    return respond
 
 
 async def _streamed(
     request: Request, session: Session, answered: Answered, parts: Any
 ) -> AsyncIterator[str]:
-    """The events of a reply. One that is not taken to its end was not delivered."""
+    """Stream events. The reply is delivered if the client is connected before the last event."""
     held = ""
     for number, part in enumerate(parts):
         if held:
@@ -176,19 +182,19 @@ async def _streamed(
 def _rewards(body: RewardBody, bound: str | None) -> Rewards:
     role = body.role if bound is None else bound
     if body.role not in (None, role) or (bound is not None and body.level == "team"):
-        raise CallError(403, f"the path rewards the role '{bound}' only", "role")
+        raise CallError(403, f"this path only rewards the role '{bound}'", "role")
     try:
-        paid = Scored(body.value)
+        score = Scored(body.value)
     except ValueError as error:
         raise CallError(400, str(error), "value") from None
     if body.level == "team":
-        return Rewards(team=paid)
+        return Rewards(team=score)
     if role is None:
-        raise CallError(400, f"a reward of the level '{body.level}' needs a role", "role")
-    return Rewards({role: paid}) if body.level == "process" else Rewards(agent={role: paid})
+        raise CallError(400, f"rewards of level '{body.level}' need a role", "role")
+    return Rewards({role: score}) if body.level == "process" else Rewards(agent={role: score})
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - what the handler is registered for
-    refused = CallError(error.status_code, f"{error.detail}; there is no such route")
-    return JSONResponse(openai_error(refused), error.status_code, headers=error.headers)
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
+    rejected = CallError(error.status_code, f"{error.detail}; no such route")
+    return JSONResponse(openai_error(rejected), error.status_code, headers=error.headers)

@@ -1,7 +1,7 @@
-"""Calls as OpenTelemetry spans, by the conventions for generative AI.
+"""Exports calls as OpenTelemetry spans, by the conventions for generative AI.
 
-Names, roles and tokens are exported; what was said only where it is asked for, and then without any
-secret that this process knows of.
+Spans contain names, roles and token counts. Prompts and replies are opt-in, with all secrets known
+to this process redacted.
 """
 
 import json
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
 
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 OWN_KEY = re.compile(r"pl-[A-Za-z0-9_-]{40,}")
-MIN_LETTERS = 8
-"""Of a value that is taken for a secret: a shorter one would blacken ordinary words."""
+MIN_CHARACTERS = 8
+"""Minimum length of a secret: redacting shorter values would remove ordinary words."""
 
 
 def known_secrets() -> list[str]:
-    """Values of this process's environment that are secrets by their names, longest first, also
-    as JSON inside a text has them."""
+    """Values of environment variables whose names suggest a secret, longest first, also in
+    their JSON-escaped forms."""
     found = {
         form
         for name, value in os.environ.items()
-        if SECRET_NAME.search(name) and len(value) >= MIN_LETTERS
+        if SECRET_NAME.search(name) and len(value) >= MIN_CHARACTERS
         for form in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     }
     return sorted(found, key=len, reverse=True)
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """A text without secrets, whoever wrote them into it."""
+    """A text with secrets and gateway keys replaced."""
     for secret in secrets:
         text = text.replace(secret, "[secret]")
     return OWN_KEY.sub("[key]", text)
 
 
-def without(secrets: Sequence[str], data: Any) -> Any:
-    """Plain data with every text in it redacted. JSON would write some signs in another way."""
+def redact_all(secrets: Sequence[str], data: Any) -> Any:
+    """Plain data with all strings redacted. Redacting its JSON would miss escaped characters."""
     if isinstance(data, str):
         return redacted(data, secrets)
     if isinstance(data, list):
-        return [without(secrets, one) for one in data]
+        return [redact_all(secrets, one) for one in data]
     if isinstance(data, dict):
-        return {redacted(name, secrets): without(secrets, one) for name, one in data.items()}
+        return {redacted(name, secrets): redact_all(secrets, one) for name, one in data.items()}
     return data
 
 
 class Spans:
-    """Exports one span for every call."""
+    """Exports one span per call."""
 
     def __init__(self, exporter: "SpanExporter", with_text: bool = False) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -66,7 +66,7 @@ class Spans:
         self._with_text = with_text
 
     def add(self, session: Session, call: Call, answered: Answered, start: int, end: int) -> None:
-        """One call, with its start and end in nanoseconds."""
+        """Export one call, with its start and end in nanoseconds."""
         from opentelemetry.trace import SpanKind
 
         first = answered.replies[0]
@@ -90,14 +90,14 @@ class Spans:
         span.end(end)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export pending spans and shut down."""
         self._provider.shutdown()
 
     def _texts(self, call: Call, answered: Answered) -> dict[str, str]:
         secrets = known_secrets()
-        shown = [message.as_json() for message in call.messages]
-        said = [reply.as_message().as_json() for reply in answered.replies]
+        prompt = [message.as_json() for message in call.messages]
+        replies = [reply.as_message().as_json() for reply in answered.replies]
         return {
-            "gen_ai.input.messages": json.dumps(without(secrets, shown)),
-            "gen_ai.output.messages": json.dumps(without(secrets, said)),
+            "gen_ai.input.messages": json.dumps(redact_all(secrets, prompt)),
+            "gen_ai.output.messages": json.dumps(redact_all(secrets, replies)),
         }

@@ -1,10 +1,9 @@
-"""Chats as the ids that a model sees: the first time whole, then by what was added.
+"""Renders chats to prompt ids: the whole chat first, then only the messages that follow a reply.
 
-A program sends the whole chat with every call. Rendering it again would tokenise again what the
-model wrote, and one token in another place would make the log-probs those of another reply. So what
-was sampled stays as it was, and only what the program added is rendered: the text that the template
-puts behind the reply. That is sound where a template preserves prefixes, and this is looked at in
-every single chat. A template that fails a few ordinary ones is named when the gateway starts.
+A program sends the whole chat with every call. Rendering it again would re-tokenize the replies,
+and the recorded log-probs would no longer match their tokens. So sampled ids are kept, and only the
+text that follows the reply is rendered. This requires a template that preserves prefixes, which is
+checked for every chat. The gateway reports templates that fail ordinary chats when it starts.
 """
 
 from collections.abc import Sequence
@@ -27,96 +26,102 @@ from pettingllms.types import Ids, Image, Message, Renderer
 from pettingllms.vision.processor import ImageProcessor
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
-"""A chat, what follows the reply to it, and its tools."""
+"""A chat, the messages after the reply to it, and its tools."""
 PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
-NO_IMAGES = ChatMessage(
+PLACEHOLDERS = ChatMessage(
     "user", "One and this", images=(Placed(0, Image(b"")), Placed(8, Image(b"")))
 )
-"""Looked at by no model: what counts is where the template puts images."""
+"""Never decoded: only used to find where the template places images."""
 MAX_TEXT_BYTES = 500_000
-"""Of a text that is tokenized: the ids of a longer one would block the event loop."""
-THOUGHT = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
+"""Size of a text to tokenize: converting the ids of a longer one would block the event loop."""
+REPLY_WITH_REASONING = f"<think>\nIt was 3 before.\n</think>\n\n{REPLY}"
 
 
 class ChatRenderer(Renderer, Protocol):
-    """A renderer that shows the text between messages and ids."""
+    """A renderer that exposes the text between messages and ids."""
 
     end: str
-    """Text of the token that ends a reply; empty if none does."""
+    """Text of the end-of-turn token; empty if there is no such token."""
     num_ids: int
-    """Ids that it knows, from 0."""
+    """Size of the vocabulary."""
     image_processor: ImageProcessor
-    """Where its model sees."""
+    """Only for VLMs."""
 
     def chat_text(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], opens: bool
     ) -> str:
-        """A chat by the model's template, up to where a reply begins if it `opens` one. It may hold
-        marks that keep what messages say from becoming control tokens."""
+        """Apply the chat template, with the generation prompt if it `opens` a reply. The text may
+        contain marks that keep message content from becoming control tokens."""
 
     def text_ids(self, text: str) -> Ids:
-        """The ids of such a text, nothing added."""
+        """Tokenize such a text, without special tokens."""
 
     def prompt_ids(self, text: str) -> Ids:
-        """The ids of a prompt that no template made, with what the tokenizer puts around one. It is
-        text: control tokens that it spells are spelled."""
+        """Tokenize a bare prompt, with the tokenizer's special tokens around it. Control tokens in
+        its text are encoded as plain text."""
 
     def multimodal_ids(self, text: str, images: Sequence[Image]) -> Ids:
-        """Where its model sees: the ids of such a text, with all the places of the images that it
-        shows; SamplerError if it shows another number of them."""
+        """Only for VLMs: tokenize such a text, with all placeholder ids of its images. SamplerError
+        if the text has a different number of images."""
 
 
 class Template:
-    """How one renderer's chats are shown to its model."""
+    """Renders chats with the chat template of one renderer."""
 
     def __init__(self, renderer: Renderer) -> None:
-        """A renderer without `chat_text` renders whole chats alone."""
+        """A renderer without `chat_text` only renders whole chats."""
         self._renderer = cast("ChatRenderer", renderer)
         self._has_text = hasattr(renderer, "chat_text")
         self._supports_images = hasattr(renderer, "multimodal_ids")
         self.has_tools = self._has_text and self._shows_tools()
-        """Whether the template itself has a place for tools."""
+        """Whether the template renders tools."""
         self.image_problem = self._find_image_problem()
-        """Why no image can be shown; empty if one can."""
+        """Why images are not supported; empty if they are."""
         self.fault = self._find_fault()
-        """Why chats cannot be continued; empty if they can."""
-        self.drops_thoughts = not self.fault and self._drops_thoughts()
-        """Whether it takes thoughts out of earlier replies; a chat that has some is rendered
-        whole."""
+        """Why chats cannot be extended; empty if they can."""
+        self.drops_reasoning = not self.fault and self._drops_reasoning()
+        """Whether it removes reasoning from earlier replies. Chats with reasoning are then rendered
+        as a whole."""
 
     def shown(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], schema: str | None
     ) -> tuple[list[ChatMessage], list[ToolSpec]]:
-        """The chat and the tools as the template is given them: where it has no place for tools,
-        they stand in the text."""
+        """Chat and tools as input of the template. If it does not render tools, they are written
+        into the text."""
         chat = list(messages) if schema is None else with_schema(messages, schema)
         return (chat, list(tools)) if self.has_tools else (folded(chat, tools), [])
 
     def whole(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Ids:
-        """Ids of a chat from its beginning."""
+        """Prompt ids of a whole chat."""
         if not self._has_text:
             return self._renderer.render(as_messages(messages))
         return self._ids(self._text(messages, tools, True), images_in(messages))
 
     def ids(self, text: str) -> Ids:
-        """Ids of a prompt that is no chat."""
+        """Prompt ids of a bare prompt."""
         if not self._has_text:
-            raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
+            raise CallError(
+                400, "the server of this role only accepts chats, no bare prompts", "prompt"
+            )
         _check_size(text)
         return self._renderer.prompt_ids(text)
 
-    def known(self, ids: Ids) -> Ids:
-        """The same ids of a prompt; an engine that meets one its model does not have may die."""
+    def check_ids(self, ids: Ids) -> Ids:
+        """Return prompt ids; reject ids outside the vocabulary, which may crash an engine."""
         if not self._has_text:
-            raise CallError(400, "this role's server takes chats alone, no bare prompts", "prompt")
+            raise CallError(
+                400, "the server of this role only accepts chats, no bare prompts", "prompt"
+            )
         if (largest := int(ids.max())) >= self._renderer.num_ids:
-            known = self._renderer.num_ids
-            raise CallError(400, f"the id {largest} is none of the model's {known:,}", "prompt")
+            size = self._renderer.num_ids
+            raise CallError(
+                400, f"token id {largest} is not in the model's vocabulary of {size:,}", "prompt"
+            )
         return ids
 
     def decode(self, ids: Ids) -> str:
-        """The text of a reply."""
+        """Decode the ids of a reply."""
         return self._renderer.decode(ids)
 
     def added(
@@ -127,8 +132,8 @@ class Template:
         tools: Sequence[ToolSpec],
         ended: bool,
     ) -> Ids | None:
-        """Ids of what stands behind a reply once the chat goes on; None if this template would
-        change what stands before. `ended` says whether the reply has its last token already."""
+        """Ids that follow a reply when the chat continues; None if the template would change
+        earlier text. `ended`: the reply already has its end-of-turn token."""
         if not self._has_text or self.fault:
             return None
         tail = self._tail(before, tools)
@@ -140,13 +145,13 @@ class Template:
             tail = tail.removeprefix(self._renderer.end)
         return self._ids(tail + longer[len(closed) :], images_in(after))
 
-    def can_go_on(self, reply_ids: Ids) -> bool:
-        """Whether a reply can stand in a prompt as it is: a policy may write the id that stands for
-        a piece of an image, and there nobody could tell it from a place."""
+    def can_extend(self, reply_ids: Ids) -> bool:
+        """Whether a prompt can contain a reply. It must not contain the placeholder id of images,
+        which a policy may sample."""
         return not self._supports_images or self._renderer.image_processor.image_id not in reply_ids
 
-    def look(self, images: Sequence[Image]) -> None:
-        """Make ready what is seen of images, which takes its time; ImageError if nobody can."""
+    def prepare_images(self, images: Sequence[Image]) -> None:
+        """Process images ahead of rendering, which is slow; ImageError if one is invalid."""
         for image in images:
             self._renderer.image_processor.num_tokens(image)
 
@@ -157,7 +162,7 @@ class Template:
         return self._renderer.multimodal_ids(text, images)
 
     def _tail(self, before: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str | None:
-        """What the template puts behind a reply, beginning with the end of it."""
+        """The text that the template adds after a reply, starting with the end-of-turn token."""
         opened = self._text(before, tools, True) + REPLY
         closed = self._text([*before, ChatMessage("assistant", REPLY)], tools, False)
         tail = closed[len(opened) :]
@@ -172,69 +177,74 @@ class Template:
 
     def _find_image_problem(self) -> str:
         if not self._supports_images:
-            return "reads text alone"
+            return "only reads text"
         with suppress(SamplerError):
-            ids = self._renderer.text_ids(self._text([NO_IMAGES], [], True))
+            ids = self._renderer.text_ids(self._text([PLACEHOLDERS], [], True))
             if np.count_nonzero(ids == self._renderer.image_processor.image_id) == len(
-                NO_IMAGES.images
+                PLACEHOLDERS.images
             ):
                 return ""
-        return "has a chat template with no place for images"
+        return "has a chat template that does not support images"
 
     def _find_fault(self) -> str:
         if not self._has_text:
-            return "its server is given whole chats, not ids"
-        num_read = 0
+            return "its server accepts whole chats, not token ids"
+        num_rendered = 0
         for probe in self._probes():
-            with suppress(SamplerError):  # some templates have no place for a system's message
+            with suppress(SamplerError):  # some templates reject system messages
                 if fault := self._fault_of(*probe):
                     return fault
-                num_read += 1
-        return "" if num_read else "it refuses ordinary chats"
+                num_rendered += 1
+        return "" if num_rendered else "it rejects ordinary chats"
 
-    def _drops_thoughts(self) -> bool:
+    def _drops_reasoning(self) -> bool:
         user, more = ChatMessage("user", "What time is it?"), ChatMessage("user", "And then?")
-        return self.added([user], ChatMessage("assistant", THOUGHT), [more], [], True) is None
+        return (
+            self.added([user], ChatMessage("assistant", REPLY_WITH_REASONING), [more], [], True)
+            is None
+        )
 
     def _fault_of(
         self, before: list[ChatMessage], after: list[ChatMessage], tools: list[ToolSpec]
     ) -> str:
-        spoken = ChatMessage("assistant", REPLY)
+        reply = ChatMessage("assistant", REPLY)
         if self._tail(before, tools) is None:
-            return "it writes an earlier reply in another way than the reply was written"
-        closed = self._text([*before, spoken], tools, False)
-        longer = self._text([*before, spoken, *after], tools, True)
+            return "it renders an earlier reply differently from how it was sampled"
+        closed = self._text([*before, reply], tools, False)
+        longer = self._text([*before, reply, *after], tools, True)
         if not longer.startswith(closed):
-            return "it changes what stands before once a chat goes on"
+            return "it changes earlier messages when a chat continues"
         opened = self._text(before, tools, True)
         replied = opened + REPLY + self._renderer.end
         parts = [opened, REPLY + self._renderer.end, longer[len(replied) :]]
         ids = [self._renderer.text_ids(part) for part in parts]
         if not np.array_equal(np.concatenate(ids), self._renderer.text_ids(longer)):
-            return "its tokenizer joins what a reply ends with and what follows it"
+            return "its tokenizer merges the end of a reply with the text after it"
         return ""
 
     def _probes(self) -> list[Probe]:
         system, user = ChatMessage("system", "Be brief."), ChatMessage("user", "What time is it?")
         more = ChatMessage("user", "And then?")
-        spoken = ChatMessage("assistant", "It was 3 o'clock.")
+        earlier = ChatMessage("assistant", "It was 3 o'clock.")
         probes: list[Probe] = [
             ([user], [more], []),
             ([system, user], [more], []),
-            ([system, user, spoken, more], [more, spoken, more], []),
+            ([system, user, earlier, more], [more, earlier, more], []),
         ]
         if not self.image_problem:
-            probes.append(([NO_IMAGES], [NO_IMAGES], []))
-            probes.append(([system, NO_IMAGES, spoken, NO_IMAGES], [NO_IMAGES, spoken, more], []))
+            probes.append(([PLACEHOLDERS], [PLACEHOLDERS], []))
+            probes.append(
+                ([system, PLACEHOLDERS, earlier, PLACEHOLDERS], [PLACEHOLDERS, earlier, more], [])
+            )
         if self.has_tools:
-            asked = ChatMessage("assistant", "", (CalledTool("call00001", PROBE, "{}"),))
+            call = ChatMessage("assistant", "", (CalledTool("call00001", PROBE, "{}"),))
             result = ChatMessage("tool", "4", answers="call00001", name=PROBE)
-            probes.append(([system, user, asked, result], [more], [ToolSpec(PROBE)]))
+            probes.append(([system, user, call, result], [more], [ToolSpec(PROBE)]))
         return probes
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
-    """The chat as a record shows it, tool calls and results written out."""
+    """The chat as messages for a record, with tool calls and results as text."""
     return tuple(
         Message("user" if m.speaker == "tool" else m.speaker, m.content, images_in([m]))
         for m in folded(messages, ())
@@ -242,7 +252,7 @@ def as_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
 
 
 def _check_size(text: str) -> None:
-    """Refuse a prompt that takes long to tokenize, whatever the length of the model's context."""
+    """Reject a prompt that would take too long to tokenize, for any context length."""
     if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
         most = f"{MAX_TEXT_BYTES:,} bytes"
-        raise CallError(400, f"the prompt has more than {most} of text to be tokenized")
+        raise CallError(400, f"the prompt has more than {most} of text")

@@ -1,7 +1,7 @@
-"""Threads for what would block the event loop: parsing, rendering, tokenizing, encoding.
+"""Threads for work that would block the event loop: parsing, rendering, tokenizing, encoding.
 
-There are few, because each that runs Python delays the loop by one turn of the interpreter's lock.
-Large requests share one, so that small ones never wait behind them.
+There are few, because each running thread delays the event loop by one GIL switch interval. Large
+requests share one thread, so that small requests never wait for them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ async def off_loop(
     *args: Params.args,
     **options: Params.kwargs,
 ) -> ResultT:
-    """The result of a function that runs in a thread, for a request of that size."""
+    """Run a function in a thread and return its result. The size of the request picks the pool."""
     pool = _LARGE if num_bytes > LARGE_BYTES else _SMALL
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(pool, lambda: function(*args, **options))

@@ -1,4 +1,4 @@
-"""What the roles of a program said, in tokens and in money."""
+"""Token counts and costs per role of a program."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pettingllms.types import Turn
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a million tokens."""
+    """Price per million tokens."""
 
     prompt: float = 0.0
     reply: float = 0.0
@@ -16,7 +16,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RoleCount:
-    """What one role said."""
+    """Calls, tokens and cost of one role."""
 
     role: str
     num_calls: int
@@ -24,12 +24,12 @@ class RoleCount:
     num_prompt_tokens: int
     num_reply_tokens: int
     num_segments: int
-    """Conversations that were begun, or rewritten."""
+    """Number of chats that were started or rewritten."""
     cost: float
 
 
 def count_roles(turns: Sequence[Turn], prices: Mapping[str, Price]) -> list[RoleCount]:
-    """Each role's share, in the order in which they first spoke."""
+    """Counts per role, in the order of their first replies."""
     found = []
     for role in dict.fromkeys(turn.role for turn in turns):
         own = [turn for turn in turns if turn.role == role]

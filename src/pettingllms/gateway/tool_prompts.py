@@ -1,7 +1,7 @@
-"""Tools and schemas written out, for templates that have no place for them, and calls read back.
+"""Writes tools and schemas into prompts for templates without tool support, and parses tool calls.
 
-The forms are those of Hermes and Qwen, which most open models have met. What a reply calls is read
-by the same code as in environments with tools, in all families' forms.
+Prompts use the format of Hermes and Qwen, which most open models know. Tool calls are parsed by the
+same code as in environments with tools, in the formats of all model families.
 """
 
 import json
@@ -20,27 +20,27 @@ from pettingllms.gateway.calls import (
     ToolSpec,
 )
 
-GIVEN = "<tool_response>\n"
+RESULT_PREFIX = "<tool_response>\n"
 
 
 def folded(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> list[ChatMessage]:
-    """A chat without tools: they stand in the system's message, calls and results in the text."""
+    """A chat with tools written into the system message, and calls and results into the text."""
     chat = [_plain(message) for message in messages]
-    return _with_scene(chat, _described(tools)) if tools else chat
+    return _with_system_text(chat, _described(tools)) if tools else chat
 
 
 def with_schema(messages: Sequence[ChatMessage], schema: str) -> list[ChatMessage]:
-    """The chat with the schema of its reply in the system's message."""
+    """The chat with the reply's schema in the system message."""
     if schema == "{}":
-        return _with_scene(list(messages), "Reply with a JSON object alone.")
-    return _with_scene(
+        return _with_system_text(list(messages), "Reply with a JSON object alone.")
+    return _with_system_text(
         list(messages), f"Reply with JSON alone, which fits this JSON schema:\n{schema}"
     )
 
 
 def calls_of(text: str, call: Call) -> tuple[str, tuple[CalledTool, ...]]:
-    """What a reply says and what it calls. What is no sound call of a tool that was offered is
-    part of what it says: the program decides what to make of it."""
+    """Split a reply into text and tool calls. Invalid calls and calls of unknown tools remain text,
+    for the program to handle."""
     if not call.tools:
         return text, ()
     try:
@@ -57,12 +57,12 @@ def calls_of(text: str, call: Call) -> tuple[str, tuple[CalledTool, ...]]:
 
 
 def _call_id() -> str:
-    """Nine letters and digits: Mistral's templates refuse any other id, and none refuses these."""
+    """Nine letters and digits: Mistral's templates reject all other ids."""
     return secrets.token_hex(5)[:9]
 
 
 def _before_calls(text: str) -> str:
-    """What a reply says before it calls, by the form in which its calls were read."""
+    """The text before the tool calls, by the format of the calls."""
     for mark in (OPEN, MISTRAL):
         if mark in text:
             return text.partition(mark)[0].strip()
@@ -70,21 +70,19 @@ def _before_calls(text: str) -> str:
     return "" if is_whole else text.partition("```")[0].strip()
 
 
-def whole_letters(text: str) -> str:
-    """A reply without the letter in whose middle it was cut; vLLM holds it back too."""
+def complete_characters(text: str) -> str:
+    """A reply without an incomplete UTF-8 character at its end; vLLM drops it too."""
     return text.rstrip("\N{REPLACEMENT CHARACTER}")
 
 
 def call_schema(call: Call) -> str | None:
-    """JSON schema of a reply that must call a tool; None if it need not."""
+    """JSON schema of a required tool call; None if no call is required."""
     if call.must_call is None:
         return None
     wanted = [t for t in call.tools if call.must_call in ("any", t.name)]
     if not wanted:
-        named = "a tool" if call.must_call == "any" else f"'{call.must_call[:40]}'"
-        raise CallError(
-            400, f"{named} must be called, and 'tools' does not offer it", "tool_choice"
-        )
+        named = "a tool" if call.must_call == "any" else f"the tool '{call.must_call[:40]}'"
+        raise CallError(400, f"{named} is required, but 'tools' does not contain it", "tool_choice")
     forms = [
         {
             "type": "object",
@@ -98,20 +96,20 @@ def call_schema(call: Call) -> str | None:
 
 def _plain(message: ChatMessage) -> ChatMessage:
     if message.speaker == "tool":
-        text = f"{GIVEN}{message.content}\n</tool_response>"
-        moved = [Placed(len(GIVEN) + at, image) for at, image in message.images]
+        text = f"{RESULT_PREFIX}{message.content}\n</tool_response>"
+        moved = [Placed(len(RESULT_PREFIX) + at, image) for at, image in message.images]
         return ChatMessage("user", text, images=tuple(moved))
     if not message.calls:
         return ChatMessage(message.speaker, message.content, images=message.images)
-    written = [
+    calls = [
         f"{OPEN}\n{json.dumps({'name': call.name, 'arguments': call.values})}\n{CLOSE}"
         for call in message.calls
     ]
-    text = "\n".join([*filter(None, [message.content]), *written])
+    text = "\n".join([*filter(None, [message.content]), *calls])
     return ChatMessage("assistant", text, images=message.images)
 
 
-def _with_scene(chat: list[ChatMessage], text: str) -> list[ChatMessage]:
+def _with_system_text(chat: list[ChatMessage], text: str) -> list[ChatMessage]:
     if chat and chat[0].speaker == "system":
         return [replace(chat[0], content=f"{chat[0].content}\n\n{text}"), *chat[1:]]
     return [ChatMessage("system", text), *chat]

@@ -161,18 +161,18 @@ def test_templates_that_change_what_stood_before_are_named() -> None:
             return super().chat_text(kept, tools, opens)
 
     assert Template(ByteRenderer()).fault == ""
-    assert not Template(ByteRenderer()).drops_thoughts
+    assert not Template(ByteRenderer()).drops_reasoning
     assert Template(Forgets()).fault == ""
-    assert Template(Forgets()).drops_thoughts
+    assert Template(Forgets()).drops_reasoning
     said: list[str] = []
     gateway = Gateway(said.append)
     players = [Player(name, AnsweringSampler(say_hello), kind()) for name, kind in
              (("good", ByteRenderer), ("trims", Trims), ("forgets", Forgets))]  # fmt: skip
     gateway.check({player.policy: player for player in players})
     assert ["'trims'" in said[0], "'forgets'" in said[1], len(said)] == [True, True, 2]
-    assert "changes what stands before" in Template(Trims()).fault
-    assert "in another way" in Template(Decorates()).fault
-    assert "tokenizer joins" in Template(Joins()).fault
+    assert "changes earlier messages" in Template(Trims()).fault
+    assert "differently from" in Template(Decorates()).fault
+    assert "tokenizer merges" in Template(Joins()).fault
     assert "whole chats" in Template(JsonRenderer()).fault
 
 

@@ -335,15 +335,18 @@ def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        ({"image_url": {"url": "https://example.com/cat.png"}}, "nothing is fetched"),
-        ({"image_url": {"url": "file:///etc/passwd"}}, "nothing is fetched"),
-        ({"image_url": {"url": "/etc/passwd"}}, "nothing is fetched"),
-        ({"image_url": {"url": "data:image/png,abc"}}, "without ';base64,'"),
-        ({"image_url": {"url": "data:image/png;base64,@@@@"}}, "is no base64"),
+        ({"image_url": {"url": "https://example.com/cat.png"}}, "images are not fetched"),
+        ({"image_url": {"url": "file:///etc/passwd"}}, "images are not fetched"),
+        ({"image_url": {"url": "/etc/passwd"}}, "images are not fetched"),
+        ({"image_url": {"url": "data:image/png,abc"}}, "has no ';base64,'"),
+        ({"image_url": {"url": "data:image/png;base64,@@@@"}}, "is not valid base64"),
         ({"image_url": {"url": "data:image/png;base64,"}}, "is empty"),
-        ({"file_id": "file-1"}, "nothing is fetched"),
-        ({"type": "image", "source": {"type": "url", "url": "https://e.com"}}, "nothing is"),
-        ({"type": "input_audio"}, "text and images are read"),
+        ({"file_id": "file-1"}, "images are not fetched"),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://e.com"}},
+            "images are not fetched",
+        ),
+        ({"type": "input_audio"}, "send text or images"),
     ],
 )
 def test_what_is_no_image_here_is_refused(
@@ -398,13 +401,13 @@ def test_templates_are_looked_at_with_images(folder: Path, template: Template) -
     assert (template.image_problem, template.fault) == ("", "")
     written = VisionRenderer(folder)._tokenizer.chat_template
     plain = written.replace("<|vision_start|><|image_pad|><|vision_end|>", "")
-    assert "no place for images" in Template(Changed(folder, plain)).image_problem
+    assert "does not support images" in Template(Changed(folder, plain)).image_problem
     image_problem = (
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
     )
     found = Template(Changed(folder, image_problem))
-    assert "no place for images" in found.image_problem
+    assert "does not support images" in found.image_problem
     assert found.fault == "", "it reads as before"
     latest = written.replace("part['type'] == 'image'", "part['type'] == 'image' and loop.last")
     marked = written.replace(
@@ -414,5 +417,5 @@ def test_templates_are_looked_at_with_images(folder: Path, template: Template) -
         1,
     )
     assert latest != written
-    assert "no place for images" in Template(Changed(folder, latest)).image_problem
+    assert "does not support images" in Template(Changed(folder, latest)).image_problem
     assert Template(Changed(folder, marked)).fault, "what stands before an image changes later"

@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.envs import RoleRule
 from pettingllms.gateway.calls import Call, CallError, ChatMessage
-from pettingllms.gateway.roles import RoleMap, held_headers
+from pettingllms.gateway.roles import RoleMap, without_keys
 
 RULES = (
     RoleRule("planner", "system", "You plan"),
@@ -68,10 +68,10 @@ def test_a_program_with_one_role_needs_no_rule() -> None:
 def test_rules_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean 'planner'"):
         RoleMap(("planner",), (RoleRule("planer", "model", "m"),))
-    with pytest.raises(ValueError, match="fits every call"):
+    with pytest.raises(ValueError, match="matches every call"):
         RoleMap(("planner",), (RoleRule("planner", "system", ""),))
 
 
 def test_rules_cannot_read_keys() -> None:
     given: dict[str, Any] = {"Authorization": "Bearer x", "X-API-Key": "y", "X-Agent": "w"}
-    assert held_headers(given) == {"x-agent": "w"}
+    assert without_keys(given) == {"x-agent": "w"}

@@ -68,7 +68,7 @@ def guide_of(opened: Session) -> Any:
 )
 def test_a_tool_that_must_be_called_must_be_offered(asked: dict[str, Any], trained: bool) -> None:
     opened = session(trained=trained)
-    with pytest.raises(CallError, match="'tools' does not offer it") as refused:
+    with pytest.raises(CallError, match="'tools' does not contain it") as refused:
         answer(opened, chat(**asked))
     assert (refused.value.status, refused.value.param) == (400, "tool_choice")
     assert opened.num_served == 0
@@ -76,9 +76,9 @@ def test_a_tool_that_must_be_called_must_be_offered(asked: dict[str, Any], train
 
 def test_a_role_that_learns_says_that_it_was_not_made_to_call_a_tool() -> None:
     asked = chat(tools=[TOOL], tool_choice="required")
-    assert answer(session(), asked)[0].set_aside == ("tool_choice",)
+    assert answer(session(), asked)[0].ignored == ("tool_choice",)
     held = session(trained=False)
-    assert answer(held, asked)[0].set_aside == ()
+    assert answer(held, asked)[0].ignored == ()
     assert guide_of(held)["properties"]["name"] == {"const": "run"}
 
 
@@ -155,7 +155,7 @@ def test_responses_have_the_log_probs_that_are_asked_for() -> None:
         logprobs = opened.episode.turns[0].logprobs
         assert logprobs is not None
         assert found == logprobs.tolist()[:num_logprobs]
-    with pytest.raises(CallError, match="of nothing else"):
+    with pytest.raises(CallError, match="only log-probs of sampled tokens"):
         openai_responses.read(asked(top_logprobs=3), {})
 
 
@@ -176,13 +176,15 @@ def test_ids_that_the_model_does_not_have_never_reach_an_engine() -> None:
         return read_completion(CompletionRequest.model_validate({"prompt": list(ids)}), {})
 
     opened = session()
-    with pytest.raises(CallError, match="the id 256 is none of the model's 256") as refused:
+    with pytest.raises(
+        CallError, match="token id 256 is not in the model's vocabulary of 256"
+    ) as refused:
         answer(opened, asked(97, 256))
     assert refused.value.status == 400
     answer(opened, asked(97, 255))
     sampler: Any = opened.players["a"].sampler
     assert [request.prompt_ids.tolist() for request in sampler.requests] == [[97, 255]]
-    with pytest.raises(CallError, match="chats alone"):
+    with pytest.raises(CallError, match="only accepts chats"):
         answer(session(renderer=JsonRenderer()), asked(97))
 
 
@@ -205,7 +207,7 @@ def test_an_episode_that_is_over_takes_nothing_more() -> None:
     with pytest.raises(CallError, match="the episode is over"):
         answer(opened, chat())
     with pytest.raises(CallError, match="the episode is over"):
-        opened.pay(Rewards(team=Scored(1.0)))
+        opened.add_rewards(Rewards(team=Scored(1.0)))
     assert opened.episode.failure is None
     assert (opened.num_served, opened.num_recorded) == (1, 1)
 

@@ -10,7 +10,7 @@ pytest.importorskip("opentelemetry.sdk")
 from gateways import Served, served
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pettingllms.gateway.spans import Spans, known_secrets, redacted, without
+from pettingllms.gateway.spans import Spans, known_secrets, redact_all, redacted
 from pettingllms.gateway.token_counts import Price, count_roles
 
 SECRET = "correct-horse-battery"  # noqa: S105 - of this test alone
@@ -23,7 +23,7 @@ def exported(with_text: bool, secret: str = SECRET) -> Any:
         import httpx
 
         spans = Spans(exporter, with_text)
-        gate.session.watch = lambda call, answered, start, end: spans.add(
+        gate.session.on_answer = lambda call, answered, start, end: spans.add(
             gate.session, call, answered, start, end
         )
         access = gate.agents.openai("planner")
@@ -73,7 +73,7 @@ def test_secrets_are_taken_out_however_json_writes_them(
     data: Any = {"text": secret, "arguments": [{secret: secret}]}.get(inside, json.dumps([secret]))
     for text in (
         spans[0].attributes["gen_ai.input.messages"],
-        json.dumps(without(known_secrets(), data)),
+        json.dumps(redact_all(known_secrets(), data)),
     ):
         assert "[secret]" in text
         assert "12345" not in text

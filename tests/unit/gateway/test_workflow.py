@@ -114,8 +114,8 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
     found = asyncio.run(run())
     reasons = {name: str(e.failure and e.failure.reason) for name, e in found.items()}
     assert "raised RuntimeError: out of luck" in reasons["raises"]
-    assert "no reply by any role" in reasons["silent"]
-    assert "nothing was paid" in reasons["unpaid"]
+    assert "no reply from any role" in reasons["silent"]
+    assert "no reward, neither" in reasons["unpaid"]
     assert "no such role: zoe" in reasons["stray"]
     assert "no luck" in reasons["exits"]
     assert "calls were served" in reasons["leaves"]

@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Anthropic's Messages API."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,16 +23,16 @@ from pettingllms.gateway.dialects.base import (
     NumTokens,
     Stops,
     Temperature,
+    check_sampling,
     event,
     kind_of,
     pieces,
-    refuse_narrowing,
     schema_text,
 )
 
 
 class Block(ContentPart):
-    """A part of a message: text, an image, a call of a tool, or what it gave."""
+    """A part of a message: text, an image, a tool call or a tool result."""
 
     id: str | None = None
     name: str | None = None
@@ -49,7 +49,7 @@ class MessageBody(Body):
 
 
 class ToolBody(Body):
-    """A tool that may be called."""
+    """A tool that the model may call."""
 
     name: str
     type: str | None = None
@@ -58,27 +58,27 @@ class ToolBody(Body):
 
 
 class ToolChoice(Body):
-    """Whether a tool must be called."""
+    """Whether the model must call a tool."""
 
     type: Literal["auto", "any", "tool", "none"] = "auto"
     name: str | None = None
 
 
 class OutputFormat(Body):
-    """The form that the reply should have."""
+    """Format of the reply."""
 
     type: Literal["json_schema"]
     form: dict[str, Any] = Field(alias="schema")
 
 
 class OutputConfig(Body):
-    """How the reply is written."""
+    """Output options of the reply."""
 
     format: OutputFormat | None = None
 
 
 class MessagesRequest(Body):
-    """A chat that asks for a reply."""
+    """A request for a reply to a chat."""
 
     model: str = ""
     max_tokens: NumTokens
@@ -95,19 +95,23 @@ class MessagesRequest(Body):
 
 
 def read(body: MessagesRequest, headers: Mapping[str, str]) -> Call:
-    """The call in a request."""
-    refuse_narrowing(body)
+    """Convert a request into a call."""
+    check_sampling(body)
     if body.messages[-1].role == "assistant":
-        raise CallError(400, "the beginning of a reply cannot be given", "messages")
-    scene = [ChatMessage("system", read_text(body.system, "system"))] if body.system else []
-    said = [part for message in body.messages for part in _messages(message)]
+        raise CallError(
+            400,
+            "the last message must be from the user; prefilled replies are not supported",
+            "messages",
+        )
+    system = [ChatMessage("system", read_text(body.system, "system"))] if body.system else []
+    chat = [part for message in body.messages for part in _messages(message)]
     choice = body.tool_choice or ToolChoice()
     if choice.type == "tool" and choice.name is None:
-        raise CallError(400, "the tool to be called has no name", "tool_choice")
+        raise CallError(400, "tool_choice needs the name of a tool", "tool_choice")
     form = body.output_config.format if body.output_config else None
     return Call(
         model=body.model,
-        messages=(*scene, *said),
+        messages=(*system, *chat),
         tools=() if choice.type == "none" else tuple(map(_tool, body.tools or [])),
         must_call={"any": "any", "tool": choice.name}.get(choice.type),
         schema=None if form is None else schema_text(form.form),
@@ -119,7 +123,7 @@ def read(body: MessagesRequest, headers: Mapping[str, str]) -> Call:
 
 
 def write(answered: Answered, body: MessagesRequest) -> dict[str, Any]:
-    """The answer to a request."""
+    """The response to a request."""
     reply = answered.replies[0]
     stopped = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
     return {
@@ -138,7 +142,7 @@ def write(answered: Answered, body: MessagesRequest) -> dict[str, Any]:
 
 
 def stream(answered: Answered, body: MessagesRequest) -> Iterator[str]:
-    """The same in parts."""
+    """The response as server-sent events."""
     whole = write(answered, body)
     usage = {**whole["usage"], "output_tokens": 0}
     begun = {**whole, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
@@ -160,7 +164,7 @@ def stream(answered: Answered, body: MessagesRequest) -> Iterator[str]:
 
 
 def error(problem: CallError) -> dict[str, Any]:
-    """An error as Anthropic's clients read it."""
+    """An error in Anthropic's format."""
     found = {"type": kind_of(problem.status), "message": problem.message}
     return {"type": "error", "error": found}
 
@@ -170,40 +174,42 @@ def _event(name: str, **data: Any) -> str:
 
 
 def _content(reply: Reply) -> list[dict[str, Any]]:
-    said = [{"type": "text", "text": reply.text, "citations": None}]
+    text = [{"type": "text", "text": reply.text, "citations": None}]
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": call.values}
         for call in reply.calls
     ]
-    return [*(said if reply.text or not calls else []), *calls]
+    return [*(text if reply.text or not calls else []), *calls]
 
 
 def _tool(tool: ToolBody) -> ToolSpec:
     if (kind := tool.type or "custom") != "custom":
-        raise CallError(400, f"a tool is '{kind[:40]}'; nobody here runs such a one", "tools")
+        raise CallError(
+            400, f"unsupported tool type '{kind[:40]}'; only custom tools are supported", "tools"
+        )
     return ToolSpec(tool.name, tool.description or "", tool.input_schema)
 
 
 def _messages(body: MessageBody) -> Iterator[ChatMessage]:
-    """One message as those of a chat: what tools gave comes before what is said of it."""
+    """Split a message into chat messages: tool results come before the rest of the content."""
     if isinstance(body.content, str):
         yield ChatMessage(body.role, body.content)
         return
-    own, calls = [], []
+    blocks, calls = [], []
     for block in body.content:
         match block.type:
             case "tool_use":
                 if block.id is None or block.name is None:
-                    raise CallError(400, "a tool_use needs an id and a name", "messages")
+                    raise CallError(400, "tool_use blocks need an id and a name", "messages")
                 calls.append(CalledTool(block.id, block.name, json.dumps(block.input or {})))
             case "tool_result":
-                given, seen = read_content(block.content)
-                yield ChatMessage("tool", given, answers=block.tool_use_id or "", images=seen)
+                result, seen = read_content(block.content)
+                yield ChatMessage("tool", result, answers=block.tool_use_id or "", images=seen)
             case "thinking" | "redacted_thinking":
                 pass
             case _:
-                own.append(block)
-    text, images = read_content(own)
+                blocks.append(block)
+    text, images = read_content(blocks)
     if text or images or calls or all(block.type != "tool_result" for block in body.content):
         yield ChatMessage(body.role, text, tuple(calls), images=images)
 

@@ -1,8 +1,8 @@
-"""What all dialects share: the fields that change sampling, streamed events.
+"""Shared parts of the dialects: request fields, sampling checks and server-sent events.
 
-A dialect turns the JSON of its requests into a call, and replies into its JSON. Keys that a request
-has and nobody here reads are passed over, as other servers do. Those that change the distribution a
-reply is drawn from are not: what cannot be part of the recorded log-probs is refused.
+A dialect converts its JSON requests into calls, and replies into its JSON. Like other servers, it
+ignores unknown keys. It rejects keys that change the sampling distribution, because the recorded
+log-probs would not include their effect.
 """
 
 import json
@@ -16,15 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from pettingllms.gateway.calls import MAX_REPLIES, Answered, Call, CallError
 
 PIECE = re.compile(r"\s*\S{1,24}|\s+")
-"""What is streamed at once: a word, or a part of a long one."""
+"""Unit of streaming: a word, or a part of a long word."""
 ItemT = TypeVar("ItemT")
 Listed = Annotated[list[ItemT], Field(fail_fast=True)]
-"""A list of which the first wrong item is reported: an error for each of many takes too long."""
+"""A list that reports only its first invalid item: errors for thousands take too long."""
 Stops = Annotated[list[str], Field(fail_fast=True, max_length=64)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 NumTokens = Annotated[int, Field(ge=1, le=2**31)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "top_p": (None, 1),
     "top_k": (None, 0, -1),
     "min_p": (None, 0),
@@ -36,6 +36,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
 }
+"""Values of sampling keys that do not change the distribution."""
 
 
 class Body(BaseModel):
@@ -45,53 +46,53 @@ class Body(BaseModel):
 
 
 class JsonSchema(Body):
-    """The form that a reply should have."""
+    """JSON schema of the reply."""
 
     json_schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One route, and how its requests and answers are read and written."""
+    """One route, with functions that parse its requests and write its responses."""
 
     path: str
     request: type[Body]
     read: Callable[[Any, Mapping[str, str]], Call]
-    """From a request and its headers."""
+    """Takes a request and its headers."""
     write: Callable[[Answered, Any], dict[str, Any]]
     stream: Callable[[Answered, Any], Iterator[str]]
-    """The answer as server-sent events."""
+    """The response as server-sent events."""
     error: Callable[[CallError], dict[str, Any]]
 
 
-def refuse_narrowing(body: Body) -> None:
-    """Refuse what changes the distribution that replies are drawn from."""
-    for name, neutral in NEUTRAL.items():
+def check_sampling(body: Body) -> None:
+    """Reject keys that change the sampling distribution."""
+    for name, neutral in NEUTRAL_VALUES.items():
         value = getattr(body, name, None)
         if value not in neutral:
             raise CallError(
                 400,
-                f"'{name}' changes what replies are drawn from, and would not be part of their "
-                "log-probs; leave it out",
+                f"'{name}' changes the sampling distribution, but log-probs would not include it; "
+                "leave it out",
                 name,
             )
 
 
 def num_replies(n: int | None) -> int:
-    """How many replies are asked for."""
+    """Number of requested replies."""
     if n is not None and not 1 <= n <= MAX_REPLIES:
-        raise CallError(400, f"n is {n}; ask for 1 to {MAX_REPLIES} replies", "n")
+        raise CallError(400, f"n is {n}; request 1 to {MAX_REPLIES} replies", "n")
     return n or 1
 
 
 def schema_text(schema: Mapping[str, Any] | None) -> str:
-    """A schema as text; `{}` is any object."""
+    """A schema as text; `{}` allows any object."""
     return json.dumps(schema or {})
 
 
 def encoded(data: Mapping[str, Any]) -> bytes:
-    """An answer as JSON. Items of lists are encoded one by one: in one go, the log-probs of many
-    replies would hold the interpreter's lock for too long."""
+    """A response as JSON. List items are encoded one by one, because encoding the log-probs of many
+    replies at once would hold the GIL for too long."""
 
     def text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -104,7 +105,7 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text as it is streamed."""
+    """Split a text into pieces to stream."""
     return (found.group() for found in PIECE.finditer(text))
 
 
@@ -115,13 +116,13 @@ def event(data: Mapping[str, Any], name: str = "") -> str:
 
 
 def kind_of(status: int) -> str:
-    """The name that both vendors' clients know an error by."""
+    """Error type in the responses of both vendors' APIs."""
     names = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
     return names.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
 def openai_error(error: CallError) -> dict[str, Any]:
-    """An error as OpenAI's clients read it."""
+    """An error in OpenAI's format."""
     code = "context_length_exceeded" if "max_model_len" in error.message else None
     return {
         "error": {

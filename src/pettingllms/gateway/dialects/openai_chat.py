@@ -1,4 +1,4 @@
-"""OpenAI's chat completions."""
+"""OpenAI's Chat Completions API."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,24 +18,24 @@ from pettingllms.gateway.dialects.base import (
     Seed,
     Stops,
     Temperature,
+    check_sampling,
     event,
     num_replies,
     openai_error,
     pieces,
-    refuse_narrowing,
     schema_text,
 )
 
 
 class Function(Body):
-    """A function that was called."""
+    """The function of a tool call."""
 
     name: str
     arguments: str
 
 
 class ToolCall(Body):
-    """A call of a tool in an earlier reply."""
+    """A tool call in an earlier reply."""
 
     id: str
     type: Literal["function"] = "function"
@@ -53,7 +53,7 @@ class ChatMessageBody(Body):
 
 
 class FunctionSpec(Body):
-    """A function that may be called."""
+    """A function that the model may call."""
 
     name: str
     description: str | None = None
@@ -61,34 +61,34 @@ class FunctionSpec(Body):
 
 
 class Tool(Body):
-    """A tool that may be called."""
+    """A tool that the model may call."""
 
     type: Literal["function"] = "function"
     function: FunctionSpec
 
 
 class NamedTool(Body):
-    """The tool that must be called."""
+    """The tool that the model must call."""
 
     type: Literal["function"] = "function"
     function: dict[str, Any]
 
 
 class ResponseFormat(Body):
-    """The form that the reply should have."""
+    """Format of the reply."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
 
 class StreamOptions(Body):
-    """What is streamed beside the reply."""
+    """Options of a streamed response."""
 
     include_usage: bool | None = None
 
 
 class ChatRequest(Body):
-    """A chat that asks for a reply."""
+    """A request for replies to a chat."""
 
     model: str = ""
     messages: Listed[ChatMessageBody] = Field(min_length=1)
@@ -113,11 +113,11 @@ class ChatRequest(Body):
 
 
 def read(body: ChatRequest, headers: Mapping[str, str]) -> Call:
-    """The call in a request."""
-    refuse_narrowing(body)
-    refuse_other_logprobs(body.top_logprobs)
+    """Convert a request into a call."""
+    check_sampling(body)
+    check_top_logprobs(body.top_logprobs)
     if body.functions:
-        raise CallError(400, "functions are offered as 'tools'; send them so", "functions")
+        raise CallError(400, "'functions' is not supported; send 'tools'", "functions")
     none = body.tool_choice == "none"
     return Call(
         model=body.model,
@@ -134,27 +134,29 @@ def read(body: ChatRequest, headers: Mapping[str, str]) -> Call:
     )
 
 
-def refuse_other_logprobs(number: int | None) -> None:
-    """Refuse to say what else might have been sampled."""
+def check_top_logprobs(number: int | None) -> None:
+    """Reject requests for log-probs of tokens that were not sampled."""
     if number:
         raise CallError(
-            400, "log-probs are given of what was sampled, of nothing else", "top_logprobs"
+            400,
+            "only log-probs of sampled tokens are available; leave out top_logprobs",
+            "top_logprobs",
         )
 
 
 def offered(tools: list[Tool] | None) -> tuple[Offered, ...]:
-    """The tools that a request offers."""
+    """The tools of a request."""
     functions = [tool.function for tool in tools or []]
     return tuple(Offered(f.name, f.description or "", f.parameters) for f in functions)
 
 
 def stops(stop: str | list[str] | None) -> tuple[str, ...]:
-    """The texts that end a reply."""
+    """The stop strings of a request."""
     return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)
 
 
 def write(answered: Answered, body: ChatRequest) -> dict[str, Any]:
-    """The answer to a request."""
+    """The response to a request."""
     choices = [
         {
             "index": at,
@@ -172,7 +174,7 @@ def write(answered: Answered, body: ChatRequest) -> dict[str, Any]:
 
 
 def stream(answered: Answered, body: ChatRequest) -> Iterator[str]:
-    """The same in parts."""
+    """The response as server-sent events."""
     head = _head(answered, body, "chat.completion.chunk")
 
     def part(
@@ -195,13 +197,13 @@ def stream(answered: Answered, body: ChatRequest) -> Iterator[str]:
 
 
 def usage(answered: Answered) -> dict[str, int]:
-    """Tokens as the engine counted them."""
+    """Token counts of the engine."""
     prompt, reply = answered.num_prompt_tokens, answered.num_reply_tokens
     return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
 
 
 def logprobs_of(reply: Reply) -> dict[str, Any] | None:
-    """Log-probs of what was sampled, by token id: a token's text alone may be no text."""
+    """Log-probs of the sampled tokens. Tokens are named by id: not every token is valid text."""
     if reply.turn.logprobs is None:
         return None
     pairs = zip(reply.turn.response_ids.tolist(), reply.turn.logprobs.tolist(), strict=True)
@@ -234,7 +236,7 @@ def _must_call(choice: str | NamedTool | None) -> str | None:
     if isinstance(choice, NamedTool):
         name = choice.function.get("name")
         if not isinstance(name, str):
-            raise CallError(400, "the tool to be called has no name", "tool_choice")
+            raise CallError(400, "tool_choice needs the name of a tool", "tool_choice")
         return name
     return "any" if choice == "required" else None
 
@@ -245,7 +247,7 @@ def _schema(form: ResponseFormat | None) -> str | None:
     if form.type == "json_object":
         return "{}"
     if form.json_schema is None or form.json_schema.json_schema_ is None:
-        raise CallError(400, "a json_schema needs a 'schema'", "response_format")
+        raise CallError(400, "json_schema needs a 'schema'", "response_format")
     return schema_text(form.json_schema.json_schema_)
 
 

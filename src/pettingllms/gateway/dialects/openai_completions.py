@@ -1,4 +1,4 @@
-"""OpenAI's completions: a bare prompt, as text or as ids."""
+"""OpenAI's Completions API: a bare prompt, as text or as token ids."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ from pettingllms.gateway.dialects.base import (
     Seed,
     Stops,
     Temperature,
+    check_sampling,
     event,
     num_replies,
     openai_error,
     pieces,
-    refuse_narrowing,
 )
 from pettingllms.gateway.dialects.openai_chat import StreamOptions, stops, usage
 
@@ -28,7 +28,7 @@ Id = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class CompletionRequest(Body):
-    """A prompt that asks to be gone on with."""
+    """A request for completions of a prompt."""
 
     model: str = ""
     prompt: str | Listed[Id]
@@ -50,10 +50,12 @@ class CompletionRequest(Body):
 
 
 def read(body: CompletionRequest, headers: Mapping[str, str]) -> Call:
-    """The call in a request."""
-    refuse_narrowing(body)
+    """Convert a request into a call."""
+    check_sampling(body)
     if body.logprobs:
-        raise CallError(400, "log-probs are given of what was sampled: set 0", "logprobs")
+        raise CallError(
+            400, "only log-probs of sampled tokens are available; set logprobs to 0", "logprobs"
+        )
     if not body.prompt:
         raise CallError(400, "the prompt is empty", "prompt")
     is_text = isinstance(body.prompt, str)
@@ -71,7 +73,7 @@ def read(body: CompletionRequest, headers: Mapping[str, str]) -> Call:
 
 
 def write(answered: Answered, body: CompletionRequest) -> dict[str, Any]:
-    """The answer to a request."""
+    """The response to a request."""
     choices = [
         _choice(at, reply.text, reply.finish, _logprobs(reply, body))
         for at, reply in enumerate(answered.replies)
@@ -80,7 +82,7 @@ def write(answered: Answered, body: CompletionRequest) -> dict[str, Any]:
 
 
 def stream(answered: Answered, body: CompletionRequest) -> Iterator[str]:
-    """The same in parts."""
+    """The response as server-sent events."""
     head = _head(answered, body)
     for at, reply in enumerate(answered.replies):
         for text in pieces(reply.text):

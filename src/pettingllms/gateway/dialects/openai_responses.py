@@ -1,4 +1,4 @@
-"""OpenAI's responses. Nothing is stored for a later request: each one brings its whole chat."""
+"""OpenAI's Responses API. It is stateless: each request contains the whole chat."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -23,20 +23,20 @@ from pettingllms.gateway.dialects.base import (
     Listed,
     NumTokens,
     Temperature,
+    check_sampling,
     event,
     openai_error,
     pieces,
-    refuse_narrowing,
     schema_text,
 )
-from pettingllms.gateway.dialects.openai_chat import logprobs_of, refuse_other_logprobs
+from pettingllms.gateway.dialects.openai_chat import check_top_logprobs, logprobs_of
 
 LOGPROBS = "message.output_text.logprobs"
-"""What a request that wants log-probs includes."""
+"""Value of `include` that requests log-probs."""
 
 
 class Item(Body):
-    """A part of the chat: a message, a call of a tool, or what it gave."""
+    """A part of the chat: a message, a tool call or a tool result."""
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -48,7 +48,7 @@ class Item(Body):
 
 
 class FunctionTool(Body):
-    """A tool that may be called."""
+    """A tool that the model may call."""
 
     type: str
     name: str = ""
@@ -57,20 +57,20 @@ class FunctionTool(Body):
 
 
 class TextFormat(Body):
-    """The form that the reply should have."""
+    """Format of the reply."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     form: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class TextOptions(Body):
-    """How the reply is written."""
+    """Output options of the reply."""
 
     format: TextFormat | None = None
 
 
 class ResponsesRequest(Body):
-    """A chat that asks for a reply."""
+    """A request for a reply to a chat."""
 
     model: str = ""
     input: str | Listed[Item]
@@ -90,16 +90,18 @@ class ResponsesRequest(Body):
 
 
 def read(body: ResponsesRequest, headers: Mapping[str, str]) -> Call:
-    """The call in a request."""
-    refuse_narrowing(body)
+    """Convert a request into a call."""
+    check_sampling(body)
     for name in ("previous_response_id", "conversation", "prompt"):
         if getattr(body, name) is not None:
             raise CallError(
-                400, f"nothing is stored here that '{name}' could name; send the whole chat", name
+                400,
+                f"'{name}' is not supported, because chats are not stored; send the whole chat",
+                name,
             )
-    refuse_other_logprobs(body.top_logprobs)
-    scene = [ChatMessage("system", body.instructions)] if body.instructions else []
-    messages = (*scene, *_messages(body.input))
+    check_top_logprobs(body.top_logprobs)
+    system = [ChatMessage("system", body.instructions)] if body.instructions else []
+    messages = (*system, *_messages(body.input))
     if not messages:
         raise CallError(400, "the input is empty", "input")
     none = body.tool_choice == "none"
@@ -116,7 +118,7 @@ def read(body: ResponsesRequest, headers: Mapping[str, str]) -> Call:
 
 
 def write(answered: Answered, body: ResponsesRequest) -> dict[str, Any]:
-    """The answer to a request."""
+    """The response to a request."""
     reply = answered.replies[0]
     cut = reply.finish == "length"
     prompt, written = answered.num_prompt_tokens, answered.num_reply_tokens
@@ -147,7 +149,7 @@ def write(answered: Answered, body: ResponsesRequest) -> dict[str, Any]:
 
 
 def stream(answered: Answered, body: ResponsesRequest) -> Iterator[str]:
-    """The same in parts."""
+    """The response as server-sent events."""
     whole = write(answered, body)
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     parts = [("response.created", {"response": begun})]
@@ -166,11 +168,11 @@ def _item_events(at: int, item: dict[str, Any]) -> list[tuple[str, dict[str, Any
     done = ("response.output_item.done", {"output_index": at, "item": item})
     if item["type"] == "function_call":
         added["item"] = {**item, "status": "in_progress", "arguments": ""}
-        said = item["arguments"]
+        arguments = item["arguments"]
         return [
             ("response.output_item.added", added),
-            ("response.function_call_arguments.delta", {**where, "delta": said}),
-            ("response.function_call_arguments.done", {**where, "arguments": said}),
+            ("response.function_call_arguments.delta", {**where, "delta": arguments}),
+            ("response.function_call_arguments.done", {**where, "arguments": arguments}),
             done,
         ]
     (part,) = item["content"]
@@ -214,40 +216,40 @@ def _output(reply: Reply, with_logprobs: bool) -> list[dict[str, Any]]:
 
 
 def _messages(given: str | list[Item]) -> Iterator[ChatMessage]:
-    """The chat: a reply's text and its calls, which are items of their own, are one message."""
+    """The chat. The text of a reply and its tool calls are separate items but one message."""
     if isinstance(given, str):
         yield ChatMessage("user", given)
         return
-    said: ChatMessage | None = None
+    reply: ChatMessage | None = None
     calls: list[CalledTool] = []
     for item in given:
         if item.type == "reasoning":
             continue
         message = _message(item)
-        if message.calls and said is not None:
+        if message.calls and reply is not None:
             calls += message.calls
             continue
-        if said is not None:
-            yield replace(said, calls=tuple(calls))
-        said, calls = (message, [*message.calls]) if message.speaker == "assistant" else (None, [])
-        if said is None:
+        if reply is not None:
+            yield replace(reply, calls=tuple(calls))
+        reply, calls = (message, [*message.calls]) if message.speaker == "assistant" else (None, [])
+        if reply is None:
             yield message
-    if said is not None:
-        yield replace(said, calls=tuple(calls))
+    if reply is not None:
+        yield replace(reply, calls=tuple(calls))
 
 
 def _message(item: Item) -> ChatMessage:
     if item.type == "function_call":
         if item.call_id is None or item.name is None:
-            raise CallError(400, "a function_call needs a call_id and a name", "input")
+            raise CallError(400, "function_call items need a call_id and a name", "input")
         called = CalledTool(item.call_id, item.name, item.arguments or "{}")
         return ChatMessage("assistant", calls=(called,))
     if item.type == "function_call_output":
-        given, seen = read_content(item.output, "input")
-        return ChatMessage("tool", given, answers=item.call_id or "", images=seen)
+        result, seen = read_content(item.output, "input")
+        return ChatMessage("tool", result, answers=item.call_id or "", images=seen)
     if item.type != "message" or item.role is None:
         raise CallError(
-            400, f"the input has an item '{item.type[:40]}', which is not read", "input"
+            400, f"unsupported input item '{item.type[:40]}', or a message without a role", "input"
         )
     speaker = "system" if item.role == "developer" else item.role
     text, images = read_content(item.content, "input")
@@ -257,7 +259,7 @@ def _message(item: Item) -> ChatMessage:
 def _tool(tool: FunctionTool) -> ToolSpec:
     if tool.type != "function" or not tool.name:
         raise CallError(
-            400, f"a tool is '{tool.type[:40]}'; functions alone can be called", "tools"
+            400, f"unsupported tool type '{tool.type[:40]}'; send functions with a name", "tools"
         )
     return ToolSpec(tool.name, tool.description or "", tool.parameters)
 
@@ -265,7 +267,7 @@ def _tool(tool: FunctionTool) -> ToolSpec:
 def _must_call(choice: str | dict[str, Any] | None) -> str | None:
     if isinstance(choice, dict):
         if not isinstance(choice.get("name"), str):
-            raise CallError(400, "the tool to be called has no name", "tool_choice")
+            raise CallError(400, "tool_choice needs the name of a tool", "tool_choice")
         return str(choice["name"])
     return "any" if choice == "required" else None
 
@@ -274,7 +276,7 @@ def _schema(text: TextOptions | None) -> str | None:
     if text is None or text.format is None or text.format.type == "text":
         return None
     if text.format.type == "json_schema" and text.format.form is None:
-        raise CallError(400, "a json_schema needs a 'schema'", "text")
+        raise CallError(400, "json_schema needs a 'schema'", "text")
     return schema_text(text.format.form)
 
 
