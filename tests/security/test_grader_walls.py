@@ -149,8 +149,8 @@ def test_a_module_that_was_not_loaded_is_named_and_not_silently_missing(
 def test_a_machine_without_walls_is_refused_unless_the_setting_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(grader, "missing_isolation", lambda: "the kernel refused Landlock")
-    with pytest.raises(GraderError, match="refused Landlock.*PETTINGLLMS_GRADER=unconfined"):
+    monkeypatch.setattr(grader, "missing_isolation", lambda: "the kernel denied Landlock")
+    with pytest.raises(GraderError, match="denied Landlock.*PETTINGLLMS_GRADER=unconfined"):
         Grader(1)
     monkeypatch.setenv(grader.VARIABLE, grader.UNCONFINED)
     Grader(1).close()
@@ -163,5 +163,5 @@ def test_what_the_kernel_refuses_is_what_is_said(monkeypatch: pytest.MonkeyPatch
     waits = "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start(); "
     monkeypatch.setattr(grader, "TRY", waits + grader.TRY)  # threads may not leave a namespace
     grader.missing_isolation.cache_clear()
-    assert "refused new namespaces" in grader.missing_isolation()
+    assert "denied new namespaces" in grader.missing_isolation()
     grader.missing_isolation.cache_clear()

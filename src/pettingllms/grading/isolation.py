@@ -12,9 +12,16 @@ Only the grader's processes import this module.
 import os
 import sys
 
-from pettingllms.sandbox.enter import Settings, check, close_doors, forbid, isolate, libc
+from pettingllms.sandbox.enter import (
+    Settings,
+    check,
+    install_filter,
+    isolate,
+    libc,
+    restrict_process,
+)
 from pettingllms.sandbox.seccomp import seccomp_filter
-from pettingllms.sandbox.tiers import NOBODY
+from pettingllms.sandbox.tiers import SANDBOX_USER
 from pettingllms.sandbox.users import UNPRIVILEGED
 
 PR_SET_DUMPABLE = 4
@@ -29,20 +36,20 @@ def close_for_good() -> None:
         os.setgroups([])
         os.setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
         os.setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
-        check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "its own folder in /proc")
-    settings = Settings(["-1", "-1", "-1", *map(str, (NOBODY, DISK_MB, NUM_FILES))])
+        check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "access to its /proc folder (prctl)")
+    settings = Settings(["-1", "-1", "-1", *map(str, (SANDBOX_USER, DISK_MB, NUM_FILES))])
     isolate(settings)
     pid = os.fork()
     if pid:
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
         _, status = os.waitpid(pid, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    close_doors(settings, rules)
+    restrict_process(settings, rules)
 
 
 def close_for_child() -> None:
     """Disallow new processes, threads and `exec` from now on."""
-    forbid(seccomp_filter(alone=True))
+    install_filter(seccomp_filter(alone=True))
 
 
 def attempt() -> None:

@@ -19,7 +19,7 @@ from pettingllms.grading.grader import UNCONFINED, VARIABLE, check_installed, is
 from pettingllms.models.folder import kept_models, models_folder
 from pettingllms.runtime.ports import Listener, UnsupportedPlatformError, listeners
 from pettingllms.runtime.resources import GIB, in_gib, memory, num_cores
-from pettingllms.sandbox.detect import protections, standing
+from pettingllms.sandbox.detect import find_tier, protections
 from pettingllms.sandbox.tiers import TIERS
 
 Level = Literal["ok", "note", "problem"]
@@ -196,7 +196,7 @@ def check_models() -> Finding:
 
 def check_sandbox() -> Finding:
     """Which sandbox works here, and what a stronger one needs."""
-    tier, better = standing()
+    tier, better = find_tier()
     reasons = "; ".join(f"{name}: {reason}" for name, reason in better.items())
     advice = "; ".join(f"for {name}: {TIERS[name].advice}" for name in better)
     if not tier:

@@ -30,7 +30,7 @@ from pettingllms.registry import ENGINES
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import SERVICES
 from pettingllms.runtime.resources import GIB, in_gib, memory
-from pettingllms.sandbox.detect import standing
+from pettingllms.sandbox.detect import find_tier
 from pettingllms.vision.families import ADVICE, object_in, supports_images
 
 FLOAT = 4
@@ -220,7 +220,7 @@ def _check_tasks(config: RunConfig) -> Iterator[Finding]:
         yield Finding("note", what, "lower it, or give the environment more tasks")
     if env.runs_programs:
         found = check_sandbox()
-        level = found.level if standing()[0] else "problem"
+        level = found.level if find_tier()[0] else "problem"
         yield Finding(level, f"env.id: '{env.id}' runs programs; {found.what}", found.advice)
 
 

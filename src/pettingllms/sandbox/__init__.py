@@ -1,4 +1,4 @@
-"""Where what a model wrote is run: outside every process of ours."""
+"""The sandbox for model-generated code, which never runs in a process of the framework."""
 
 from pettingllms.sandbox.detect import open_sandbox
 from pettingllms.sandbox.program import Limits, Outcome, Program, Sandbox, python

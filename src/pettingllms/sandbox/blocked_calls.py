@@ -1,8 +1,8 @@
-"""Refused system calls of one sandbox, as the kernel hands them to the listener of its filter.
+"""Counts the blocked system calls of one sandbox, which the kernel reports to a seccomp listener.
 
-A call waits until it is answered, and every answer here is an error: no answer lets a call through.
-What a program passes along with a call is not read. A program that makes more calls than are
-counted gets the same errors from the kernel itself, since the listener is closed then.
+A call waits until the listener answers it. Every answer is an error, so the listener can never let
+a call through, and it does not read the arguments. After `MAX_COUNTED` calls the listener closes,
+and the kernel returns the same errors without reporting them.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ RECEIVE, SEND = 0xC0502100, 0xC0182101
 REQUEST, ANSWER = struct.Struct("<QIIiIQ6Q"), struct.Struct("<QqiI")
 METRIC = "refused_calls"
 MAX_COUNTED = 1000
-"""Refused calls of one program; more are refused, and not counted."""
+"""Maximum of counted calls per program; further calls are blocked without a count."""
 
 ORDINARY = frozenset(
     (
@@ -32,39 +32,39 @@ ORDINARY = frozenset(
         "set_mempolicy", "setsockopt", "socket", "socketpair", "splice",
     )
 )  # fmt: skip
-"""Calls that a program may make without looking for a way out: by a library, or by mistake."""
+"""Blocked calls that libraries make, or that a program can make by mistake."""
 
 
 @dataclass(slots=True)
-class Refusals:
-    """What programs were refused in one context."""
+class BlockedCalls:
+    """Blocked system calls of all programs that ran in one context."""
 
     num_programs: int = 0
-    """Those whose calls were counted."""
+    """Number of programs whose calls were counted."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Refused calls by name."""
+    """Number of blocked calls by name."""
 
 
-_seen: ContextVar[Refusals | None] = ContextVar("refused_calls", default=None)
+_seen: ContextVar[BlockedCalls | None] = ContextVar("refused_calls", default=None)
 
 
 class Listener:
-    """Answers the refused calls of one sandbox, and counts them by name."""
+    """Answers the blocked calls of one sandbox with errors, and counts them by name."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.counts: Counter[str] = Counter()
 
     def answer(self) -> bool:
-        """Refuse the call that waits; whether there can be more.
+        """Answer the pending call with an error; return whether more calls can follow.
 
-        To receive where no call waits would block: whoever made it may have been killed since.
+        Poll first: the calling process may have been killed, and receiving would then block.
         """
         events = self._events()
         if not events & select.POLLIN:
-            return not events  # otherwise all processes have ended
+            return not events  # else: all processes have ended
         request = bytearray(REQUEST.size)
-        with suppress(FileNotFoundError):  # whoever made the call is gone
+        with suppress(FileNotFoundError):  # the calling process has ended
             fcntl.ioctl(self.descriptor, RECEIVE, request)
             found = REQUEST.unpack(request)
             self.counts[call_name(found[3])] += 1
@@ -77,16 +77,16 @@ class Listener:
         return next((events for _, events in poll.poll(0)), 0)
 
     def close(self) -> None:
-        """Leave the rest to the kernel, which refuses it."""
+        """Close the listener. The kernel blocks further calls without reporting them."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 @contextmanager
-def refused_calls() -> Iterator[Refusals]:
-    """Count the refused calls of all programs that are run in this context."""
-    found = Refusals()
+def refused_calls() -> Iterator[BlockedCalls]:
+    """Count the blocked system calls of all programs that run in this context."""
+    found = BlockedCalls()
     token = _seen.set(found)
     try:
         yield found
@@ -94,16 +94,16 @@ def refused_calls() -> Iterator[Refusals]:
         _seen.reset(token)
 
 
-def note(refused: Counter[str]) -> None:
-    """Add a program's refused calls to the count that is under way, if one is."""
+def record(refused: Counter[str]) -> None:
+    """Add a program's blocked calls to the current context, if there is one."""
     found = _seen.get()
     if found is not None:
         found.num_programs += 1
         found.counts.update(refused)
 
 
-def to_metrics(found: Refusals) -> dict[str, float]:
-    """Numbers for the step of an episode: the total, and calls by name. Empty if no program ran."""
+def to_metrics(found: BlockedCalls) -> dict[str, float]:
+    """Metrics of an environment step: the total and the count per call. Empty if no program ran."""
     if not found.num_programs:
         return {}
     named = {f"{METRIC}/{name}": float(count) for name, count in found.counts.items()}
@@ -111,7 +111,7 @@ def to_metrics(found: Refusals) -> dict[str, float]:
 
 
 def from_metrics(metrics: Mapping[str, float]) -> Counter[str] | None:
-    """Refused calls by name, from the numbers of a step; None if no program ran in it."""
+    """Blocked calls by name, from the metrics of a step; None if no program ran in it."""
     if METRIC not in metrics:
         return None
     prefix = f"{METRIC}/"
@@ -125,5 +125,5 @@ def from_metrics(metrics: Mapping[str, float]) -> Counter[str] | None:
 
 
 def is_probing(name: str) -> bool:
-    """Whether nobody makes a call by mistake."""
+    """Whether a blocked call suggests an escape attempt."""
     return name not in ORDINARY

@@ -1,8 +1,8 @@
-"""One sandbox, used once: started early, given a program when there is one, and gone after it.
+"""One sandbox, which starts early, runs a single program and is then destroyed.
 
-All that is said of a program is seen from here: what it wrote, capped; the clock; the memory of all
-its processes; and how it ended, which process 1 of the sandbox reports with the nonce of this run
-over a socket that the program does not have. A box is over when the last of its processes is.
+Everything in the outcome is measured from outside the sandbox: capped output, wall-clock time and
+the memory of all processes. Process 1 of the sandbox reports the exit status with the nonce of this
+run over a socket that the program does not have. A box ends when its last process ends.
 """
 
 import json
@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.blocked_calls import Listener, note
+from pettingllms.sandbox.blocked_calls import Listener, record
 from pettingllms.sandbox.cgroup import Place
 from pettingllms.sandbox.memory_limit import make_meter
 from pettingllms.sandbox.process_usage import descendants, num_files
@@ -31,24 +31,24 @@ from pettingllms.sandbox.tiers import ENVIRONMENT, NUM_FILES, WORK, Descriptors,
 from pettingllms.sandbox.users import give_back, take_user
 
 START_SECONDS = 20.0
-"""How long a sandbox may take to be ready, on a machine that is busy."""
+"""Startup timeout of a sandbox; generous for busy machines."""
 END_SECONDS = 20.0
-"""How long processes that were killed may take to be gone."""
-LOOK_SECONDS = 0.02
-"""How often the memory of a program is looked at."""
+"""Timeout for killed processes to end."""
+POLL_SECONDS = 0.02
+"""Interval between two memory checks."""
 SPARE_MB = 256
-"""Addresses beyond the memory limit that one process may have: libraries, and stacks of threads."""
-BESIDES = 4 << 20
-"""Of the kernel's own memory for the processes of a program, which a control group counts too."""
+"""Address space per process beyond the memory limit, for libraries and thread stacks."""
+KERNEL_BYTES = 4 << 20
+"""Kernel memory for the processes of a program in bytes, which a control group also counts."""
 FOREIGN = "call_of_another_architecture"
 PART = 1 << 16
 
 
 class Box:
-    """A sandbox that waits for its one program. It dies with the thread that started it."""
+    """A sandbox for one program. The kernel ends it with the thread that started it."""
 
     def __init__(self, tier: Tier, disk_mb: int, place: Place | None = None) -> None:
-        """With a `place`, the sandbox gets a control group there."""
+        """With a `place`, create a control group there for the sandbox."""
         self.disk_mb = disk_mb
         self._tier = tier
         self._lock = threading.RLock()
@@ -81,68 +81,69 @@ class Box:
             ours.pop_all()
         self._ended = os.pidfd_open(self._process.pid)
         self._first: int | None = None
-        """The number out here of process 1 of the sandbox."""
+        """Process id, outside the sandbox, of its process 1."""
         self._handle: int | None = None
-        """The same as something that can be killed, and that no other process can become."""
+        """A pidfd of the same process, which stays valid if the process id is reused."""
         self._listener: Listener | None = None
-        """Where the kernel tells of refused calls; None if it cannot on this machine."""
+        """Receives blocked calls from the kernel; None if this machine does not support it."""
 
     @property
     def is_logged(self) -> bool:
-        """Whether refused system calls are counted; known once it is ready."""
+        """Whether blocked system calls are counted; known once the sandbox is ready."""
         return self._listener is not None
 
     def wait_until_ready(self) -> None:
-        """Wait until the program could start; the reason is raised if that never comes."""
-        if not self._hear_ready():
+        """Wait until a program can start; raise SandboxError with the reason on failure."""
+        if not self._receive_ready():
             self.kill()
-            said = _left_in(_number(self._process, 2)).decode(errors="replace").strip()
+            stderr = _read_available(_number(self._process, 2)).decode(errors="replace").strip()
             self.close()
-            raise SandboxError(f"the {self._tier.name} sandbox did not start: {said or 'silence'}")
+            reason = stderr or "it printed no error"
+            raise SandboxError(f"the {self._tier.name} sandbox did not start: {reason}")
         self._first = int(json.loads(os.read(self._info, PART))["child-pid"])
         self._handle = os.pidfd_open(self._first)
         for pid in (self._first, *descendants(self._first)):
             with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:  # noqa: PTH123
-                file.write("1000")  # if the machine runs out of memory, it is this that goes
+                file.write("1000")  # the first to be killed if the machine runs out of memory
 
-    def _hear_ready(self) -> bool:
-        """Take the listener of the filter, which comes first, and wait for the last word."""
-        heard = b""
-        while not heard.endswith(b"ready\n"):
-            if not _comes(self._control, START_SECONDS):
+    def _receive_ready(self) -> bool:
+        """Receive the listener of the filter, then wait for the `ready` message."""
+        received = b""
+        while not received.endswith(b"ready\n"):
+            if not _is_readable(self._control, START_SECONDS):
                 return False
             part, descriptors, _, _ = socket.recv_fds(self._control, 64, 1)
             self._listener = next(map(Listener, descriptors), self._listener)
-            heard += part
+            received += part
             if not part:
                 return False
-        return heard == b"closed\nready\n"
+        return received == b"closed\nready\n"
 
     def run(self, program: Program, limits: Limits) -> Outcome:
-        """Run the one program to its end or to a limit; nothing of it is left after that."""
+        """Run the program to its end or to a limit, then destroy the sandbox."""
         try:
             return self._run(program, limits)
         finally:
             self.close()
 
     def _run(self, program: Program, limits: Limits) -> Outcome:
-        assert self._first is not None  # noqa: S101 - it was waited for
+        assert self._first is not None  # noqa: S101 - set by wait_until_ready
         start = time.monotonic()
         self._meter.begin(self._first, limits.memory_mb << 20, _disk(self.disk_mb))
         exchange = _Exchange(
-            self._process, self._control, _job(program, limits), limits, self._listener
+            self._process, self._control, _encode_job(program, limits), limits, self._listener
         )
         exchange.nonce = secrets.token_hex(16).encode()
         self._control.sendall(exchange.nonce)
-        next_look = start
-        while not (end := exchange.go_on(LOOK_SECONDS)):
+        next_check = start
+        while not (end := exchange.poll(POLL_SECONDS)):
             now = time.monotonic()
             if now - start > limits.seconds:
                 end = "timeout"
                 break
-            if now >= next_look:
-                next_look = now + LOOK_SECONDS
-                if self._takes_too_much():
+            if now >= next_check:
+                next_check = now + POLL_SECONDS
+                if self._exceeds_limits():
                     end = "memory"
                     break
         seconds = time.monotonic() - start
@@ -152,11 +153,11 @@ class Box:
         exchange.drain()
         outcome = exchange.outcome(end, seconds)
         if self._listener is not None:
-            note(outcome.refused)
+            record(outcome.refused)
         return outcome
 
     def kill(self) -> None:
-        """End every process of the sandbox, and wait until they are gone."""
+        """Kill every process of the sandbox and wait until they have ended."""
         with self._lock:
             if self._control.fileno() < 0:
                 return
@@ -165,14 +166,14 @@ class Box:
             else:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            if not _comes(self._ended, END_SECONDS):
+            if not _is_readable(self._ended, END_SECONDS):
                 self._process.kill()
-                message = f"process {self._first} of a sandbox was killed {END_SECONDS:.0f} s ago"
-                raise SandboxError(f"{message} and is still there")
+                message = f"process {self._first} of a sandbox is still running"
+                raise SandboxError(f"{message} {END_SECONDS:.0f} s after SIGKILL")
             self._process.wait()
 
     def close(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill all processes and release all resources."""
         with self._lock:
             if self._control.fileno() < 0:
                 return
@@ -189,13 +190,13 @@ class Box:
                 if descriptor is not None:
                     os.close(descriptor)
 
-    def _takes_too_much(self) -> bool:
-        assert self._first is not None  # noqa: S101 - it was waited for
+    def _exceeds_limits(self) -> bool:
+        assert self._first is not None  # noqa: S101 - set by wait_until_ready
         return self._meter.is_over() or num_files(self._first, WORK) > NUM_FILES
 
 
 class _Exchange:
-    """What goes in and comes out while a program runs."""
+    """Input, output and status report of a running program."""
 
     def __init__(
         self,
@@ -209,7 +210,7 @@ class _Exchange:
         self._control = control
         self._listener = listener
         self._foreign = False
-        """Whether the kernel ended it for a call of another architecture."""
+        """Whether the kernel killed the program for a system call of another architecture."""
         self._job = memoryview(job)
         self._report = b""
         self._cap = limits.output_kb * 1024
@@ -224,32 +225,32 @@ class _Exchange:
         for descriptor in (_number(process, 0), *self._outputs):
             os.set_blocking(descriptor, False)
 
-    def go_on(self, seconds: float) -> End | None:
-        """Move what can be moved; how the program ended, once it has."""
+    def poll(self, seconds: float) -> End | None:
+        """Process pending input and output; return how the program ended once it has."""
         for key, _ in self._selector.select(seconds):
             if self._listener is not None and key.fd == self._listener.descriptor:
-                self._refuse(self._listener)
+                self._answer_call(self._listener)
             elif key.fd in self._outputs:
-                self._take(key.fd)
+                self._read_output(key.fd)
             elif key.fd == self._control.fileno():
-                return self._hear()
+                return self._read_report()
             else:
-                self._give(key.fd)
-        return "output" if self._too_much() else None
+                self._write_input(key.fd)
+        return "output" if self._exceeds_cap() else None
 
     def drain(self) -> None:
-        """Take what is left of a program that is gone, up to the cap."""
+        """Read the remaining output of an ended program, up to the cap."""
         for descriptor in self._outputs:
-            while len(self._outputs[descriptor]) <= self._cap and self._take(descriptor):
+            while len(self._outputs[descriptor]) <= self._cap and self._read_output(descriptor):
                 pass
         self._selector.close()
 
     def outcome(self, end: End, seconds: float) -> Outcome:
-        """All that was seen."""
+        """The outcome, from everything that was observed."""
         out, err = (
             bytes(part[: self._cap]).decode(errors="replace") for part in self._outputs.values()
         )
-        if end == "exited" and self._too_much():
+        if end == "exited" and self._exceeds_cap():
             end = "output"
         code = os.waitstatus_to_exitcode(self._status) if end == "exited" else None
         refused = Counter() if self._listener is None else self._listener.counts
@@ -257,10 +258,10 @@ class _Exchange:
             refused = refused + Counter({FOREIGN: 1})
         return Outcome(end, code, out, err, seconds, refused)
 
-    def _too_much(self) -> bool:
+    def _exceeds_cap(self) -> bool:
         return any(len(part) > self._cap for part in self._outputs.values())
 
-    def _take(self, descriptor: int) -> bool:
+    def _read_output(self, descriptor: int) -> bool:
         try:
             part = os.read(descriptor, PART)
         except BlockingIOError:
@@ -270,23 +271,23 @@ class _Exchange:
         self._outputs[descriptor] += part
         return bool(part)
 
-    def _give(self, descriptor: int) -> None:
+    def _write_input(self, descriptor: int) -> None:
         try:
             self._job = self._job[os.write(descriptor, self._job[:PART]) :]
-        except BrokenPipeError:  # it reads no more
+        except BrokenPipeError:  # the program closed its input
             self._job = self._job[:0]
         if not self._job and self._stdin is not None:
             self._selector.unregister(descriptor)
             self._stdin.close()
 
-    def _refuse(self, listener: Listener) -> None:
+    def _answer_call(self, listener: Listener) -> None:
         descriptor = listener.descriptor
         if not listener.answer():
             self._selector.unregister(descriptor)
             listener.close()
 
-    def _hear(self) -> End | None:
-        """Read the report. One that does not carry this run's nonce is none."""
+    def _read_report(self) -> End | None:
+        """Read the status report. Without the nonce of this run, the program counts as killed."""
         part = self._control.recv(256)
         self._report += part
         if part and not self._report.endswith(b"\n"):
@@ -301,17 +302,17 @@ class _Exchange:
 
 @cache
 def _filters() -> bytes:
-    """The system call filters as `inside` reads them, each after its length."""
+    """The system call filters in the format that `inside` reads: each with a length prefix."""
     parts = (seccomp_filter(logged=True), passing_filter(), seccomp_filter())
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 def _disk(disk_mb: int) -> int:
-    return (disk_mb << 20) + BESIDES
+    return (disk_mb << 20) + KERNEL_BYTES
 
 
-def _job(program: Program, limits: Limits) -> bytes:
-    """The program as the runner reads it: a header, the files, then what it will read itself."""
+def _encode_job(program: Program, limits: Limits) -> bytes:
+    """The job in the format that the runner reads: header, files, then the standard input."""
     memory, disk = limits.memory_mb << 20, limits.disk_mb << 20
     each = {
         "AS": memory + (SPARE_MB << 20),
@@ -339,14 +340,14 @@ def _number(process: "subprocess.Popen[bytes]", standard: int) -> int:
     return pipe.fileno()
 
 
-def _comes(source: int | socket.socket, seconds: float) -> bool:
-    """Whether there is something to read before the time is over."""
+def _is_readable(source: int | socket.socket, seconds: float) -> bool:
+    """Whether data arrives within the timeout."""
     poll = select.poll()
     poll.register(source, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
-def _left_in(descriptor: int) -> bytes:
+def _read_available(descriptor: int) -> bytes:
     os.set_blocking(descriptor, False)
     with suppress(BlockingIOError):
         return os.read(descriptor, PART)

@@ -1,9 +1,9 @@
-"""Control groups: the kernel's own count of all memory that a sandbox uses, and its own limit.
+"""Control groups: the kernel counts and limits the total memory of a sandbox.
 
-A group counts what no look at processes can: shared memory that is no longer mapped, buffers of
-pipes and sockets, memory of processes that hide. Each sandbox has a group below our own, so limits
-that are set on us hold for it as well. Version 2 is used where it has the memory controller, else
-version 1. Where we may make no groups, `watch` looks at processes instead.
+A group counts memory that polling processes misses: unmapped shared memory, buffers of pipes and
+sockets, and short-lived processes. The group of a sandbox is below the group of this process, so
+the limits of this process also apply to it. Version 2 is used if it has the memory controller, else
+version 1. Without permission to create groups, `process_usage` polls processes instead.
 """
 
 import itertools
@@ -17,20 +17,20 @@ from typing import NamedTuple
 
 PREFIX = "pettingllms-"
 REMOVE_SECONDS = 2.0
-"""How long a group whose processes are gone may take to be removed."""
+"""Timeout for the removal of a group whose processes have ended."""
 UNLIMITED = "max"
 _numbers = itertools.count()
 
 
 class Files(NamedTuple):
-    """The files of one version of control groups."""
+    """File names of one cgroup version."""
 
     limit: str
     usage: str
     kills: str
-    """Holds a line `oom_kill N`."""
+    """Contains a line `oom_kill N`."""
     swap: str
-    """Limits swap on top of memory (version 2), or memory and swap together (version 1)."""
+    """Limits swap alone (version 2), or the sum of memory and swap (version 1)."""
 
 
 VERSIONS = {
@@ -45,7 +45,7 @@ VERSIONS = {
 
 
 class Place(NamedTuple):
-    """A folder of the kernel below which groups for sandboxes can be made."""
+    """A cgroup folder in which groups for sandboxes can be created."""
 
     version: int
     folder: Path
@@ -64,7 +64,7 @@ class Group:
         self.entrance = os.open(self._folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
     def limit(self, num_bytes: int) -> None:
-        """Let its processes use so much more than they do now; the kernel ends what takes more."""
+        """Set the limit to current usage plus `num_bytes`; the kernel kills processes beyond it."""
         most = self._read_usage() + num_bytes
         if self._version == 2:
             self._write(self._files.swap, 0)
@@ -75,7 +75,7 @@ class Group:
             self._write(self._files.swap, most)
 
     def is_over(self) -> bool:
-        """Whether the kernel has ended one of its processes for taking more than the limit."""
+        """Whether the kernel has killed a process of the group for exceeding the limit."""
         for line in (self._folder / self._files.kills).read_text().splitlines():
             name, _, number = line.partition(" ")
             if name == "oom_kill":
@@ -83,7 +83,7 @@ class Group:
         return False
 
     def close(self) -> None:
-        """Remove the group; its processes are gone by now."""
+        """Remove the group, whose processes have already been killed."""
         os.close(self.entrance)
         deadline = time.monotonic() + REMOVE_SECONDS
         while time.monotonic() < deadline:
@@ -91,7 +91,7 @@ class Group:
                 self._folder.rmdir()
             except FileNotFoundError:
                 return
-            except OSError:  # the last process is still on its way out
+            except OSError:  # the last process has not ended yet
                 time.sleep(0.001)
             else:
                 return
@@ -103,7 +103,7 @@ class Group:
         (self._folder / name).write_text(str(num_bytes))
 
     def _write(self, name: str, value: int) -> None:
-        """Write to a file that only kernels with swap accounting have."""
+        """Write to a file that exists only on kernels with swap accounting."""
         path = self._folder / name
         if path.exists():
             path.write_text(str(value))
@@ -111,7 +111,7 @@ class Group:
 
 @cache
 def find_place() -> Place | None:
-    """Where groups can be made on this machine, if anywhere; groups of dead processes go first."""
+    """Where this process can create groups, or None. Removes groups of dead processes first."""
     place = place_for(Path("/proc/self/cgroup"), Path("/proc/self/mountinfo"))
     if place is not None:
         remove_leftovers(place)
@@ -119,7 +119,7 @@ def find_place() -> Place | None:
 
 
 def place_for(memberships: Path, mounts: Path) -> Place | None:
-    """Where groups can be made, from the two files of the kernel that tell where we are."""
+    """Where groups can be created, given the cgroup and mountinfo files of this process."""
     try:
         groups, mounted = memberships.read_text(), mounts.read_text()
     except OSError:
@@ -132,7 +132,7 @@ def place_for(memberships: Path, mounts: Path) -> Place | None:
         top, root = mount
         below = os.path.relpath(own, root)
         if below.startswith(".."):
-            continue  # we are outside of what is mounted here
+            continue  # the mount does not include the group of this process
         folder = (top / below).resolve()
         for candidate in _candidates(version, folder, top):
             if _works(version, candidate):
@@ -141,16 +141,16 @@ def place_for(memberships: Path, mounts: Path) -> Place | None:
 
 
 def remove_leftovers(place: Place) -> None:
-    """Remove groups of processes that were killed before they could do so."""
+    """Remove groups whose owner was killed before it could remove them."""
     for folder in place.folder.glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():
-            with suppress(OSError):  # somebody else was faster, or processes are in it
+            with suppress(OSError):  # already removed by another process, or not empty
                 folder.rmdir()
 
 
 def _mounted(mounts: str, kind: str, controller: str) -> tuple[Path, str] | None:
-    """Where a hierarchy is mounted, and which group its mount shows at the top."""
+    """Mount point of a hierarchy, and the group at its top."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         fields, options = before.split(" "), after.split(" ")
@@ -168,8 +168,8 @@ def _membership(groups: str, controller: str) -> str | None:
 
 
 def _candidates(version: int, folder: Path, top: Path) -> list[Path]:
-    """Our own group. In version 2 a group with processes in it shares out no memory, so also those
-    above that do."""
+    """Groups to try: the group of this process and, in version 2, its ancestors, because a version
+    2 group that contains processes cannot pass controllers to its children."""
     if version == 1:
         return [folder]
     above = [folder, *folder.parents]
@@ -177,7 +177,7 @@ def _candidates(version: int, folder: Path, top: Path) -> list[Path]:
 
 
 def _works(version: int, folder: Path) -> bool:
-    """Whether a group that is made there has a limit on memory that we can set."""
+    """Whether this process can create a group there and set its memory limit."""
     if version == 2:
         control = folder / "cgroup.subtree_control"
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Which sandbox this machine has: each tier is tried before it is trusted, and none is made up."""
+"""Finds a working sandbox on this machine. Each tier is probed before it is used."""
 
 import os
 import sys
@@ -13,27 +13,29 @@ VARIABLE = "PETTINGLLMS_SANDBOX"
 
 
 def open_sandbox(tier: str = "") -> WarmSandbox:
-    """The named tier, or the one that PETTINGLLMS_SANDBOX names, or the best that holds here."""
+    """Open the given tier, the tier in PETTINGLLMS_SANDBOX, or the best tier that works here.
+
+    Raises SandboxError if no such tier works: there is no fallback without a sandbox.
+    """
     wanted = tier or os.environ.get(VARIABLE, "")
     if wanted and wanted not in TIERS:
-        source = f"{VARIABLE} names" if not tier else "there is"
+        source = VARIABLE if not tier else "tier"
         raise UnknownNameError(
-            f"{source} no tier '{wanted}' of the sandbox; {nearest(wanted, TIERS)}"
+            f"{source}: unknown sandbox tier '{wanted}'; {nearest(wanted, TIERS)}"
         )
     problems = []
     for name in [wanted] if wanted else TIERS:
         found = _opened(name)
         if isinstance(found, WarmSandbox):
             return found
-        problems.append(f"  - {name}: {found}. It needs: {TIERS[name].advice}")
+        problems.append(f"  - {name}: {found}. To fix it: {TIERS[name].advice}")
     raise SandboxError(
-        "this machine has no sandbox that holds, and what a model wrote runs in nothing less:\n"
-        + "\n".join(problems)
+        "no working sandbox found; refusing to run model-generated code:\n" + "\n".join(problems)
     )
 
 
-def standing() -> tuple[str, dict[str, str]]:
-    """The tier that this machine has, if any, and why it has none of the better ones."""
+def find_tier() -> tuple[str, dict[str, str]]:
+    """The best tier that works here (empty if none), and why each better tier does not."""
     better: dict[str, str] = {}
     for name in TIERS:
         found = _opened(name)
@@ -44,24 +46,24 @@ def standing() -> tuple[str, dict[str, str]]:
 
 
 def protections(tier: str) -> list[str]:
-    """How a tier that holds here keeps the memory limit, and whether it logs refused calls."""
+    """How a working tier enforces the memory limit, and whether it logs blocked calls."""
     sandbox = open_sandbox(tier)
     version = sandbox.cgroup_version
     return [
-        f"memory limit kept by cgroup v{version}"
+        f"memory limit enforced by cgroup v{version}"
         if version
-        else "memory limit kept by polling /proc, as we may create no cgroup here",
-        "refused system calls are logged"
+        else "memory limit enforced by polling /proc, because cgroups cannot be created here",
+        "blocked system calls are logged"
         if sandbox.is_logged
-        else "refused system calls are not logged, as another seccomp listener is active",
+        else "blocked system calls are not logged, because another seccomp listener is active",
     ]
 
 
 @cache
 def _opened(name: str) -> WarmSandbox | str:
-    """A sandbox that passed its probe, or why there is none."""
+    """A sandbox that passed its probe, or the reason for the failure."""
     if not sys.platform.startswith("linux"):
-        return "it is made of parts of Linux"
+        return "the sandbox requires Linux"
     sandbox = WarmSandbox(TIERS[name])
     try:
         probe(sandbox)

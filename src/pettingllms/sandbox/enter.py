@@ -1,23 +1,23 @@
-"""Makes a sandbox out of the kernel's own parts: namespaces, a root of its own, Landlock, no
-capabilities, the system call filter. Then `inside` goes on in the same interpreter. Read as text,
-and started as `python -c`.
+"""Builds the `namespaces` sandbox: namespaces, a private root, Landlock, no capabilities and the
+system call filter. Then `inside` runs in the same interpreter. The source of this file is passed to
+`python -c`.
 
-Landlock stands behind the mounts: what the new root does not show, it would also refuse; and no
-mount can be changed once it holds. Every step that fails ends the whole: there is no "try".
+Landlock is a second layer behind the mounts: it denies access to everything outside the new root
+and prevents changes to mounts. If any step fails, the process exits.
 
-It needs nothing but the standard library of any Python from 3.9 on.
+This file needs only the standard library of Python 3.9 or later.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # `signal` itself takes long to import
+import _signal as signal  # type: ignore[import-not-found]  # `signal` is slow to import
 import ctypes
 import os
 import struct
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # and `typing` longer
+if TYPE_CHECKING:  # `typing` is slower still
     from typing import NoReturn
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -31,14 +31,14 @@ MOUNT_SETATTR = 442
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a folder
 WRITE_DEVICE = 1 << 1 | 1 << 2 | 1 << 14  # write, read, truncate
-NODES = 1 << 6 | 1 << 9 | 1 << 11  # devices and sockets: never made
+NODES = 1 << 6 | 1 << 9 | 1 << 11  # devices and sockets: never created
 ON_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 ACCESSES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""How many kinds of access to files each version of Landlock knows."""
+"""Number of file access rights per Landlock version."""
 
 
 class Settings:
-    """What is given on the command line: six numbers, then `key=value` for everything else."""
+    """Command line arguments: six numbers, then `key=value` pairs."""
 
     def __init__(self, words: list[str]) -> None:
         self.control, self.rules, self.info, self.user, self.disk_mb, self.num_files = map(
@@ -54,47 +54,47 @@ class Settings:
 
 
 def check(result: int, what: str) -> int:
-    """End with the reason if a call into the kernel failed."""
+    """Exit with the reason if a system call failed."""
     if result < 0:
         reason = os.strerror(ctypes.get_errno())
-        sys.exit(f"the kernel refused {what}: {reason}")
+        sys.exit(f"the kernel denied {what}: {reason}")
     return result
 
 
 def call(what: str, number: int, *arguments: object) -> int:
-    """A system call that the C library may not know."""
+    """Make a system call that the C library may not wrap."""
     return check(libc.syscall(ctypes.c_long(number), *arguments), what)
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """Mount, or end."""
+    """Mount, or exit with the reason."""
     parts = [part.encode() if part else None for part in (source, target, kind, data)]
     result = libc.mount(parts[0], parts[1], parts[2], ctypes.c_ulong(flags), parts[3])
     check(result, f"the mount of {source or kind} on {target}")
 
 
 def write(path: str, text: str) -> None:
-    """Write a file of /proc, or end with its name."""
+    """Write to a file in /proc."""
     with open(path, "w") as file:
         file.write(text)
 
 
 def isolate(settings: Settings) -> None:
-    """Fresh namespaces of every kind, in which this user is nobody and can make no more of them."""
+    """Enter new namespaces of every kind, as an unprivileged user who cannot create more."""
     user, group = os.geteuid(), os.getegid()
     check(libc.unshare(NEW_NAMESPACES), "new namespaces (unshare)")
     write("/proc/self/setgroups", "deny")
     write("/proc/self/uid_map", f"{settings.user} {user} 1")
     write("/proc/self/gid_map", f"{settings.user} {group} 1")
     write("/proc/sys/user/max_user_namespaces", "0")
-    check(libc.sethostname(b"sandbox", 7), "a name of its own")
+    check(libc.sethostname(b"sandbox", 7), "a new hostname (sethostname)")
 
 
 def build(settings: Settings) -> None:
-    """A root of its own: what is shown is read-only, /work is a small disk in memory."""
+    """Create a private root with read-only system folders and a small in-memory disk at /work."""
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=64,mode=755")  # noqa: S108
-    os.chdir("/tmp")  # noqa: S108 - where the new root is put together
+    os.chdir("/tmp")  # noqa: S108 - the new root is assembled here
     for path in settings.shown:
         place(path, 0x1 | 0x2 | 0x4)  # read-only, no set-uid programs, no devices
     hide(settings.hidden)
@@ -107,13 +107,13 @@ def build(settings: Settings) -> None:
     mount("tmpfs", "work", "tmpfs", MS_NOSUID | MS_NODEV, size)
     number = PIVOT_ROOT[os.uname().machine]
     call("a new root (pivot_root)", number, b".", b".")
-    check(libc.umount2(b".", MNT_DETACH), "the end of the old root (umount)")
+    check(libc.umount2(b".", MNT_DETACH), "unmounting the old root (umount)")
     os.chdir("/")
     mount("", "/", "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def place(path: str, attributes: int) -> None:
-    """Show a folder or a file of the machine at the same place below this folder."""
+    """Bind-mount a folder or file of the machine at the same path below the current folder."""
     os.makedirs(os.path.dirname("." + path), exist_ok=True)
     if os.path.isdir(path):
         os.mkdir("." + path)
@@ -126,7 +126,7 @@ def place(path: str, attributes: int) -> None:
 
 
 def hide(paths: list[str]) -> None:
-    """Put an empty folder over each of these, which nobody can write to."""
+    """Mount an empty read-only folder over each path."""
     if not paths:
         return
     os.mkdir("empty", 0o755)
@@ -136,58 +136,60 @@ def hide(paths: list[str]) -> None:
 
 
 def landlock(settings: Settings) -> None:
-    """Allow what is shown to be read, /work and devices to be written, and nothing else."""
+    """Allow reading the shown paths and writing to /work and devices; deny everything else."""
     version = call("Landlock", LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
     known = (1 << ACCESSES[min(version, 5)]) - 1
     network = 3 if version >= 4 else 0  # bind and connect
     scopes = 3 if version >= 6 else 0  # abstract sockets and signals
     packed = struct.pack("<QQQ", known, network, scopes)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = call("Landlock's rules", LANDLOCK_CREATE, packed, ctypes.c_size_t(size), 0)
+    ruleset = call("a Landlock ruleset", LANDLOCK_CREATE, packed, ctypes.c_size_t(size), 0)
     rules = dict.fromkeys(settings.shown, READ)
     rules.update(dict.fromkeys(settings.devices, WRITE_DEVICE), **{"/work": known & ~NODES})
     for path, rights in rules.items():
         kept = rights & known & (~0 if os.path.isdir(path) else ON_FILES)
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rule = struct.pack("<Qi", kept, folder)
-        call(f"a rule of Landlock for {path}", LANDLOCK_ADD, ruleset, 1, rule, 0)
+        call(f"a Landlock rule for {path}", LANDLOCK_ADD, ruleset, 1, rule, 0)
         os.close(folder)
     call("Landlock", LANDLOCK_RESTRICT, ruleset, 0)
     os.close(ruleset)
 
 
-def forbid(rules: bytes) -> None:
-    """Put the system call filter in force, for good."""
+def install_filter(rules: bytes) -> None:
+    """Install the system call filter irrevocably."""
     code = ctypes.create_string_buffer(rules, len(rules))
     program = struct.pack("<HxxxxxxQ", len(rules) // 8, ctypes.addressof(code))
     check(libc.prctl(PR_SET_SECCOMP, 2, program, 0, 0), "the system call filter (seccomp)")
 
 
-def close_doors(settings: Settings, rules: bytes) -> None:
-    """As process 1 of the sandbox: give up all but what is shown, for good."""
-    give_up(settings)
-    forbid(rules)
+def restrict_process(settings: Settings, rules: bytes) -> None:
+    """In process 1 of the sandbox: irrevocably drop all access outside the private root."""
+    drop_privileges(settings)
+    install_filter(rules)
     os.environ.clear()
     os.environ.update(settings.environment)
 
 
-def give_up(settings: Settings) -> None:
-    """The same without the system call filter and the environment."""
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "to die with its parent")
+def drop_privileges(settings: Settings) -> None:
+    """Build the root, apply Landlock and drop all capabilities."""
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the parent-death signal (prctl)")
     os.setsid()
     build(settings)
-    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "to give up new privileges")
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs (prctl)")
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # the kernel knows no more
+            break  # past the last capability of this kernel
     landlock(settings)
-    check(libc.capset(struct.pack("<Ii", 0x20080522, 0), bytes(24)), "to give up capabilities")
+    check(
+        libc.capset(struct.pack("<Ii", 0x20080522, 0), bytes(24)), "dropping capabilities (capset)"
+    )
 
 
 def enter(settings: Settings, inside: str) -> NoReturn:
-    """Close every door but the system call filter, which is left to `inside`, and start that."""
+    """Drop privileges and run `inside`, which installs the system call filter itself."""
     os.close(settings.info)
-    give_up(settings)
+    drop_privileges(settings)
     os.environ.clear()
     os.environ.update(settings.environment)
     sys.argv[:] = ["inside", *map(str, (settings.control, settings.rules, settings.entrance))]
@@ -196,8 +198,8 @@ def enter(settings: Settings, inside: str) -> NoReturn:
 
 
 def main(settings: Settings, inside: str) -> NoReturn:
-    """Stay outside as the one who waits: it ends when every process of the sandbox has."""
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "to die with its parent")
+    """Start the sandbox and wait outside; exit when all of its processes have ended."""
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the parent-death signal (prctl)")
     isolate(settings)
     pid = os.fork()
     if not pid:

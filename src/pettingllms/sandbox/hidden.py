@@ -1,7 +1,7 @@
-"""What a sandbox does not show of the installed software: packages, this one above all, and data.
+"""Installed software that a sandbox hides: Python packages, including this one, and data folders.
 
-A program needs an interpreter with its standard library and the tools in /usr/bin. Packages may
-hold the answers to the very tasks that a program is to solve, as this one does.
+A program needs only an interpreter with its standard library and the tools in /usr/bin. Packages
+can contain the answers to the tasks that the program has to solve, as this one does.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 PACKAGES = ("site-packages", "dist-packages")
 DATA = ("/usr/src", "/usr/local/src", "/usr/local/share", "/usr/local/data", "/usr/local/etc")
-"""Where machines keep data beside software, if there is any."""
+"""Common locations of data next to installed software."""
 NEEDED = (
     "/usr/bin",
     "/usr/sbin",
@@ -20,21 +20,21 @@ NEEDED = (
     "/usr/local/sbin",
     "/usr/local/lib",
 )
-"""Never hidden, whatever this interpreter imports from there (a script's own folder, say)."""
+"""Never hidden, even if this interpreter imports from there, as from the folder of a script."""
 MODELS = "PETTINGLLMS_MODELS"
-PASSED = {
+SKIPPED = {
     "bash-completion", "doc", "firmware", "fonts", "gcc", "icons", "include", "info", "lintian",
     "locale", "man", "modules", "perl", "perl5", "terminfo", "zoneinfo",
 }  # fmt: skip
-"""Large folders of systems that hold no Python packages, by name."""
+"""Names of large system folders that contain no Python packages."""
 DEPTH = 7
 
 
 @cache
 def hidden_folders(shown: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders below those that are shown which are to look empty; none is inside another."""
+    """The folders below `shown` to hide. No result is inside another."""
     roots = [Path(path) for path in shown]
-    wanted = [Path(path).resolve() for path in (*DATA, *_ours())]
+    wanted = [Path(path).resolve() for path in (*DATA, *_private_paths())]
     for root in roots:
         wanted += _packages(root)
     needed = [Path(path) for path in NEEDED]
@@ -45,13 +45,13 @@ def hidden_folders(shown: tuple[str, ...]) -> tuple[str, ...]:
         for path in wanted
         if any(root in path.parents for root in roots)
         and not any(path == one or path in one.parents for one in needed)
-        and _holds_something(path)
+        and _is_not_empty(path)
     }
     return tuple(sorted(one for one in below if not any(_inside(one, other) for other in below)))
 
 
-def _ours() -> list[str]:
-    """This package, everything else that this interpreter can import, models, environments."""
+def _private_paths() -> list[str]:
+    """This package, all other import paths of this interpreter, models and virtual environments."""
     standard = {str(Path(os.__file__).parent), str(Path(os.__file__).parent / "lib-dynload")}
     found = [str(Path(__file__).parents[1])]
     found += [path for path in sys.path if path and path not in standard]
@@ -62,7 +62,7 @@ def _ours() -> list[str]:
 
 
 def _packages(root: Path) -> list[Path]:
-    """Every folder of installed packages below a folder."""
+    """All folders of installed packages below a root."""
     found: list[Path] = []
     waiting = [(str(root), 0)]
     while waiting:
@@ -71,7 +71,7 @@ def _packages(root: Path) -> list[Path]:
         for entry in _folders(folder):
             if entry.name in PACKAGES:
                 found.append(Path(entry.path))
-            elif depth < DEPTH and not in_python and entry.name not in PASSED:
+            elif depth < DEPTH and not in_python and entry.name not in SKIPPED:
                 waiting.append((entry.path, depth + 1))
     return found
 
@@ -80,14 +80,14 @@ def _folders(path: str) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(path) as entries:
             return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # not ours to read, so not the sandbox's either
+    except OSError:  # not readable for this user, so not for the sandbox either
         return []
 
 
-def _holds_something(path: Path) -> bool:
+def _is_not_empty(path: Path) -> bool:
     try:
         return any(path.iterdir())
-    except OSError:  # it is no folder, or not ours to read
+    except OSError:  # not a folder, or not readable
         return False
 
 

@@ -1,19 +1,19 @@
-"""What runs inside a sandbox before the program does. Read as text, and started as `python -c`.
+"""Runs inside a sandbox before the program. The source of this file is passed to `python -c`.
 
-It enters the control group of the sandbox, if it has one, and puts the system call filter in
-force. Two processes follow: a supervisor, process 1 of the sandbox, and a runner that waits for a
-job and then becomes the program. Only the supervisor holds the control socket and ever sees the
-nonce of the run; it reports how the runner ended. Nothing in the sandbox can stop, signal or read
-it, and when it ends the kernel ends all other processes in there. The runner is an interpreter that
-has already started: a Python program runs right in it, any other command replaces it.
+It enters the control group of the sandbox, if there is one, and installs the system call filter.
+Then it forks into a supervisor, which is process 1 of the sandbox, and a runner, which waits for a
+job and becomes the program. Only the supervisor has the control socket and the nonce of the run; it
+reports how the runner ended. No process in the sandbox can stop, signal or read the supervisor.
+When it ends, the kernel kills all other processes of the sandbox. The runner is an interpreter that
+has already started: it runs Python programs directly, and any other command replaces it.
 
-It needs nothing but the standard library of any Python from 3.9 on.
+This file needs only the standard library of Python 3.9 or later.
 """
 
 from __future__ import annotations
 
 import _ctypes
-import _signal as signal  # type: ignore[import-not-found]  # `signal` itself takes longer to import than all else here
+import _signal as signal  # type: ignore[import-not-found]  # `signal` takes longer to import than all other modules here
 import _socket
 import atexit
 import bisect
@@ -29,13 +29,13 @@ import sys
 import types
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` takes long to import as well
+if TYPE_CHECKING:  # `typing` is slow to import as well
     from typing import NoReturn
 
     Trace = types.TracebackType | None
 
 WARM = (bisect, collections, functools, heapq, itertools, math)
-"""Imported because programs will ask for them."""
+"""Imported early because many programs need them."""
 WORK = "/work"
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 SET_FILTER, NEW_LISTENER = 1, 8
@@ -43,12 +43,12 @@ SOL_SOCKET, SCM_RIGHTS = 1, 1
 
 
 def main(control: int, rules: int, entrance: int) -> None:
-    """Fork into supervisor and runner. In the runner, what follows is the program."""
+    """Fork into supervisor and runner. The runner continues as the program."""
     sys.path[:] = [path for path in sys.path if path]
     os.environ.pop("PWD", None)
     if entrance >= 0:
         os.write(entrance, b"0")
-    close_filter(control, rules)
+    install_filters(control, rules)
     os.closerange(3, control)
     os.closerange(control + 1, 4096)
     pid = os.fork()
@@ -67,24 +67,24 @@ def main(control: int, rules: int, entrance: int) -> None:
     start(command)
 
 
-def close_filter(control: int, rules: int) -> None:
-    """Put the system call filter in force, for good, and give its listener away."""
+def install_filters(control: int, rules: int) -> None:
+    """Install the system call filters irrevocably and send the listener out of the sandbox."""
     logged, passing, plain = read_parts(rules)
-    listener = forbid(logged, NEW_LISTENER)
-    if listener < 0:  # something around us listens already: refused calls are not logged
-        require(forbid(plain, 0))
+    listener = install_filter(logged, NEW_LISTENER)
+    if listener < 0:  # another listener is active: blocked calls are not logged
+        require(install_filter(plain, 0))
         os.write(control, b"closed\n")
         return
     right = (SOL_SOCKET, SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))
     sender = _socket.socket(fileno=control)
     sender.sendmsg([b"closed\n"], [right])
     sender.detach()
-    require(forbid(passing, 0))
+    require(install_filter(passing, 0))
     os.close(listener)
 
 
 def read_parts(rules: int) -> list[bytes]:
-    """The filters, each after its length."""
+    """Read the filters, each with a length prefix."""
     whole, parts = os.read(rules, 1 << 16), []
     while whole:
         size = 4 + int.from_bytes(whole[:4], "big")
@@ -93,11 +93,11 @@ def read_parts(rules: int) -> list[bytes]:
     return parts
 
 
-def forbid(steps: bytes, flags: int) -> int:
-    """Make the kernel hold a filter. `ctypes` would take long to import, so by what it is made of.
+def install_filter(steps: bytes, flags: int) -> int:
+    """Install one filter. Uses `_ctypes` because `ctypes` is slow to import.
 
-    The kernel reads the number of steps and where they are: the content of a bytes object follows
-    its head.
+    The kernel reads the number of instructions and their address. The content of a bytes object
+    follows its header.
     """
     where = id(steps) + bytes.__basicsize__ - 1
     program = (len(steps) // 8).to_bytes(8, "little") + where.to_bytes(8, "little")
@@ -108,14 +108,14 @@ def forbid(steps: bytes, flags: int) -> int:
 
 
 def require(result: int) -> None:
-    """End the sandbox if a filter is not in force."""
+    """Exit if a filter was not installed."""
     if result < 0:
-        sys.exit("the kernel refused the system call filter (seccomp)")
+        sys.exit("the kernel denied the system call filter (seccomp)")
 
 
 def supervise(control: int, runner: int) -> NoReturn:
-    """Wait for the job and its end, and say how the runner ended."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 gets only signals that it handles
+    """Wait for the job and report how the runner ended."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 receives only signals that it handles
     nothing = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
@@ -130,21 +130,21 @@ def supervise(control: int, runner: int) -> NoReturn:
 
 
 def read(size: int) -> bytes:
-    """So many bytes of the job, and none of what the program will read after it."""
+    """Read exactly `size` bytes of the job, and nothing of the program's input after it."""
     parts = []
     while size:
         part = os.read(0, min(size, 1 << 20))
         if not part:
-            os._exit(0)  # nobody wants this sandbox any more
+            os._exit(0)  # the sandbox was closed without a job
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
 
 
 def read_job() -> tuple[list[str], list[tuple[str, int]], list[tuple[str, int]]]:
-    """The command, the limits of each process by name, and files with their sizes.
+    """Read the command, the resource limits by name, and the files with their sizes.
 
-    As three lists of fields, each after its length: `json` would take long to import.
+    They are three lists of fields with length prefixes, because `json` is slow to import.
     """
     fields = iter(read(int.from_bytes(read(8), "big")).decode().split("\0"))
     lists = [[next(fields) for _ in range(int(next(fields)))] for _ in range(3)]
@@ -153,7 +153,7 @@ def read_job() -> tuple[list[str], list[tuple[str, int]], list[tuple[str, int]]]
 
 
 def pairs(fields: list[str]) -> list[tuple[str, int]]:
-    """Names with numbers."""
+    """Pairs of name and number."""
     return [(name, int(value)) for name, value in zip(fields[::2], fields[1::2])]  # noqa: B905
 
 
@@ -169,7 +169,7 @@ def start(command: list[str]) -> None:
 
 
 def start_python(arguments: list[str]) -> None:
-    """Run a file as `python FILE ...` would."""
+    """Run a file like `python FILE ...`."""
     site.setquit()
     site.sethelper()
     path = os.path.abspath(arguments[0])
@@ -193,12 +193,12 @@ def start_python(arguments: list[str]) -> None:
 
 
 def exit_code(asked: object) -> int:
-    """The exit code for what was given to `sys.exit`."""
+    """The exit code for an argument of `sys.exit`."""
     if asked is None:
         return 0
     if isinstance(asked, int):
         return asked & 0xFF
-    print(asked, file=sys.stderr)  # noqa: T201 - as an interpreter would
+    print(asked, file=sys.stderr)  # noqa: T201 - like the interpreter
     return 1
 
 
@@ -210,7 +210,7 @@ def show_error(kind: type[BaseException], error: BaseException, trace: Trace) ->
 
 
 def end(module: types.ModuleType, code: int) -> NoReturn:
-    """End as an interpreter would, but leave taking it apart to the kernel, which is faster."""
+    """Exit like the interpreter, but skip its teardown, which is faster."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""Who keeps the memory limit of one sandbox: the kernel, by a control group, or we, by looking."""
+"""Enforces the memory limit of one sandbox, with a control group or by polling its processes."""
 
 from typing import Protocol
 
@@ -7,28 +7,28 @@ from pettingllms.sandbox.process_usage import memory_below
 
 
 class Meter(Protocol):
-    """Keeps the limit on the memory of all processes of a sandbox together."""
+    """Enforces a limit on the total memory of all processes of a sandbox."""
 
     entrance: int
-    """An open file to which the first process writes 0 before it starts anything; -1 if none."""
+    """File descriptor; the first process writes 0 to it to enter the control group. -1 if none."""
 
     def begin(self, pid: int, memory: int, disk: int) -> None:
-        """Start to count: bytes for the processes below this one, and bytes for their disk."""
+        """Start counting. Limits in bytes: memory of the processes below `pid`, and their disk."""
         ...
 
     def is_over(self) -> bool: ...
 
     def close(self) -> None:
-        """Called once all processes are gone."""
+        """Called when all processes have ended."""
         ...
 
 
-class Looks:
-    """Counts from outside what processes use, at each look."""
+class PollingMeter:
+    """Measures the memory of the processes at each check."""
 
     entrance = -1
 
-    def begin(self, pid: int, memory: int, disk: int) -> None:  # noqa: ARG002 - it is counted apart
+    def begin(self, pid: int, memory: int, disk: int) -> None:  # noqa: ARG002 - the disk has a separate limit
         self._pid, self._limit = pid, memory
 
     def is_over(self) -> bool:
@@ -38,14 +38,14 @@ class Looks:
         pass
 
 
-class Counted:
-    """Lets the kernel count, and end what goes past the limit. The disk is memory to it as well."""
+class CgroupMeter:
+    """Lets the kernel enforce the limit. The in-memory disk counts as memory of the group."""
 
     def __init__(self, place: Place) -> None:
         self._group = Group(place)
         self.entrance = self._group.entrance
 
-    def begin(self, pid: int, memory: int, disk: int) -> None:  # noqa: ARG002 - it is in the group
+    def begin(self, pid: int, memory: int, disk: int) -> None:  # noqa: ARG002 - the process is already in the group
         self._group.limit(memory + disk)
 
     def is_over(self) -> bool:
@@ -56,5 +56,5 @@ class Counted:
 
 
 def make_meter(place: Place | None) -> Meter:
-    """The best that there is: a control group where one can be made."""
-    return Looks() if place is None else Counted(place)
+    """A control group if one can be created, else polling."""
+    return PollingMeter() if place is None else CgroupMeter(place)

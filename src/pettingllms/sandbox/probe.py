@@ -1,6 +1,6 @@
-"""Whether a sandbox really holds on this machine: programs of ours that try to get out of it.
+"""Tests whether a sandbox works on this machine, with programs that try to escape from it.
 
-A handful of attempts, one for each wall, in a fraction of a second. The long list is in the tests.
+It makes one attempt per protection, within a fraction of a second. The tests have the full list.
 """
 
 import json
@@ -84,9 +84,9 @@ LIMITS = Limits(seconds=10, memory_mb=64, num_processes=16, disk_mb=1)
 
 
 def probe(sandbox: Sandbox) -> None:
-    """Raise the list of what does not hold."""
+    """Raise SandboxError with the protections that do not work."""
     with tempfile.NamedTemporaryFile() as secret:
-        os.chmod(secret.name, 0o644)  # noqa: PTH101 - it must be the sandbox that hides it
+        os.chmod(secret.name, 0o644)  # noqa: PTH101 - readable, so that only the sandbox can hide it
         package = str(Path(__file__).parents[1])
         hidden = (package, *hidden_folders(tuple(view()[0])))
         program = Program(
@@ -94,9 +94,11 @@ def probe(sandbox: Sandbox) -> None:
         )
         outcome = sandbox.run(program, LIMITS)
     if not outcome.ok:
-        raise SandboxError(f"a harmless program {outcome.end} with {outcome.stderr.strip()!r}")
+        raise SandboxError(
+            f"the probe did not run: {outcome.end}, stderr {outcome.stderr.strip()!r}"
+        )
     broken = [what for what, held in json.loads(outcome.stdout).items() if not held]
     if sandbox.run(python(ENDLESS), LIMITS).end != "memory":
         broken.append("memory limit of all processes")
     if broken:
-        raise SandboxError(f"it does not hold here: {', '.join(broken)}")
+        raise SandboxError(f"protections that do not work here: {', '.join(broken)}")

@@ -1,8 +1,8 @@
-"""What all processes of a sandbox use together, as the kernel counts it for us outside.
+"""Total memory of all processes of a sandbox, read from /proc outside the sandbox.
 
-Limits that the kernel keeps hold for one process; thirty-two of them could each take that much. So
-where there is no control group, whoever waits for a program also looks at the whole every few
-milliseconds. A process cannot hide: whatever it forks stays below process 1 of the sandbox.
+Resource limits apply per process, so 32 processes could each use the full amount. Without a control
+group, the thread that waits for a program therefore polls the total every few milliseconds.
+Processes cannot hide: every fork stays below process 1 of the sandbox.
 """
 
 import os
@@ -14,16 +14,16 @@ from pettingllms.sandbox.seccomp import MAX_SHARED_BYTES
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PIPE_BYTES = 1 << 16
-"""What a pipe holds; the filter refuses to make it larger."""
+"""Capacity of a pipe; the filter blocks changes to it."""
 BUFFER = Path("/proc/sys/net/core/wmem_default")
 SOCKET_BYTES = int(BUFFER.read_text()) if BUFFER.exists() else 212_992
-"""What waits in a socket at most; the filter refuses to make it more."""
+"""Capacity of a socket buffer; the filter blocks changes to it."""
 SHARED_ANONYMOUS = b"/dev/zero (deleted)"
-"""What the kernel calls shared memory without a file."""
+"""Name of shared anonymous memory in /proc."""
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one, without it."""
+    """All descendants of a process."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -34,10 +34,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def memory_below(pid: int, limit: int) -> int:
-    """Bytes in use by all processes below one, with their shared memory, pipes and sockets.
+    """Bytes used by all descendants of a process, with shared memory, pipes and sockets.
 
-    Pages and pipes that forks share are counted once, but that is slow to find out: so only when
-    counting them for each process goes past the limit.
+    Finding pages and pipes that forks share is slow. So they are counted once per process first,
+    and exactly only if that sum exceeds the limit.
     """
     tasks = [list(_tasks(process)) for process in descendants(pid)]
     shared = _shared_memory(tasks) + _num_sockets(pid) * SOCKET_BYTES
@@ -48,8 +48,8 @@ def memory_below(pid: int, limit: int) -> int:
 
 
 def num_files(pid: int, folder: str) -> int:
-    """How many files there are on the disk that a process sees at a folder."""
-    with suppress(OSError):  # it has ended, and the disk with it
+    """Number of files on the disk that a process has mounted at a folder."""
+    with suppress(OSError):  # the process has ended
         disk = os.statvfs(f"/proc/{pid}/root{folder}")
         return disk.f_files - disk.f_ffree
     return 0
@@ -64,15 +64,15 @@ def _children(pid: int) -> list[int]:
 
 
 def _tasks(pid: int) -> Iterator[Path]:
-    """The threads of a process. The first of them may have ended before the others: what the
-    kernel tells of the process is about that one, so each thread is asked."""
-    with suppress(OSError):  # it has ended
+    """The threads of a process. The files of the process describe its first thread, which may have
+    ended before the others, so callers read the files of each thread."""
+    with suppress(OSError):  # the process has ended
         for number in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - numbers
             yield Path(f"/proc/{pid}/task/{number}")
 
 
 def _resident(tasks: Iterable[Path]) -> int:
-    """The resident memory of a process, from the first thread that still has it."""
+    """Resident memory of a process, from the first thread that has not ended."""
     for task in tasks:
         with suppress(OSError):
             pages = int((task / "statm").read_bytes().split()[1])
@@ -82,7 +82,7 @@ def _resident(tasks: Iterable[Path]) -> int:
 
 
 def _share(tasks: Iterable[Path]) -> int:
-    """Its resident memory, of shared pages its share; all of it where that may not be read."""
+    """Proportional set size (PSS) of a process; its resident memory if PSS is not readable."""
     for task in tasks:
         with suppress(OSError):
             for line in (task / "smaps_rollup").read_bytes().splitlines():
@@ -92,7 +92,7 @@ def _share(tasks: Iterable[Path]) -> int:
 
 
 def _shared_memory(processes: Iterable[Iterable[Path]]) -> int:
-    """The most that pieces of shared anonymous memory can hold, whatever of them is mapped."""
+    """Upper bound on shared anonymous memory, including segments that are only partly mapped."""
     pieces: set[bytes] = set()
     for tasks in processes:
         for task in tasks:
@@ -105,7 +105,7 @@ def _shared_memory(processes: Iterable[Iterable[Path]]) -> int:
 
 
 def _num_sockets(pid: int) -> int:
-    """Sockets of the sandbox's network namespace, those that no process has open too."""
+    """Sockets in the network namespace of the sandbox, even if no process has them open."""
     with suppress(OSError):
         first = Path(f"/proc/{pid}/net/sockstat").read_bytes().split(b"\n", 1)[0]
         return int(first.split()[-1])
@@ -113,7 +113,7 @@ def _num_sockets(pid: int) -> int:
 
 
 def _num_open(tasks: Iterable[Path]) -> int:
-    """Open files of a process; a thread may have its own."""
+    """Number of open files of a process, summed over its threads."""
     return sum(len(_open_files(task)) for task in tasks)
 
 

@@ -1,4 +1,4 @@
-"""What runs in a sandbox, under which limits, and what came of it: plain data."""
+"""Plain data: a sandboxed program, its limits and its outcome."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,74 +6,78 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 End = Literal["exited", "timeout", "memory", "output", "killed"]
-"""How a program ended: by itself, or by the limit that it ran into."""
+"""How a program ended: by itself, or by the limit that it exceeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a program may use, all of its processes together."""
+    """Limits on all processes of a program together."""
 
     seconds: float = 5.0
-    """By the clock."""
+    """Wall-clock time."""
     memory_mb: int = 512
     num_processes: int = 32
-    """Threads count."""
+    """Processes and threads."""
     disk_mb: int = 16
-    """All that it writes, and of its own files what is left after whole megabytes."""
+    """Disk space for written files. The files of the program count only beyond whole megabytes."""
     output_kb: int = 64
-    """Of stdout and of stderr, each."""
+    """Cap on stdout and on stderr, each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A command, the files of its working folder, and what it reads."""
+    """A command, the files in its working folder, and its standard input."""
 
     command: tuple[str, ...]
-    """`python` is the sandbox's own interpreter; anything else is looked up in its /usr/bin."""
+    """`python` is the interpreter of the sandbox; other names are looked up in its /usr/bin."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """By relative name."""
+    """File contents by relative path."""
     stdin: bytes = b""
 
     def __post_init__(self) -> None:
         for name in self.files:
             if not name or name.startswith("/") or ".." in name.split("/"):
-                raise ValueError(f"a file of a program has a relative name, not {name!r}")
+                raise ValueError(
+                    f"got the file name {name!r}; expected a relative path without '..'"
+                )
         if not self.command or any("\0" in part for part in (*self.command, *self.files)):
-            raise ValueError(f"no command can be made of {self.command!r}, or no file of a name")
+            raise ValueError(
+                f"the command {self.command!r} is empty, or it or a file name has a NUL"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What can be said of a program that has ended. Nothing in here is true because it says so:
-    stdout is what the program wrote, and grading happens outside."""
+    """The outcome of a program. Its output is untrusted: never take a program's word that it
+    succeeded, but grade its output outside the sandbox."""
 
     end: End
     code: int | None
-    """Exit code; None if a limit ended it."""
+    """Exit code; None if the program was killed."""
     stdout: str
     stderr: str
     seconds: float
     refused: Counter[str] = field(default_factory=Counter)
-    """System calls that the sandbox refused, by name; empty where they cannot be counted."""
+    """Number of blocked system calls by name; empty if they cannot be counted."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0, which says nothing about what it did."""
+        """Whether the program exited with code 0. This does not show that its output is correct."""
         return self.end == "exited" and self.code == 0
 
 
 class Sandbox(Protocol):
-    """Runs programs that nobody trusts. May be used by many threads at once."""
+    """Runs untrusted programs. Safe for use by several threads."""
 
     def run(self, program: Program, limits: Limits = ...) -> Outcome:
-        """Run to the end, or to a limit. What the program does is in the outcome, never raised."""
+        """Run a program to its end or to a limit. Failures of the program never raise."""
         ...
 
 
 def python(source: str, stdin: str = "", files: Mapping[str, bytes] | None = None) -> Program:
-    """A Python program, with nothing but the standard library.
+    """A Python program that can import only the standard library.
 
-    A lone surrogate is sent as it is: Python refuses the source that holds one.
+    Lone surrogates are passed through; the interpreter rejects source code that contains one.
     """
     sent = {**(files or {}), "main.py": source.encode("utf-8", "surrogatepass")}
     return Program(("python", "main.py"), sent, stdin.encode("utf-8", "surrogatepass"))

@@ -1,15 +1,15 @@
-"""The system calls that a sandboxed program may not make, as the bytes that the kernel reads.
+"""The seccomp filter that blocks system calls of sandboxed programs, as bytes for the kernel.
 
-Namespaces hide things; this takes away the calls by which a program could ask the kernel for new
-ones, look into other processes, or reach code of the kernel that a puzzle solver never needs and
-that has been broken before. What is refused fails with an error, so that a C library can fall back.
+It blocks calls that create namespaces, inspect other processes, or reach kernel code that has had
+vulnerabilities and that such programs do not need. A blocked call fails with an error, so that a C
+library can fall back.
 
-The list names what is refused, since programs here are of any kind (compilers, simulators). It does
-not age into a hole: numbers above the last call that it was made with are refused as well, which
-also refuses every call of the x32 interface. Calls of another architecture end the process.
+The filter is a deny list, because programs can be of any kind, such as compilers and simulators. It
+stays safe on newer kernels: it also blocks all calls with numbers above the last known one, which
+includes the x32 interface. The kernel kills a process that makes calls of another architecture.
 
-With `logged`, the kernel hands refused calls to whoever holds the listener of the filter (see
-`refusals`), which counts them and answers with an error. A closed listener refuses them all.
+With `logged`, the kernel reports blocked calls to the listener of the filter (see `blocked_calls`),
+which counts them and answers with an error. If the listener is closed, all of them fail.
 """
 
 import platform
@@ -32,7 +32,7 @@ def _same(number: int) -> Call:
     return Call(number, number)
 
 
-REFUSED = {
+BLOCKED = {
     # other processes
     "ptrace": Call(101, 117), "process_vm_readv": Call(310, 270),
     "process_vm_writev": Call(311, 271), "process_madvise": _same(440), "pidfd_getfd": _same(438),
@@ -48,10 +48,10 @@ REFUSED = {
     "socket": Call(41, 198), "connect": Call(42, 203), "bind": Call(49, 200),
     "listen": Call(50, 201), "accept": Call(43, 202), "accept4": Call(288, 242),
     "setsockopt": Call(54, 208),
-    # what other sandboxes and the machine do with the same files
+    # observing other users of the same files
     "inotify_init": Call(253, None), "inotify_init1": Call(294, 26),
     "inotify_add_watch": Call(254, 27), "flock": Call(73, 32),
-    # parts of the kernel with a history
+    # kernel code with past vulnerabilities
     "bpf": Call(321, 280), "perf_event_open": Call(298, 241), "userfaultfd": Call(323, 282),
     "io_uring_setup": _same(425), "io_uring_enter": _same(426), "io_uring_register": _same(427),
     "io_setup": Call(206, 0), "io_submit": Call(209, 2), "add_key": Call(248, 217),
@@ -75,45 +75,45 @@ REFUSED = {
     "quotactl_fd": _same(443), "syslog": Call(103, 116), "vhangup": Call(153, 58),
     "iopl": Call(172, None), "ioperm": Call(173, None),
 }  # fmt: skip
-"""By name, in the groups that say why."""
+"""Blocked calls by name, grouped by reason."""
 
 CLONE, CLONE3 = Call(56, 220), _same(435)
-BEGINNINGS = {
+PROCESS_CALLS = {
     "clone": CLONE, "fork": Call(57, None), "vfork": Call(58, None), "execve": Call(59, 221),
     "execveat": Call(322, 281),
 }  # fmt: skip
-"""By which a process begins another, or a thread, or becomes another program."""
+"""Calls that create a process or thread, or execute another program."""
 SOCKETPAIR, IOCTL, PRLIMIT = Call(53, 199), Call(16, 29), Call(302, 261)
 FCNTL, MMAP = Call(72, 25), Call(9, 222)
 SENDTO, RECVFROM, RECVMSG, RECVMMSG = Call(44, 206), Call(45, 207), Call(47, 212), Call(299, 243)
 PASSING = {"sendmsg": Call(46, 211), "sendmmsg": Call(307, 269)}
-"""They can pass open files (SCM_RIGHTS). The listener itself leaves the sandbox this way, so a
-second filter refuses them, which is in force after that."""
+"""Calls that can pass open files (SCM_RIGHTS). The listener leaves the sandbox through one of
+them, so a second filter, installed afterward, blocks them."""
 SPECIAL = {
     "clone": CLONE, "clone3": CLONE3, "socketpair": SOCKETPAIR, "ioctl": IOCTL,
     "prlimit64": PRLIMIT, "fcntl": FCNTL, "mmap": MMAP, "sendto": SENDTO, "recvfrom": RECVFROM,
     "recvmsg": RECVMSG, "recvmmsg": RECVMMSG,
 }  # fmt: skip
-"""Calls whose arguments decide."""
+"""Calls that are blocked depending on their arguments."""
 FIRST_UNKNOWN = 463
-"""The calls of kernels up to 6.12, the last that any program can count on, have smaller numbers."""
+"""First number above the system calls of Linux 6.12."""
 NAMESPACES = 0x7E020000
-"""The flags of `clone` that ask for a new namespace."""
+"""The flags of `clone` that create a namespace."""
 TERMINAL = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX, which type into a terminal."""
+"""TIOCSTI and TIOCLINUX, which inject input into a terminal."""
 FILE_COMMANDS = {
     "F_GETLK": 5, "F_OFD_GETLK": 36, "F_OFD_SETLK": 37, "F_OFD_SETLKW": 38,  # locks of others
     "F_SETLEASE": 1024, "F_NOTIFY": 1026,  # what others do with a file
     "F_SETPIPE_SZ": 1031,  # memory that no limit counts
 }  # fmt: skip
-"""Of `fcntl`. Plain locks (F_SETLK) remain, since SQLite needs them on its own files."""
+"""Blocked commands of `fcntl`. POSIX locks (F_SETLK) stay allowed, because SQLite needs them."""
 MAX_SHARED_BYTES = 1 << 20
-"""Of one piece of shared anonymous memory. It can outlive its mapping, so only the number of pieces
-is seen from outside; with a bound on each, their number bounds the whole."""
+"""Maximum size of one segment of shared anonymous memory. A segment can outlive its mapping, so
+only the number of segments is visible from outside; this bound limits their total size."""
 SHARED_ANONYMOUS = 0x21
 OUT_OF_BAND = 1
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""As the kernel names them to a filter."""
+"""Architecture numbers that the kernel passes to a filter."""
 
 ALLOW, KILL_PROCESS, ERRNO, NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 LOAD, RETURN = 0x20, 0x06
@@ -122,7 +122,7 @@ NUMBER, MACHINE = 0, 4
 
 
 def _argument(index: int) -> int:
-    """Where the low half of an argument is: all that are looked at here fit in it."""
+    """Offset of the low half of an argument; all checked values fit in it."""
     return 16 + 8 * index
 
 
@@ -139,36 +139,36 @@ def _known(machine: str) -> str:
     name = machine or platform.machine()
     if name not in MACHINES:
         known = " and ".join(MACHINES)
-        raise SandboxError(f"there is no system call filter for {name}, only for {known}")
+        raise SandboxError(f"no system call filter for architecture '{name}'; supported: {known}")
     return name
 
 
 def call_name(number: int, machine: str = "") -> str:
-    """The name of a call that the filter refuses, as logs and metrics have it."""
+    """The name of a blocked call in logs and metrics."""
     name = _known(machine)
-    for known, call in (REFUSED | PASSING | SPECIAL).items():
+    for known, call in (BLOCKED | PASSING | SPECIAL).items():
         if _number(call, name) == number:
             return known
     return f"call_{number}"
 
 
 def error_of(number: int) -> int:
-    """The error that a refused call fails with."""
+    """The error code that a blocked call returns."""
     return ENOSYS if number >= FIRST_UNKNOWN else EPERM
 
 
 class _Writer:
-    """Writes the steps of one filter."""
+    """Writes the instructions of one filter."""
 
     def __init__(self, machine: str, logged: bool) -> None:
         self._machine = machine
         self._logged = logged
 
-    def refuse(self, error: int = EPERM) -> bytes:
+    def block(self, error: int = EPERM) -> bytes:
         return _step(RETURN, NOTIFY if self._logged else ERRNO | error)
 
     def when(self, call: Call, *then: bytes) -> bytes:
-        """Steps for one call. They end with a verdict, so the number need not be read again."""
+        """Instructions for one call. They end with a return, so the number stays loaded."""
         number, steps = _number(call, self._machine), b"".join(then)
         if number is None:
             return b""
@@ -183,44 +183,44 @@ class _Writer:
         ))  # fmt: skip
 
     def unless_any(self, argument: int, bits: int) -> tuple[bytes, ...]:
-        """Refuse a call if an argument has any of these bits."""
+        """Block a call if an argument has any of these bits set."""
         return (
             _step(LOAD, _argument(argument)),
-            _step(IF_ANY_BIT, bits, 0, 1) + self.refuse(),
+            _step(IF_ANY_BIT, bits, 0, 1) + self.block(),
             _step(RETURN, ALLOW),
         )
 
     def unless_one_of(self, argument: int, values: Iterable[int]) -> tuple[bytes, ...]:
-        """Refuse a call if an argument is one of these values."""
+        """Block a call if an argument is one of these values."""
         return (
             _step(LOAD, _argument(argument)),
-            *(_step(IF_EQUAL, value, 0, 1) + self.refuse() for value in values),
+            *(_step(IF_EQUAL, value, 0, 1) + self.block() for value in values),
             _step(RETURN, ALLOW),
         )
 
 
 def seccomp_filter(machine: str = "", *, alone: bool = False, logged: bool = False) -> bytes:
-    """The filter for this machine, or for the named one; with `alone`, no new processes either."""
+    """The filter for this or the given architecture. `alone` also blocks process creation."""
     write = _Writer(_known(machine), logged)
     allow = _step(RETURN, ALLOW)
-    refused = [*REFUSED.values(), *(BEGINNINGS.values() if alone else ())]
+    blocked = [*BLOCKED.values(), *(PROCESS_CALLS.values() if alone else ())]
     if not logged:
-        refused += PASSING.values()
+        blocked += PASSING.values()
     return b"".join(
         [
             write.beginning(),
-            _step(IF_AT_LEAST, FIRST_UNKNOWN, 0, 1) + write.refuse(ENOSYS),
-            *(write.when(call, write.refuse()) for call in refused),
-            # its flags are out of reach; C libraries try it and then use `clone`, so it is no news
+            _step(IF_AT_LEAST, FIRST_UNKNOWN, 0, 1) + write.block(ENOSYS),
+            *(write.when(call, write.block()) for call in blocked),
+            # its flags cannot be inspected; C libraries fall back to `clone`, so it is not logged
             write.when(CLONE3, _step(RETURN, ERRNO | ENOSYS)),
             write.when(CLONE, *write.unless_any(0, NAMESPACES)),
             write.when(
                 SOCKETPAIR,  # two connected ends of a Unix stream, which asyncio needs
                 _step(LOAD, _argument(0)),
-                _step(IF_EQUAL, 1, 1, 0) + write.refuse(),
+                _step(IF_EQUAL, 1, 1, 0) + write.block(),
                 _step(LOAD, _argument(1)),
                 _step(AND, 0xF),
-                _step(IF_EQUAL, 1, 1, 0) + write.refuse(),
+                _step(IF_EQUAL, 1, 1, 0) + write.block(),
                 allow,
             ),
             write.when(SENDTO, *write.unless_any(3, OUT_OF_BAND)),
@@ -230,20 +230,20 @@ def seccomp_filter(machine: str = "", *, alone: bool = False, logged: bool = Fal
             write.when(IOCTL, *write.unless_one_of(1, TERMINAL)),
             write.when(FCNTL, *write.unless_one_of(1, FILE_COMMANDS.values())),
             write.when(
-                PRLIMIT,  # of itself alone
+                PRLIMIT,  # only on the calling process
                 _step(LOAD, _argument(0)),
-                _step(IF_EQUAL, 0, 1, 0) + write.refuse(),
+                _step(IF_EQUAL, 0, 1, 0) + write.block(),
                 allow,
             ),
             write.when(
-                MMAP,  # shared anonymous memory in small pieces alone
+                MMAP,  # shared anonymous memory only in small segments
                 _step(LOAD, _argument(3)),
                 _step(AND, SHARED_ANONYMOUS),
                 _step(IF_EQUAL, SHARED_ANONYMOUS, 1, 0) + allow,
                 _step(LOAD, _argument(1) + 4),
-                _step(IF_EQUAL, 0, 1, 0) + write.refuse(),
+                _step(IF_EQUAL, 0, 1, 0) + write.block(),
                 _step(LOAD, _argument(1)),
-                _step(IF_ABOVE, MAX_SHARED_BYTES, 0, 1) + write.refuse(),
+                _step(IF_ABOVE, MAX_SHARED_BYTES, 0, 1) + write.block(),
                 allow,
             ),
             allow,
@@ -252,7 +252,7 @@ def seccomp_filter(machine: str = "", *, alone: bool = False, logged: bool = Fal
 
 
 def passing_filter(machine: str = "") -> bytes:
-    """Refuses what a logged filter leaves open."""
+    """Blocks the calls that a logged filter leaves open."""
     write = _Writer(_known(machine), logged=False)
-    refused = (write.when(call, write.refuse()) for call in PASSING.values())
-    return b"".join((write.beginning(), *refused, _step(RETURN, ALLOW)))
+    blocked = (write.when(call, write.block()) for call in PASSING.values())
+    return b"".join((write.beginning(), *blocked, _step(RETURN, ALLOW)))

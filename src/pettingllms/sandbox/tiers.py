@@ -1,5 +1,5 @@
-"""The ways to make a sandbox, best first. Each only says how it is started: whether it holds on
-this machine is tried, never assumed (see `probe`)."""
+"""Sandbox implementations (tiers), best first. A tier only defines how to start a sandbox; `probe`
+tests whether it works on this machine."""
 
 import shutil
 from collections.abc import Iterable
@@ -10,20 +10,20 @@ from typing import NamedTuple, Protocol
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.hidden import hidden_folders
 
-NOBODY = 65534
-"""Who a program is in its sandbox."""
+SANDBOX_USER = 65534
+"""User id of a program inside its sandbox."""
 NUM_FILES = 4096
-"""How many files a program may make."""
+"""Maximum number of files of a program."""
 WORK = "/work"
 ENVIRONMENT = {
     "HOME": WORK,
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONHASHSEED": "0",  # the same program does the same again
+    "PYTHONHASHSEED": "0",  # reproducible runs
     "TMPDIR": WORK,
 }
-"""All that a program finds in its environment."""
+"""All environment variables of a program."""
 DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 SHOWN = (
     "/usr",
@@ -35,53 +35,53 @@ SHOWN = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
 )
-"""What a program sees of the machine, where it is there: installed software, read-only."""
+"""Paths of the machine that a program can read, if they exist: installed software."""
 EMPTY = Path("/proc/tty/ldisc")
-"""A folder that Linux keeps for old programs, and in which there is nothing."""
+"""A folder of Linux that is always empty."""
 OWN_LINKS = {"/tmp": "work", "/dev/shm": "../work", "/dev/zero": "full"}  # noqa: S108
-"""Everywhere that a program may write is the one small disk. Zeros are read from /dev/full, which
-gives the same and cannot be mapped: a mapping of /dev/zero is memory that no limit counts."""
+"""Symbolic links in the sandbox. All writable paths lead to one small disk. /dev/zero leads to
+/dev/full, which also returns zeros but cannot be mapped: no limit counts mappings of /dev/zero."""
 
 
 class Descriptors(NamedTuple):
-    """The numbers of open files that a sandbox is started with."""
+    """File descriptors that a sandbox inherits."""
 
     control: int
     rules: int
-    """The system call filters, to be read."""
+    """To read the system call filters from."""
     info: int
-    """Where the number of process 1 is written, as JSON."""
+    """To write the process id of process 1 to, as JSON."""
     entrance: int = -1
-    """Of the control group, if there is one."""
+    """To enter the control group; -1 if there is none."""
 
 
 class Setup(NamedTuple):
-    """What one sandbox is made with."""
+    """Settings of one sandbox."""
 
     disk_mb: int
     given: Descriptors
     user: int | None = None
-    """Who the program is outside; None where we cannot choose."""
+    """User id outside the sandbox; None if this process is not root."""
 
 
 class Tier(Protocol):
-    """One way to make a sandbox."""
+    """One sandbox implementation."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def advice(self) -> str:
-        """What to install or set where it does not hold."""
+        """What to install or configure if the tier does not work."""
         ...
 
     def command(self, setup: Setup) -> list[str]:
-        """What to start; it ends when every process in the sandbox has."""
+        """The command to start, which ends when all processes in the sandbox have ended."""
         ...
 
 
 class Bubblewrap:
-    """bubblewrap, with our system call filter."""
+    """bubblewrap with the system call filter of this package."""
 
     name = "bubblewrap"
     advice = (
@@ -94,10 +94,10 @@ class Bubblewrap:
         shown, links = view()
         given = setup.given
         return [
-            *_as_nobody(setup.user), _program("bwrap"),
+            *_drop_root(setup.user), _program("bwrap"),
             "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1",
             "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-            "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
+            "--uid", str(SANDBOX_USER), "--gid", str(SANDBOX_USER), "--hostname", "sandbox",
             "--clearenv", *_each("--setenv", ENVIRONMENT.items()),
             *_each("--ro-bind", zip(shown, shown, strict=True)),
             *_masks(hidden_folders(tuple(shown))),
@@ -111,11 +111,11 @@ class Bubblewrap:
 
 
 class Namespaces:
-    """Namespaces, Landlock and the system call filter, set up by a script of ours."""
+    """Namespaces, Landlock and the system call filter, set up by `enter`."""
 
     name = "namespaces"
     advice = (
-        "a kernel from 5.13 on with Landlock (lsm=landlock,... when it boots) that allows user "
+        "use Linux 5.13 or later with Landlock (boot with lsm=landlock,...) and allow user "
         "namespaces (sysctl user.max_user_namespaces; on Ubuntu "
         "kernel.apparmor_restrict_unprivileged_userns=0; in docker --security-opt "
         "seccomp=unconfined)"
@@ -124,9 +124,9 @@ class Namespaces:
     def command(self, setup: Setup) -> list[str]:
         shown, links = view()
         given = setup.given
-        numbers = (given.control, given.rules, given.info, NOBODY, setup.disk_mb, NUM_FILES)
+        numbers = (given.control, given.rules, given.info, SANDBOX_USER, setup.disk_mb, NUM_FILES)
         return [
-            *_as_nobody(setup.user),
+            *_drop_root(setup.user),
             *_script("enter.py"),
             _source("inside.py"),
             *map(str, numbers),
@@ -144,7 +144,7 @@ TIERS: dict[str, Tier] = {tier.name: tier for tier in (Bubblewrap(), Namespaces(
 
 @cache
 def view() -> tuple[list[str], dict[str, str]]:
-    """What is shown of this machine, and the symbolic links beside it."""
+    """Paths of this machine to show in the sandbox, and symbolic links to create."""
     links = {path: str(Path(path).readlink()) for path in SHOWN if Path(path).is_symlink()}
     shown = [path for path in SHOWN if path not in links and Path(path).exists()]
     return shown, links | OWN_LINKS
@@ -159,8 +159,8 @@ def _source(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _as_nobody(user: int | None) -> list[str]:
-    """Before all else root becomes somebody who may do nothing."""
+def _drop_root(user: int | None) -> list[str]:
+    """Command prefix that switches from root to an unprivileged user."""
     if user is None:
         return []
     ids = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
@@ -168,9 +168,10 @@ def _as_nobody(user: int | None) -> list[str]:
 
 
 def _masks(paths: Iterable[str]) -> list[str]:
-    """An empty folder over each of these, which nobody can write to.
+    """Options that mount an empty read-only folder over each path.
 
-    One of the kernel's, where it has it: each new file system makes the end of a sandbox slower.
+    They use an empty folder of the kernel if it exists, because each new file system slows down the
+    end of a sandbox.
     """
     if EMPTY.is_dir() and not any(EMPTY.iterdir()):
         return _each("--ro-bind", ((str(EMPTY), path) for path in paths))
@@ -182,11 +183,11 @@ def _masks(paths: Iterable[str]) -> list[str]:
 
 @cache
 def _program(name: str) -> str:
-    """A program that is installed below /usr, since that is what the sandbox shows."""
+    """Path of a program below /usr, which the sandbox shows."""
     found = shutil.which(name, path="/usr/bin:/usr/local/bin")
     if found is None:
         package = {"bwrap": "bubblewrap", "setpriv": "util-linux"}.get(name, name)
-        raise SandboxError(f"there is no {name} in /usr/bin or /usr/local/bin; install {package}")
+        raise SandboxError(f"{name} not found in /usr/bin or /usr/local/bin; install {package}")
     return found
 
 

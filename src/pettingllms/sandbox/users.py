@@ -1,7 +1,7 @@
-"""Who a sandboxed program is outside, where root starts it: a different number for each sandbox.
+"""User ids of sandboxed programs outside the sandbox: one per sandbox, if root starts them.
 
-The kernel counts some things by user (pipes, pending signals, watches), so sandboxes of one user
-could starve each other, and tell by it that there are others.
+The kernel limits pipes, pending signals and watches per user. Sandboxes with the same user could
+exhaust each other's limits, and detect each other that way.
 """
 
 import os
@@ -10,16 +10,16 @@ from functools import cache
 from pathlib import Path
 
 UNPRIVILEGED = 65533
-"""Where there are no other numbers, as in a container with few of them: one for all."""
+"""Shared id, for containers in which no other ids are mapped."""
 FIRST, NUM_PROCESSES, NUM_EACH = 1 << 30, 1 << 18, 1 << 12
-"""A range that no system gives to accounts or containers by default; a part for each process."""
+"""An id range that systems do not assign by default, with one part per framework process."""
 
 _lock = threading.Lock()
 _taken: set[int] = set()
 
 
 def take_user() -> int | None:
-    """A number that no other sandbox has now; None if we are not root and cannot become others."""
+    """A user id that no other running sandbox has; None if this process is not root."""
     if os.geteuid():
         return None
     if not _has_range():
@@ -33,14 +33,14 @@ def take_user() -> int | None:
 
 
 def give_back(user: int | None) -> None:
-    """Let another sandbox have the number."""
+    """Release a user id for other sandboxes."""
     with _lock:
         _taken.discard(user or 0)
 
 
 @cache
 def _has_range() -> bool:
-    """Whether this user namespace has the numbers, of users and of groups."""
+    """Whether this user namespace maps the id range, for users and groups."""
     return all(_holds(Path(f"/proc/self/{kind}_map").read_text()) for kind in ("uid", "gid"))
 
 

@@ -1,7 +1,7 @@
-"""Sandboxes that wait, each with its interpreter started, so that a program need not.
+"""A pool of warm sandboxes with a started interpreter, so that programs start without delay.
 
-Each is used once. One thread starts them all and stays as long as we do: by the kernel's rules a
-sandbox dies with the thread that started it, which is what ends them when our process is killed.
+Each sandbox is used once. One thread starts them all and lives as long as this process. The kernel
+kills a sandbox with the thread that started it, so all of them end if this process is killed.
 """
 
 import atexit
@@ -23,24 +23,24 @@ from pettingllms.sandbox.tiers import Tier
 NUM_CORES = num_cores()
 NUM_WARM = max(4, 2 * NUM_CORES)
 NUM_RUNNING = max(16, 8 * NUM_CORES)
-"""Programs at once; more wait their turn, so that the clock is fair to those that run."""
+"""Maximum of simultaneous programs. Others wait, so that busy cores cause fewer timeouts."""
 
 
 class WarmSandbox:
-    """Runs programs in sandboxes of one tier; for any number of threads."""
+    """Runs programs in sandboxes of one tier. Safe for use by several threads."""
 
     def __init__(self, tier: Tier, num_warm: int = NUM_WARM, *, cgroups: bool = True) -> None:
-        """With `cgroups`, the kernel keeps the memory limit where it can on this machine."""
+        """With `cgroups`, use control groups for the memory limit if this machine allows it."""
         self.tier = tier
         self.is_logged = False
-        """Whether refused system calls are counted; known once a program has run."""
+        """Whether blocked system calls are counted; known once a program has run."""
         self._place = find_place() if cgroups else None
         self._num_warm = num_warm
         self._begin()
         atexit.register(self.close)
 
     def _begin(self) -> None:
-        """What belongs to this process: a fork begins anew and leaves all to its parent."""
+        """Create the state of this process. A fork creates new state and ignores the inherited."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(NUM_RUNNING)
@@ -56,12 +56,12 @@ class WarmSandbox:
 
     @property
     def cgroup_version(self) -> int | None:
-        """Of the control groups that keep the memory limit; None if we look at processes."""
+        """cgroup version that enforces the memory limit; None if processes are polled."""
         return self._place.version if self._place else None
 
     @pause_call_clock()
     def run(self, program: Program, limits: Limits = Limits()) -> Outcome:  # noqa: B008 - immutable
-        """Run to the end, or to a limit."""
+        """Run a program to its end or to a limit."""
         if self._owner != os.getpid():
             self._inherited = self._warm, self._running
             self._begin()
@@ -76,7 +76,7 @@ class WarmSandbox:
                     self._running.discard(box)
 
     def close(self) -> None:
-        """End every sandbox, waiting or running; none can be had after that."""
+        """Destroy all sandboxes, waiting or running. Later calls of `run` raise."""
         if self._owner != os.getpid():
             return
         with self._lock:
@@ -93,10 +93,10 @@ class WarmSandbox:
         atexit.unregister(self.close)
 
     def _take(self, disk_mb: int) -> Box:
-        """A sandbox with a disk of this size, and an order for the next ones of its kind."""
+        """Take a sandbox with a disk of this size and start replacements."""
         with self._lock:
             if self._closed.is_set():
-                raise SandboxError("this sandbox was closed; open_sandbox() gives another")
+                raise SandboxError("the sandbox is closed; call open_sandbox() for a new one")
             mine = next((one for one in self._warm if one[0] == disk_mb), None)
             if mine is None:
                 mine = self._order(disk_mb)
@@ -115,7 +115,7 @@ class WarmSandbox:
                 self._running.add(box)
                 return box
         box.close()
-        raise SandboxError("this sandbox was closed while a program waited for it")
+        raise SandboxError("the sandbox was closed while a program waited for it")
 
     def _order(self, disk_mb: int) -> tuple[int, "Future[Box]"]:
         return disk_mb, self._starter.submit(Box, self.tier, disk_mb, self._place)

@@ -20,7 +20,7 @@ from pettingllms.sandbox import seccomp
 from pettingllms.sandbox.users import UNPRIVILEGED
 
 CALLS = {
-    **seccomp.REFUSED,
+    **seccomp.BLOCKED,
     "clone": seccomp.CLONE,
     "clone3": seccomp.CLONE3,
     "ioctl": seccomp.IOCTL,

@@ -282,9 +282,9 @@ def test_versions_fit_that_the_package_itself_asks_for() -> None:
 
 def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify", reason="needs the extra `math`")
-    monkeypatch.setattr(grader, "missing_isolation", lambda: "the kernel refused Landlock")
+    monkeypatch.setattr(grader, "missing_isolation", lambda: "the kernel denied Landlock")
     finding = doctor.check_grader()
-    assert (finding.level, "refused Landlock" in finding.what) == ("note", True)
+    assert (finding.level, "denied Landlock" in finding.what) == ("note", True)
     monkeypatch.setenv(grader.VARIABLE, grader.UNCONFINED)
     assert doctor.check_grader().advice == f"unset {grader.VARIABLE}"
     monkeypatch.delenv(grader.VARIABLE)
@@ -303,7 +303,7 @@ def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_sandbox_is_named_with_what_the_better_one_lacks(
     monkeypatch: pytest.MonkeyPatch, tier: str, better: dict[str, str], level: str, words: str
 ) -> None:
-    monkeypatch.setattr(doctor, "standing", lambda: (tier, better))
+    monkeypatch.setattr(doctor, "find_tier", lambda: (tier, better))
     monkeypatch.setattr(doctor, "protections", lambda name: [f"how {name} counts memory"])
     finding = doctor.check_sandbox()
     assert finding.level == level

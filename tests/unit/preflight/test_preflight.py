@@ -194,9 +194,9 @@ def test_without_a_sandbox_an_environment_that_runs_programs_is_a_problem(
     model: Path, monkeypatch: Any
 ) -> None:
     env = {"id": "code-v1"}
-    monkeypatch.setattr(preflight, "standing", lambda: ("bubblewrap", {}))
+    monkeypatch.setattr(preflight, "find_tier", lambda: ("bubblewrap", {}))
     assert problems(config_of(model, env=env)) == []
-    monkeypatch.setattr(preflight, "standing", lambda: ("", {"bubblewrap": "bwrap is missing"}))
+    monkeypatch.setattr(preflight, "find_tier", lambda: ("", {"bubblewrap": "bwrap is missing"}))
     (found,) = problems(config_of(model, env=env))
     assert found.startswith("env.id: 'code-v1' runs programs")
 

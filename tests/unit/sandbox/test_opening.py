@@ -1,4 +1,4 @@
-"""A tier is tried before it is trusted; where none holds, nothing runs; nothing is left behind."""
+"""Tiers are probed before use. Without a working tier, no program runs. Nothing is left behind."""
 
 import os
 import pickle
@@ -29,13 +29,13 @@ def tier_here() -> str:
 
 
 NO_FILTER = (
-    ("listener = forbid(logged, NEW_LISTENER)", "listener = -1"),
-    ("require(forbid(plain, 0))", "pass"),
+    ("listener = install_filter(logged, NEW_LISTENER)", "listener = -1"),
+    ("require(install_filter(plain, 0))", "pass"),
 )
 
 
 class Changed(Bubblewrap):
-    """bubblewrap, told less or more."""
+    """bubblewrap with fewer or more options."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Shows(Bubblewrap):
     ],
     ids=["filter", "packages", "disk", "files", "user"],
 )
-def test_a_wall_that_is_missing_is_found(tier: Tier, wall: str) -> None:
+def test_a_missing_protection_is_found(tier: Tier, wall: str) -> None:
     if tier_here() != "bubblewrap":
-        pytest.skip("bubblewrap does not hold here")
+        pytest.skip("bubblewrap does not work here")
     sandbox = WarmSandbox(tier, num_warm=0)
     try:
         with pytest.raises(SandboxError, match=wall):
@@ -90,10 +90,10 @@ def test_a_wall_that_is_missing_is_found(tier: Tier, wall: str) -> None:
         sandbox.close()
 
 
-def test_where_another_listens_calls_are_refused_without_a_count() -> None:
+def test_with_another_listener_calls_are_blocked_without_a_count() -> None:
     if tier_here() != "bubblewrap":
-        pytest.skip("bubblewrap does not hold here")
-    unheard = Changed(script=(("forbid(logged, NEW_LISTENER)", "-1"),))
+        pytest.skip("bubblewrap does not work here")
+    unheard = Changed(script=(("install_filter(logged, NEW_LISTENER)", "-1"),))
     sandbox = WarmSandbox(unheard, num_warm=0)
     try:
         probe(sandbox)
@@ -113,10 +113,10 @@ class Missing(Namespaces):
 
 
 class Broken(Namespaces):
-    """A tier that the kernel refuses."""
+    """A tier that the kernel denies."""
 
     def command(self, setup: Setup) -> list[str]:
-        return ["/usr/bin/sh", "-c", "echo the kernel refused >&2; exit 1"]
+        return ["/usr/bin/sh", "-c", "echo the kernel denied >&2; exit 1"]
 
 
 @pytest.fixture
@@ -128,23 +128,23 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Tier]]:
     opening._opened.cache_clear()
 
 
-def test_where_nothing_holds_nothing_runs(only: dict[str, Tier]) -> None:
+def test_without_a_working_tier_no_program_runs(only: dict[str, Tier]) -> None:
     with pytest.raises(SandboxError) as caught:
         open_sandbox()
-    for part in ("no sandbox that holds", "no magic", "the kernel refused", "user namespaces"):
+    for part in ("no working sandbox found", "no magic", "the kernel denied", "user namespaces"):
         assert part in str(caught.value)
 
 
 def test_other_systems_have_none(only: dict[str, Tier], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(SandboxError, match="parts of Linux"):
+    with pytest.raises(SandboxError, match="requires Linux"):
         open_sandbox()
 
 
-def test_the_second_tier_stands_in_and_the_first_says_why_not(only: dict[str, Tier]) -> None:
+def test_the_second_tier_is_used_and_the_first_reports_its_problem(only: dict[str, Tier]) -> None:
     tier_here_now = Namespaces()
     only["namespaces"] = tier_here_now
-    name, better = opening.standing()
+    name, better = opening.find_tier()
     if name:
         assert open_sandbox().tier is tier_here_now
     assert "no magic" in better["bubblewrap"]
@@ -160,7 +160,7 @@ def test_a_named_tier_is_that_one_or_none(
     with pytest.raises(SandboxError, match="no magic"):
         open_sandbox()
     monkeypatch.setenv("PETTINGLLMS_SANDBOX", "none")
-    with pytest.raises(UnknownNameError, match="PETTINGLLMS_SANDBOX names no tier 'none'"):
+    with pytest.raises(UnknownNameError, match="PETTINGLLMS_SANDBOX: unknown sandbox tier 'none'"):
         open_sandbox()
 
 
@@ -169,11 +169,11 @@ def test_a_sandbox_goes_through_a_pickle() -> None:
     assert pickle.loads(pickle.dumps(sandbox)) is sandbox  # noqa: S301
 
 
-def test_a_closed_one_says_so() -> None:
+def test_a_closed_sandbox_raises() -> None:
     sandbox = WarmSandbox(TIERS[tier_here()])
     assert sandbox.run(python("print(1)")).ok
     sandbox.close()
-    with pytest.raises(SandboxError, match="was closed"):
+    with pytest.raises(SandboxError, match="is closed"):
         sandbox.run(python("print(1)"))
 
 

@@ -1,4 +1,4 @@
-"""Refused system calls are counted by name, answered with an error, and cost nobody else."""
+"""Blocked system calls are answered with an error and counted by name, per sandbox."""
 
 import threading
 
@@ -8,7 +8,7 @@ from pettingllms.errors import SandboxError
 from pettingllms.sandbox import Limits, Sandbox, open_sandbox, python
 from pettingllms.sandbox.blocked_calls import (
     MAX_COUNTED,
-    Refusals,
+    BlockedCalls,
     from_metrics,
     is_probing,
     refused_calls,
@@ -131,20 +131,20 @@ def test_context_counts_its_own_programs_alone(sandbox: Sandbox) -> None:
     with refused_calls() as found:
         sandbox.run(program)
         sandbox.run(program)
-    assert none == Refusals()
+    assert none == BlockedCalls()
     assert (found.num_programs, found.counts) == (2, {"unshare": 2, "ptrace": 2})
 
 
 def test_counts_go_through_the_metrics_of_a_step() -> None:
-    found = Refusals(1)
+    found = BlockedCalls(1)
     found.counts.update(ptrace=2, socket=1)
     written = to_metrics(found)
     assert written == {
         "refused_calls": 3.0, "refused_calls/ptrace": 2.0, "refused_calls/socket": 1.0,
     }  # fmt: skip
     assert from_metrics(written) == found.counts
-    assert to_metrics(Refusals(1)) == {"refused_calls": 0.0}
-    assert to_metrics(Refusals()) == {}
+    assert to_metrics(BlockedCalls(1)) == {"refused_calls": 0.0}
+    assert to_metrics(BlockedCalls()) == {}
     assert from_metrics({"illegal": 1.0}) is None
     assert is_probing("ptrace")
     assert not is_probing("socket")
