@@ -28,7 +28,7 @@ def resume(
 
 
 def sft(config: Config, overrides: Overrides = None, out: Out = None) -> None:
-    """Train policies on episodes of scripted players or of their own, as a warm start."""
+    """Train policies on recorded or scripted episodes, as a warm start."""
     from pettingllms.cli.train import sft_config
 
     sft_config(config, overrides or [], out)

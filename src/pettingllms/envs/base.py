@@ -83,7 +83,7 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     late_rewards: bool = False
     """Whether the reward for a reply may arrive in a later step, such as a team reward at the end
     of the episode. If True, tree rollouts continue every sibling to the end of the episode. If
-    False, they compare siblings by the rewards of their own step."""
+    False, they compare siblings by the rewards of that step."""
     limit_reward: float = 0.0
     """Reward for an episode truncated at a limit (rollout.on_limit), unless env.limit_reward is
     set. It must not exceed any regular final reward, or a losing policy would learn to run into

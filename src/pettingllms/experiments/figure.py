@@ -163,7 +163,7 @@ class Page:
         self.canvas.draw_without_rendering()
         box = axes.get_window_extent()
         labels = {arm: wrapped(arm, 26) for arm in ends}
-        inch = box.height / (LINES - 0.1)  # PDF and PNG have pixels of their own
+        inch = box.height / (LINES - 0.1)  # PDF and PNG differ in pixels
         heights = {arm: (len(label) + 0.35) * LINE * inch for arm, label in labels.items()}
         wanted = {arm: axes.transData.transform(end)[1] for arm, end in ends.items()}
         places = spread(wanted, heights, box.y0, box.y1)

@@ -62,7 +62,7 @@ def terse_text(village: Village, position: int) -> str:
     mates = f" w{pack}" if position < village.num_wolves > 1 else ""
     own = f"{village.part(position)[0]}{village.names[position]}{mates}"
     lines = [
-        f"{event.kind[0]}{event.who}{event.whom or ''} {event.words}".rstrip()
+        f"{event.kind[0]}{event.who}{event.target or ''} {event.words}".rstrip()
         for event in village.events
         if _knows(event, position)
     ]
@@ -78,9 +78,9 @@ def _event_text(village: Village, event: Event, position: int) -> str:
     who, was = ("you", "were") if own else (called(event.who), "was")
     match event.kind:
         case "kill":
-            text = f"{who} chose to kill {called(event.whom)}"
+            text = f"{who} chose to kill {called(event.target)}"
         case "look":
-            text = f"{who} looked at {called(event.whom)}"
+            text = f"{who} looked at {called(event.target)}"
         case "found":
             text = f"{who} is {event.words}"
         case "died":
@@ -90,7 +90,7 @@ def _event_text(village: Village, event: Event, position: int) -> str:
         case "said":
             text = f'{who} said "{event.words}"' if event.words else f"{who} said nothing"
         case "vote":
-            text = f"{who} voted for {called(event.whom)}"
+            text = f"{who} voted for {called(event.target)}"
     when = "Night" if event.kind in ("kill", "look", "found", "died") else "Day"
     return f"{when} {event.day}: {text}."
 

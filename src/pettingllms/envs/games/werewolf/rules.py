@@ -24,7 +24,7 @@ class Event:
     kind: Literal["kill", "look", "found", "died", "hanged", "said", "vote"]
     who: int
     """Name of the player who acted or was affected."""
-    whom: int = NO_PLAYER
+    target: int = NO_PLAYER
     words: str = ""
     known_to: tuple[int, ...] | None = None
     """None: all players."""
