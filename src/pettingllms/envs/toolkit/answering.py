@@ -81,14 +81,14 @@ def checked_answer(text: str) -> str:
     return answer
 
 
-def judged(problem: Problem, answer: str) -> Verdict:
+def verdict_on(problem: Problem, answer: str) -> Verdict:
     """The verdict on an answer to a problem."""
     if problem.choices:
         return Verdict(right=answer == problem.answer)
     return grade(answer, problem.answer)
 
 
-def spelt(answer: str) -> str:
+def normalized_answer(answer: str) -> str:
     """The normalized spelling of an answer, without its unit. Nothing is evaluated."""
     taken_apart = written(answer)
     return "".join(taken_apart.text.split()) + "%" * taken_apart.percent

@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]
 Observation = Literal["text", "image", "both"]
 
 
-class SeenConfig(EnvConfig):
+class BoardImageConfig(EnvConfig):
     """Options of environments that can show their board as an image."""
 
     observation: Observation = "text"

@@ -20,7 +20,7 @@ from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
 from pettingllms.envs.base import Environment, ScriptedPlayer, Split, StepResult
 from pettingllms.envs.solo import with_options
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
-from pettingllms.envs.toolkit.drawing import SeenConfig
+from pettingllms.envs.toolkit.drawing import BoardImageConfig
 from pettingllms.envs.toolkit.noisy import noisy
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
@@ -32,7 +32,7 @@ STRONG_SHARE = 0.15
 solves about twice as many puzzles as one role."""
 
 
-class PlanCheckConfig(SeenConfig):
+class PlanCheckConfig(BoardImageConfig):
     """Options of planner-checker environments."""
 
     num_tasks: int = Field(default=1024, ge=1)

@@ -14,7 +14,7 @@ from pettingllms.envs.games.tic_tac_toe import players
 from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.toolkit import drawing
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
-from pettingllms.envs.toolkit.drawing import SeenConfig, by_observation
+from pettingllms.envs.toolkit.drawing import BoardImageConfig, by_observation
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
@@ -23,7 +23,7 @@ COLORS = {"X": "[bold cyan]X[/]", "O": "[bold magenta]O[/]"}
 LEGEND = "In the picture X is a blue cross, O a red ring, and a grey number stands in a free cell."
 
 
-class TicTacToeConfig(SeenConfig):
+class TicTacToeConfig(BoardImageConfig):
     """Options of tic-tac-toe."""
 
     num_tasks: int = Field(default=1024, ge=1)

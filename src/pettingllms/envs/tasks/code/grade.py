@@ -78,7 +78,7 @@ def _graded(problem: CodeProblem, ran: Ran, cases: Sequence[Case]) -> Grade:
 def solves(problem: CodeProblem, program: str, clock: Clock) -> bool:
     """Whether a program passes every test of a problem, including hidden tests and checks."""
     everything = grade(problem, program, (*problem.visible, *problem.hidden), clock)
-    return everything.all_passed and (not problem.checks or holds(problem, program, clock))
+    return everything.all_passed and (not problem.checks or passes_checks(problem, program, clock))
 
 
 def passes(problem: CodeProblem, case: Case, answer: Answer) -> bool:
@@ -121,7 +121,7 @@ def _near(got: str, want: str) -> bool:
     return math.isclose(float(got), float(want), rel_tol=CLOSE, abs_tol=CLOSE)
 
 
-def holds(problem: CodeProblem, program: str, clock: Clock) -> bool:
+def passes_checks(problem: CodeProblem, program: str, clock: Clock) -> bool:
     """Whether every check of a problem holds for a program."""
     asked = _asked_by(problem, clock)
     answers: dict[str, tuple[str, str]] = {}

@@ -85,7 +85,7 @@ def story_text(work: Work, role: str, max_rounds: int) -> str:
         parts.append(f"{whose}:\n{_tests(work.tests, calls)}")
     if work.grade is not None:
         parts.append(_results(work.grade, calls))
-    parts += [_refused(who, why, role) for who, why in work.refusals]
+    parts += [_rejection(who, why, role) for who, why in work.refusals]
     return "\n\n".join(parts)
 
 
@@ -101,7 +101,7 @@ def terse_text(work: Work, role: str) -> str:
     return "\n".join(lines + ["refused" for _ in work.refusals])
 
 
-def _refused(who: str, why: str, role: str) -> str:
+def _rejection(who: str, why: str, role: str) -> str:
     whose = "Your" if who == role else f"The {who}'s"
     return f"{whose} last reply was refused: {shown(why, 1)}."
 

@@ -22,10 +22,10 @@ from pettingllms.envs.toolkit.answering import (
     ProblemConfig,
     boxed_in,
     in_box,
-    judged,
+    normalized_answer,
     other_answer,
     problem_tasks,
-    spelt,
+    verdict_on,
 )
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
@@ -171,14 +171,14 @@ class Debate(Environment[Floor, DebateConfig]):
             reason = _reason_in(reply) if self.config.reasons else ""
         except BadReply as refusal:
             return replace(state.positions[at], refusal=str(refusal))
-        verdict = judged(problem, answer)
+        verdict = verdict_on(problem, answer)
         return Position(answer, verdict, reason, self._verified(state, answer, verdict))
 
     def _verified(self, state: Floor, answer: str, verdict: Verdict) -> bool | None:
         """The verifier's verdict, the same for the same answer within an episode."""
         if self.config.verifier is None or verdict.failure is not None:
             return None
-        chance = random.Random(derive_seed(state.seed, spelt(answer))).random()
+        chance = random.Random(derive_seed(state.seed, normalized_answer(answer))).random()
         return verdict.right == (chance < self.config.verifier)
 
     def _score(self, position: Position) -> Reward:
@@ -242,7 +242,7 @@ class Debate(Environment[Floor, DebateConfig]):
 
 def _vote(position: Position) -> str:
     """The vote of an answer: its normalized spelling. Voting does not use the correct answer."""
-    return spelt(position.answer or "")
+    return normalized_answer(position.answer or "")
 
 
 def _unit(position: Position) -> str:

@@ -143,7 +143,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
             after = self._plant(state, text) if role == PLANTER else self._repair(state, text)
             process, illegal = Scored(0.0), 0.0
         except BadReply as refusal:
-            after = self._refused(state, str(refusal))
+            after = self._rejected(state, str(refusal))
             process, illegal = Scored(self.config.illegal_reward), 1.0
         metrics = {"illegal": illegal}
         if not after.over:
@@ -248,7 +248,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
             over=works or num_tries >= self.config.max_tries,
         )
 
-    def _refused(self, state: Hunt, why: str) -> Hunt:
+    def _rejected(self, state: Hunt, why: str) -> Hunt:
         if state.turn == PLANTER:
             return self._known(state)
         num_tries = state.num_tries + 1

@@ -143,7 +143,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
                 return self._look(state, call)
             words = checked_words(answer_in(reply, self.config.terse))
         except BadReply as refusal:
-            return self._refuse(state, str(refusal))
+            return self._reject(state, str(refusal))
         after = replace(state, turn=WRITER, advice=words, trouble="")
         return StepResult(after, Rewards({role: Scored(0.0)}), {"illegal": 0.0})
 
@@ -203,7 +203,7 @@ class Knowledge(Environment[Study, KnowledgeConfig]):
         report = read_report(text, self.config.max_lines)
         return self._ended(replace(state, report=report, over=True), Scored(0.0), 0.0)
 
-    def _refuse(self, state: Study, why: str) -> StepResult[Study]:
+    def _reject(self, state: Study, why: str) -> StepResult[Study]:
         penalty = Scored(self.config.illegal_reward)
         if state.turn == WRITER:
             return self._ended(replace(state, over=True), penalty, 1.0)

@@ -95,12 +95,12 @@ def parts_of(
     fact counts as none: otherwise copying all articles would be the best report."""
     plain = [line for line in lines if _num_facts(line, articles) <= 1]
     stated = [fact for fact in asked if any(_states(line, fact, articles) for line in plain)]
-    holding = [line for line in lines if _holds(line, articles)]
+    supported = [line for line in lines if _is_supported(line, articles)]
     relevant = [line for line in plain if any(_concerns(line, fact) for fact in asked)]
     number = max(1, len(lines))
     return {
         "coverage": len(stated) / len(asked),
-        "citations": len(holding) / number,
+        "citations": len(supported) / number,
         "relevance": len(relevant) / number,
     }
 
@@ -134,7 +134,7 @@ def _concerns(line: Line, fact: Fact) -> bool:
     return about and _contains(line, fact.value)
 
 
-def _holds(line: Line, articles: Mapping[str, str]) -> bool:
+def _is_supported(line: Line, articles: Mapping[str, str]) -> bool:
     """Whether the article was found and contains every name and number of the line, or the whole
     line if it has none."""
     text = f" {normal(articles.get(line.title, ''))} "

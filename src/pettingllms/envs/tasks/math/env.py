@@ -17,10 +17,10 @@ from pettingllms.envs.toolkit.answering import (
     ProblemConfig,
     boxed_in,
     in_box,
-    judged,
+    normalized_answer,
     other_answer,
     problem_tasks,
-    spelt,
+    verdict_on,
 )
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.grading import NO_VERDICT, Verdict, start_grader
@@ -54,7 +54,7 @@ class Found:
     verdict: Verdict = NO_VERDICT
     note: str = ""
     """Feedback on the last reply, if it gave no answer."""
-    refused: bool = False
+    invalid: bool = False
     """Whether the last reply was invalid. The previous answer then stays in force."""
 
     def describe(self, viewer: str) -> str:
@@ -125,7 +125,7 @@ class Math(Environment[Work, MathConfig]):
         found = {role: self._find(state, role, replies[role]) for role in state.turn}
         after = self._advance(state, found)
         process = {role: self._gain(state.of(role), now) for role, now in found.items()}
-        metrics = {"illegal": float(any(one.refused for one in found.values()))}
+        metrics = {"illegal": float(any(one.invalid for one in found.values()))}
         if TOOL in found:
             metrics["ran"] = float(found[TOOL].answer is not None)
         if not after.over:
@@ -139,7 +139,7 @@ class Math(Environment[Work, MathConfig]):
 
     def answer(self, state: Work, role: str) -> str | None:
         found = state.of(REASONER).answer
-        return None if found is None else spelt(found)
+        return None if found is None else normalized_answer(found)
 
     def solo(self) -> SoloAllRoles:
         """One role that writes the program, sees its output, and then answers."""
@@ -170,14 +170,14 @@ class Math(Environment[Work, MathConfig]):
         try:
             if role == REASONER:
                 answer = boxed_in(reply, problem, c.terse)
-                return Found(role, answer, judged(problem, answer))
+                return Found(role, answer, verdict_on(problem, answer))
             source = programs.program_in(reply, c.terse)
         except BadReply as refusal:
-            return replace(state.of(role), note=f"was refused: {refusal}", refused=True)
+            return replace(state.of(role), note=f"was refused: {refusal}", invalid=True)
         printed = programs.run(source, c.program_seconds, c.program_memory_mb)
         if printed.answer is None:
             return Found(role, note=printed.note)
-        return Found(role, printed.answer, judged(problem, printed.answer))
+        return Found(role, printed.answer, verdict_on(problem, printed.answer))
 
     def _advance(self, state: Work, found: Mapping[str, Found]) -> Work:
         known = {one.role: one for one in state.found} | dict(found)
@@ -189,7 +189,7 @@ class Math(Environment[Work, MathConfig]):
 
     def _gain(self, before: Found, now: Found) -> Reward:
         """The change in correctness: the first correct answer earns 1, and losing it costs 1."""
-        if now.refused:
+        if now.invalid:
             return Scored(self.config.illegal_reward)
         was = float(before.verdict.right)
         return now.verdict.reward(1.0 - was, 0.0 - was)
@@ -217,7 +217,9 @@ class Math(Environment[Work, MathConfig]):
 
 def _agree(state: Work) -> bool:
     one, other = (state.of(role).answer for role in ROLES)
-    return one is not None and other is not None and spelt(one) == spelt(other)
+    return (
+        one is not None and other is not None and normalized_answer(one) == normalized_answer(other)
+    )
 
 
 def _ask(role: str) -> str:

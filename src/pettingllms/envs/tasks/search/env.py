@@ -147,7 +147,7 @@ class Search(Environment[Quest, SearchConfig]):
                 return self._split_up(state, answer)
             return self._answer(state, checked_words(answer))
         except BadReply as refusal:
-            return self._refuse(state, str(refusal))
+            return self._reject(state, str(refusal))
 
     def success(self, state: Quest, role: str) -> bool:
         return is_exact(state.answer, state.question.answers)
@@ -222,7 +222,7 @@ class Search(Environment[Quest, SearchConfig]):
         rewards = Rewards({state.turn: Scored(score)}, team=Scored(float(exact)))
         return StepResult(after, rewards, {"illegal": 0.0, "f1": score})
 
-    def _refuse(self, state: Quest, why: str) -> StepResult[Quest]:
+    def _reject(self, state: Quest, why: str) -> StepResult[Quest]:
         """Score an invalid reply and count it against the limits."""
         after = replace(state, trouble=why)
         if state.turn == DECOMPOSER:

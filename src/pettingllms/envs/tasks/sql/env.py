@@ -153,7 +153,7 @@ class Sql(Environment[Inquiry, SqlConfig]):
                 return self._hand_over(state, checked_words(answer))
             return self._write(state, checked_query(answer))
         except BadReply as refusal:
-            return self._refuse(state, str(refusal))
+            return self._reject(state, str(refusal))
 
     def success(self, state: Inquiry, role: str) -> bool:
         return state.score == 1.0
@@ -207,13 +207,13 @@ class Sql(Environment[Inquiry, SqlConfig]):
     def _write(self, state: Inquiry, query: str) -> StepResult[Inquiry]:
         result = run_query(state.question.database, query, GRADED_ROWS)
         if result.error is not None:
-            return self._refuse(replace(state, query=query), shown(result.error, 200), legal=True)
+            return self._reject(replace(state, query=query), shown(result.error, 200), legal=True)
         score = _score(state.question, query, result)
         after = replace(state, query=query, score=score, over=True, trouble="")
         rewards = Rewards({state.turn: Scored(score)}, team=Scored(float(score == 1.0)))
         return StepResult(after, rewards, {"illegal": 0.0, "score": score, "runs": 1.0})
 
-    def _refuse(self, state: Inquiry, why: str, legal: bool = False) -> StepResult[Inquiry]:
+    def _reject(self, state: Inquiry, why: str, legal: bool = False) -> StepResult[Inquiry]:
         """Score a failed reply and count it against the limits."""
         looking = state.turn != WRITER and state.num_calls < self.config.max_calls and not legal
         after = self._used(state) if looking else replace(state, num_tries=state.num_tries + 1)

@@ -77,7 +77,7 @@ def watch(job: dict[str, Any], program: str, at: int, end: float) -> dict[str, s
         os.dup2(write, 2)
         os.dup2(answer_end, ANSWER if job["calls"] else 1)
         os.closerange(ANSWER + 1 if job["calls"] else ANSWER, 256)
-        os._exit(play(job, program, given))
+        os._exit(run_case(job, program, given))
     for descriptor in (answer_end, write, know):
         os.close(descriptor)
     if not has_input(known, end):
@@ -155,7 +155,7 @@ def leave(num_inputs: int, end: float) -> None:
         os.waitpid(child, 0)
 
 
-def play(job: dict[str, Any], program: str, given: bytes | None) -> int:
+def run_case(job: dict[str, Any], program: str, given: bytes | None) -> int:
     """Run the case in the child process; return its exit code."""
     try:
         if job["calls"]:
