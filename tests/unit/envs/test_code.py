@@ -1,4 +1,4 @@
-"""A coder and a tester: what is paid, when it ends, who sees what, and the problems that ship."""
+"""A coder and a tester: rewards, endings, observations, and the bundled problems."""
 
 import json
 import random
@@ -11,7 +11,7 @@ import pytest
 from pettingllms.datasets.code_problems import Case, CodeProblem
 from pettingllms.envs import make_env
 from pettingllms.envs.tasks.code import env as env_module
-from pettingllms.envs.tasks.code.grade import grade, grade_all, holds, same_output, solves
+from pettingllms.envs.tasks.code.grade import grade, grade_all, passes_checks, same_output, solves
 from pettingllms.envs.tasks.code.problems import problems_of, shipped
 from pettingllms.envs.tasks.code.replies import read_tests, shown
 from pettingllms.envs.tasks.code.run import Clock, _run_all, run_all
@@ -37,12 +37,12 @@ def notify(env, state, answer):
 
 
 def played(env, task, player):
-    state, rng, paid = env.reset(task, 0), random.Random(0), []
+    state, rng, earned = env.reset(task, 0), random.Random(0), []
     while acting := env.acting(state):
         result = env.step(state, {acting[0]: env.players[player](env, state, acting[0], rng)})
-        paid.append((acting[0], result.rewards))
+        earned.append((acting[0], result.rewards))
         state = result.state
-    return state, paid
+    return state, earned
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -98,21 +98,21 @@ def test_the_right_team_solves_and_the_wrong_one_does_not():
     env = make_env("code-v1", max_rounds=2)
     for at in (0, 1):
         task = env.tasks("train")[at]
-        state, paid = played(env, task, "right")
+        state, earned = played(env, task, "right")
         assert state.solved
         assert env.success(state, "coder")
-        assert [role for role, _ in paid] == ["tester", "coder"]
-        assert paid[0][1].agent["tester"].value == pytest.approx(1.0)
-        assert paid[1][1].process["coder"].value == pytest.approx(1.0)
-        assert paid[1][1].team.value == 1
-        state, paid = played(env, task, "wrong")
+        assert [role for role, _ in earned] == ["tester", "coder"]
+        assert earned[0][1].agent["tester"].value == pytest.approx(1.0)
+        assert earned[1][1].process["coder"].value == pytest.approx(1.0)
+        assert earned[1][1].team.value == 1
+        state, earned = played(env, task, "wrong")
         assert not state.solved
-        assert len(paid) == 4
-        assert sum(rewards.agent["tester"].value for _, rewards in paid[::2]) == 0
-        assert paid[-1][1].team.value == 0
+        assert len(earned) == 4
+        assert sum(rewards.agent["tester"].value for _, rewards in earned[::2]) == 0
+        assert earned[-1][1].team.value == 0
 
 
-def test_a_program_is_paid_for_what_it_improved():
+def test_a_program_is_rewarded_for_its_improvement():
     env, state = start(max_rounds=4)
     steps = [
         ("count_vowels('OU') == 2", 0.0),
@@ -149,7 +149,7 @@ def test_it_goes_on_while_a_test_of_the_tester_fails():
         assert kept.program == SMALL
 
 
-def test_tests_are_paid_by_how_well_they_tell_right_from_wrong():
+def test_tests_are_rewarded_for_separating_right_from_wrong():
     env, state = start()
     problem = state.problem
     assert len(problem.bad) == 3
@@ -166,7 +166,7 @@ def test_tests_are_paid_by_how_well_they_tell_right_from_wrong():
     assert tests_quality("count_vowels('AaU') == 3") == pytest.approx(1)
 
 
-def test_a_tester_that_changes_its_tests_is_paid_the_difference():
+def test_a_tester_that_changes_its_tests_gets_the_difference():
     env, state = start(max_rounds=2)
     first = notify(env, state, "count_vowels('AaU') == 3")
     state = notify(env, first.state, SMALL).state
@@ -175,7 +175,7 @@ def test_a_tester_that_changes_its_tests_is_paid_the_difference():
     assert second.rewards.agent["tester"].value == pytest.approx(-1)
 
 
-def test_tests_that_nobody_can_judge_are_paid_nothing():
+def test_tests_without_a_known_solution_get_no_reward():
     env, state = start()
     unknown = replace(state, problem=replace(state.problem, good=()))
     assert notify(env, unknown, "count_vowels('A') == 1").rewards.agent == {}
@@ -217,7 +217,7 @@ def test_solo_sees_the_visible_tests_alone():
     assert result.rewards.team.value == 1
 
 
-def test_nobody_is_shown_a_hidden_test_or_a_known_solution():
+def test_observations_show_no_hidden_test_or_known_solution():
     env, state = start()
     state = notify(env, state, "count_vowels('x') == 0").state
     state = notify(env, state, SMALL).state
@@ -387,9 +387,9 @@ def test_checks_hold_for_right_programs_alone_whether_or_not_a_solution_is_known
     check = "for n in range(3):\n    assert round(f(f(n)), 3) == n + 2"
     for good in ((), ("def f(n):\n    return n + 1",)):
         problem = CodeProblem("f", "", "f", checks=(check,), good=good)
-        assert holds(problem, "def f(n):\n    return n + 1.0", CLOCK)
-        assert not holds(problem, "def f(n):\n    return n + 2", CLOCK)
-        assert not holds(problem, "def f(n):\n    raise ValueError", CLOCK)
+        assert passes_checks(problem, "def f(n):\n    return n + 1.0", CLOCK)
+        assert not passes_checks(problem, "def f(n):\n    return n + 2", CLOCK)
+        assert not passes_checks(problem, "def f(n):\n    raise ValueError", CLOCK)
 
 
 def test_the_transcript_in_the_readme_is_what_happens():

@@ -98,7 +98,7 @@ def test_a_majority_right_answer_without_a_verdict_fails_the_team(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     env, state = start(num_rounds=1)
-    monkeypatch.setattr(debate_env, "judged", lambda *_: Verdict(failure="it hangs"))
+    monkeypatch.setattr(debate_env, "verdict_on", lambda *_: Verdict(failure="it hangs"))
     rewards = env.step(state, replies_of(env, 1, 1, 1)).rewards
     assert isinstance(rewards.team, Failed)
     assert all(isinstance(paid, Failed) for paid in rewards.process.values())

@@ -1,4 +1,5 @@
-"""Stories, debugging, reports and judged talks: what rules see, and what nobody can talk past."""
+"""Stories, debugging, reports and judged negotiations: what rules score, and attempts to fool
+them."""
 
 import random
 import time
@@ -42,7 +43,7 @@ def test_the_rule_tells_a_story_from_filling_and_from_contradiction() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Thought process:", "...", "a", "word " * 400, "\n" * 40])
-def test_hollow_stories_are_worth_little(text: str) -> None:
+def test_hollow_stories_score_low(text: str) -> None:
     env = make_env("story-v1")
     good = played(env, "author")[1].submissions[TEAM]
     fake = Submission(good.question, text, good.criteria, good.facts)
@@ -50,7 +51,7 @@ def test_hollow_stories_are_worth_little(text: str) -> None:
     assert env.rule(good).value > 0.8
 
 
-def test_a_story_longer_than_asked_is_worth_no_more_than_all() -> None:
+def test_a_story_longer_than_asked_scores_no_more() -> None:
     env = make_env("story-v1", num_rounds=1)
     good = played(env, "author")[1].submissions[TEAM]
     long = Submission(good.question, "\n".join([good.answer] * 30), "", good.facts)
@@ -90,8 +91,8 @@ def test_a_planted_bug_is_what_tests_say_and_mending_wins() -> None:
     state, result = played(env, "right")
     assert state.line is not None
     assert state.works
-    paid = result.rewards.agent
-    assert (paid["planter"], paid["mender"]) == (Scored(0.0), Scored(1.0))
+    earned = result.rewards.agent
+    assert (earned["planter"], earned["mender"]) == (Scored(0.0), Scored(1.0))
     assert env.success(state, "mender")
     assert not env.success(state, "planter")
     assert env.rule(result.submissions["mender"]) == Scored(1.0)
@@ -190,7 +191,7 @@ def split_up(article: tuple[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("copy", [copied, split_up])
 def test_a_copy_of_what_was_found_does_not_pay(copy: Any) -> None:
-    env, paid = make_env("knowledge-v1"), []
+    env, earned = make_env("knowledge-v1"), []
     for at in range(20):
         state, rng = env.reset(env.tasks("train")[at], 0), random.Random(1)
         while env.acting(state) == ("finder",):
@@ -200,11 +201,11 @@ def test_a_copy_of_what_was_found_does_not_pay(copy: Any) -> None:
         lines = [line for article in state.articles for line in copy(article)]
         result = env.step(state, {"writer": env.reply_of("\n".join(lines[:8]))})
         assert result.metrics["illegal"] == 0
-        paid.append(result.rewards.team.value)
-    assert sum(paid) / len(paid) < 0.5
+        earned.append(result.rewards.team.value)
+    assert sum(earned) / len(earned) < 0.5
 
 
-def test_a_line_tells_one_fact_and_what_nobody_asked_for_costs() -> None:
+def test_a_line_states_one_fact_and_unrequested_facts_cost() -> None:
     asked = [Fact("Alanda", "river", "Keliton")]
     text = "Alanda is a city. The river Keliton flows through Alanda. Alanda lies in Isfen."
     river, land = "The river is Keliton.", "Alanda lies in Isfen."

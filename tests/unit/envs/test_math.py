@@ -1,4 +1,4 @@
-"""Mathematics by a tool and a reasoner: who sees what, what is paid, and when it ends."""
+"""Math with a tool and a reasoner: observations, rewards and endings."""
 
 import json
 import random
@@ -105,7 +105,7 @@ def test_a_refused_reply_costs_and_leaves_the_answer_before_it() -> None:
     assert "still: 1" in shown(env, result.state, "reasoner")
 
 
-def test_levels_are_paid_by_who_was_right() -> None:
+def test_reward_levels_follow_who_was_right() -> None:
     env, state = start(max_rounds=1)
     truth = state.problem.answer
     state = env.step(state, {"tool": program(int(truth))}).state
@@ -114,10 +114,10 @@ def test_levels_are_paid_by_who_was_right() -> None:
     assert rewards.team == Scored(0.0)
 
 
-def test_without_a_verdict_nobody_is_paid_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_verdict_no_role_gets_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     env, state = start(max_rounds=1)
     state = env.step(state, {"tool": program(1)}).state
-    monkeypatch.setattr(math_env, "judged", lambda *_: Verdict(failure="it hangs"))
+    monkeypatch.setattr(math_env, "verdict_on", lambda *_: Verdict(failure="it hangs"))
     rewards = env.step(state, {"reasoner": "\\boxed{5}"}).rewards
     lost = Failed("no verdict on an answer: it hangs", "judge")
     assert rewards.process == {"reasoner": lost}

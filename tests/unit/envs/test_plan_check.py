@@ -38,7 +38,7 @@ def start(name, index=0, **options):
     return env, env.reset(env.tasks("train")[index], 0)
 
 
-def notify(env, state, answer):
+def step_with(env, state, answer):
     return env.step(state, {env.acting(state)[0]: as_reply(answer)})
 
 
@@ -98,7 +98,7 @@ def test_every_level_is_solved_by_its_strong_player(name, options, num_levels, s
 def test_strong_checker_corrects_a_wrong_plan(name):
     env, state = start(name)
     wrong, _ = wrong_plans(env, state)
-    state = notify(env, state, wrong).state
+    state = step_with(env, state, wrong).state
     reply = env.players[STRONG[name]](env, state, "checker", random.Random(0))
     result = env.step(state, {"checker": reply})
     assert result.state.plan != wrong
@@ -156,9 +156,9 @@ def test_each_role_sees_what_the_other_said(name):
     env, state = start(name)
     first, second = wrong_plans(env, state)
     assert "no plan yet" in text(env, state, "planner")
-    state = notify(env, state, first).state
+    state = step_with(env, state, first).state
     assert f"The planner proposed: {first}" in text(env, state, "checker")
-    state = notify(env, state, second).state
+    state = step_with(env, state, second).state
     assert env.acting(state) == ("planner",)
     seen = text(env, state, "planner")
     assert f"You proposed: {first}" in seen
@@ -169,7 +169,7 @@ def test_each_role_sees_what_the_other_said(name):
 @each_env
 def test_refusals_are_told_to_both_and_change_no_plan(name):
     env, state = start(name)
-    refused = notify(env, state, "what?")
+    refused = step_with(env, state, "what?")
     assert refused.rewards.process == {"planner": Scored(-0.1)}
     assert refused.metrics == {"score": 0.0, "illegal": 1.0}
     reason = refused.state.replies[-1].refusal
@@ -178,11 +178,11 @@ def test_refusals_are_told_to_both_and_change_no_plan(name):
     assert "no plan yet" in seen
 
     wrong, _ = wrong_plans(env, state)
-    state = notify(env, notify(env, state, wrong).state, "what?").state
+    state = step_with(env, step_with(env, state, wrong).state, "what?").state
     seen = text(env, state, "planner")
     assert f"The checker's reply was refused: {reason}." in seen
     assert f"The plan is still: {wrong}" in seen
-    state = notify(env, state, "what?").state
+    state = step_with(env, state, "what?").state
     assert f"The plan is still: {wrong}" in text(env, state, "checker")
     assert f"Your reply was refused: {reason}." in text(env, state, "checker")
 
@@ -198,7 +198,7 @@ def test_refusals_are_told_to_both_and_change_no_plan(name):
 def test_acceptance_out_of_place_is_refused(name, answers, reason):
     env, state = start(name)
     for answer in answers:
-        result = notify(env, state, answer)
+        result = step_with(env, state, answer)
         state = result.state
     assert reason in state.replies[-1].refusal
     assert result.rewards.process[state.replies[-1].role] == Scored(-0.1)
@@ -210,9 +210,9 @@ def test_acceptance_out_of_place_is_refused(name, answers, reason):
 def test_acceptance_ends_the_play(name, how):
     env, state = start(name)
     for plan, value in ((solution(env, state), 1.0), (wrong_plans(env, state)[0], 0.0)):
-        proposed = notify(env, state, plan)
+        proposed = step_with(env, state, plan)
         assert proposed.rewards.team is None
-        result = notify(env, proposed.state, plan if how == "repeat" else how)
+        result = step_with(env, proposed.state, plan if how == "repeat" else how)
         assert env.acting(result.state) == ()
         assert result.rewards.team == Scored(value)
         assert result.rewards.process == {"checker": Scored(0.0)}
@@ -225,7 +225,7 @@ def test_a_planner_who_repeats_the_checkers_plan_is_checked_again(name):
     env, state = start(name)
     first, second = wrong_plans(env, state)
     for answer in (first, second, second):
-        state = notify(env, state, answer).state
+        state = step_with(env, state, answer).state
     assert env.acting(state) == ("checker",)
     assert f"The planner proposed: {second}" in text(env, state, "checker")
 
@@ -236,7 +236,7 @@ def test_the_last_round_ends_with_the_plan_in_force(name):
     answers = [*wrong_plans(env, state), solution(env, state), "what?"]
     for answer in answers:
         assert env.acting(state)
-        result = notify(env, state, answer)
+        result = step_with(env, state, answer)
         state = result.state
     assert env.acting(state) == ()
     assert result.rewards.process == {"checker": Scored(-0.1)}
@@ -248,16 +248,16 @@ def test_the_last_round_ends_with_the_plan_in_force(name):
 def test_process_reward_of_both_roles_varies_with_the_reply(name):
     env, state = start(name)
     wrong, other = wrong_plans(env, state)
-    proposed = notify(env, state, wrong).state
+    proposed = step_with(env, state, wrong).state
     for role, at in (("planner", state), ("checker", proposed)):
         before = 0.0 if at.plan is None else env.score(at.puzzle, at.plan)
-        paid = [
-            notify(env, at, answer).rewards.process[role].value
+        earned = [
+            step_with(env, at, answer).rewards.process[role].value
             for answer in (solution(env, state), other, "what?")
         ]
-        assert paid[0] == 1.0 - before
-        assert -before <= paid[1] < paid[0]
-        assert paid[2] == -0.1
+        assert earned[0] == 1.0 - before
+        assert -before <= earned[1] < earned[0]
+        assert earned[2] == -0.1
 
 
 @each_env
@@ -266,13 +266,13 @@ def test_what_a_play_pays_for_replies_is_its_last_score_however_long_it_talks(na
     wrong, other = wrong_plans(env, state)
     right = solution(env, state)
     for answers in ([right, "accept"], [wrong, other, right, other, wrong, right]):
-        at, paid = state, 0.0
+        at, earned = state, 0.0
         for answer in answers:
-            result = notify(env, at, answer)
-            paid += sum(reward.value for reward in result.rewards.process.values())
+            result = step_with(env, at, answer)
+            earned += sum(reward.value for reward in result.rewards.process.values())
             at = result.state
         assert at.over
-        assert paid == pytest.approx(1.0)
+        assert earned == pytest.approx(1.0)
 
 
 @each_env
@@ -280,13 +280,13 @@ def test_solo_plays_on_until_it_keeps_its_plan(name):
     env, state = start(name, solo=True)
     assert env.roles == ("solver",)
     first, second = wrong_plans(env, state)
-    assert "there is no plan to accept" in notify(env, state, "accept").state.replies[-1].refusal
-    state = notify(env, state, first).state
+    assert "there is no plan to accept" in step_with(env, state, "accept").state.replies[-1].refusal
+    state = step_with(env, state, first).state
     assert f"You proposed: {first}" in text(env, state, "solver")
     for last in ("accept", first):
-        assert env.acting(notify(env, state, last).state) == ()
-    state = notify(env, state, second).state
-    assert env.acting(notify(env, state, first).state) == (), "the third round is the last"
+        assert env.acting(step_with(env, state, last).state) == ()
+    state = step_with(env, state, second).state
+    assert env.acting(step_with(env, state, first).state) == (), "the third round is the last"
 
 
 @each_env
@@ -298,14 +298,14 @@ def test_both_ways_to_solo_give_the_same_environment(name):
 
 
 @each_env
-def test_nobody_is_shown_a_solution_that_nobody_said(name):
+def test_observations_show_no_solution_that_no_role_gave(name):
     env = make_env(name)
     for task in env.tasks("train")[:50]:
         state = env.reset(task, 0)
         solved = solution(env, state)
         plans = [plan for plan in wrong_plans(env, state) if solved not in plan]
         for answer in ["what?", *plans]:
-            after = notify(env, state, answer).state
+            after = step_with(env, state, answer).state
             for role in env.roles:
                 for seen in (state, after):
                     assert solved not in text(env, seen, role)
@@ -320,7 +320,7 @@ def test_observations_do_not_tell_whether_a_plan_is_right(name):
         views = [
             [
                 m.content.replace(plan, "PLAN")
-                for m in env.observe(notify(env, state, plan).state, role)
+                for m in env.observe(step_with(env, state, plan).state, role)
             ]
             for plan in (right, wrong)
         ]
@@ -351,11 +351,11 @@ def test_drawing_and_hint_are_for_a_person(name):
     wrong, _ = wrong_plans(env, state)
     refused = replace(state, replies=(LastReply("planner", refusal="[/] is no [red]plan"),))
     assert "[/] is no [red]plan" in Text.from_markup(env.draw(refused, "checker")).plain
-    state = notify(env, state, wrong).state
+    state = step_with(env, state, wrong).state
     assert "┌" in Text.from_markup(env.draw(state, "planner")).plain
     assert "accept" in env.hint(state, "checker")
     assert "accept" not in env.hint(state, "planner")
     assert "solved" not in env.draw(state, "checker")
     while env.acting(state):
-        state = notify(env, state, solution(env, state)).state
+        state = step_with(env, state, solution(env, state)).state
     assert env.draw(state, "checker").endswith("[green]solved[/]")

@@ -11,7 +11,7 @@ kuhn, leduc = make_env("kuhn_poker-v1"), make_env("leduc_poker-v1")
 
 
 @pytest.mark.parametrize(
-    ("env", "cards", "said", "won"),
+    ("env", "cards", "moves", "won"),
     [
         (kuhn, "KQ", "check check", (1, -1)),
         (kuhn, "JQ", "bet fold", (1, -1)),
@@ -25,9 +25,9 @@ kuhn, leduc = make_env("kuhn_poker-v1"), make_env("leduc_poker-v1")
         (leduc, "KJQ", "raise raise call raise raise call", (13, -13)),
     ],
 )
-def test_a_hand_pays_what_it_should(env, cards: str, said: str, won: tuple[int, int]) -> None:
+def test_a_hand_returns_the_chips_won(env, cards: str, moves: str, won: tuple[int, int]) -> None:
     state = Hand(tuple(cards))
-    for move in said.split():
+    for move in moves.split():
         (role,) = env.acting(state)
         result = env.step(state, {role: as_reply(move)})
         assert result.metrics["illegal"] == 0
@@ -45,7 +45,7 @@ def test_a_reply_that_is_no_legal_move_folds(reply: str) -> None:
     expected = {"player_1": -1.0, "player_2": 1.0}
     if reply == as_reply("call"):
         expected = {"player_1": 2.0, "player_2": -2.0}
-    assert {role: paid.value for role, paid in result.rewards.agent.items()} == expected
+    assert {role: earned.value for role, earned in result.rewards.agent.items()} == expected
     assert bool(result.rewards.process) == (reply != as_reply("call"))
 
 

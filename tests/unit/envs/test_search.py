@@ -84,12 +84,12 @@ def test_a_query_without_a_known_word_finds_nothing() -> None:
 def test_the_librarian_succeeds_and_the_hasty_one_fails(solo: bool) -> None:
     env = make_env("search-v1", solo=solo)
     for task in range(10):
-        state, paid = play(env, "librarian", task)
+        state, earned = play(env, "librarian", task)
         assert env.success(state, env.roles[-1])
-        assert paid[-1][1].team.value == 1.0
-        looked = sum(p.process[role].value for role, p in paid[:-1] if role != "decomposer")
+        assert earned[-1][1].team.value == 1.0
+        looked = sum(p.process[role].value for role, p in earned[:-1] if role != "decomposer")
         assert looked == pytest.approx(env.config.look_reward)
-        state, paid = play(env, "hasty", task)
+        state, earned = play(env, "hasty", task)
         assert not env.success(state, env.roles[-1])
 
 
@@ -201,7 +201,7 @@ def test_no_question_names_its_answer() -> None:
 
 
 def test_no_word_is_in_the_names_of_many() -> None:
-    """A word that many names share would be paid as half of an answer that nobody looked for."""
+    """A word that many names share would earn half of the reward without any search."""
     for seed in range(3):
         names = [name for some in make_world(seed).names.values() for name in some]
         words = Counter(word for name in names for word in normal(name).split())

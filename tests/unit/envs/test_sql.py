@@ -168,14 +168,14 @@ def test_the_level_bounds_the_question():
 def test_the_analyst_succeeds_and_the_blind_one_fails(solo: bool):
     env = make_env("sql-v1", solo=solo)
     for task in range(3):
-        state, paid = play(env, "analyst", task)
+        state, earned = play(env, "analyst", task)
         assert env.success(state, env.roles[-1])
-        assert paid[-1][1].team.value == 1.0
-        looked = sum(p.process[role].value for role, p in paid[:-1])
+        assert earned[-1][1].team.value == 1.0
+        looked = sum(p.process[role].value for role, p in earned[:-1])
         assert looked == pytest.approx(env.config.look_reward)
-        state, paid = play(env, "blind", task)
+        state, earned = play(env, "blind", task)
         assert not env.success(state, env.roles[-1])
-        assert paid[-1][1].team.value == 0.0
+        assert earned[-1][1].team.value == 0.0
 
 
 @pytest.mark.parametrize("left_out", [0, 1], ids=["all of it", "all but a row"])
@@ -266,8 +266,8 @@ def test_a_query_without_rows_shows_no_table():
         sql = f"SELECT {columns} FROM {', '.join(needed)} LIMIT {limit}"  # noqa: S608 - its own
         result = env.step(state, {"explorer": as_call(ToolCall("run_query", (("sql", sql),)))})
         assert result.metrics["coverage"] == coverage
-        paid = result.rewards.process["explorer"].value
-        assert paid == pytest.approx(coverage * env.config.look_reward)
+        earned = result.rewards.process["explorer"].value
+        assert earned == pytest.approx(coverage * env.config.look_reward)
 
 
 def test_a_bad_call_is_priced_and_told():

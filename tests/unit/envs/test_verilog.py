@@ -1,4 +1,5 @@
-"""Designs and benches on real Icarus Verilog: the good pass, the bad fail, and nobody can forge."""
+"""Designs and benches on real Icarus Verilog: good ones pass, bad ones fail, and no output can
+be forged."""
 
 import shutil
 import time
@@ -165,7 +166,7 @@ def notify(word: str) -> str:
         ("module other; endmodule", 0.0),
     ],
 )
-def test_a_bench_is_worth_what_it_tells_apart(bench: str, score: float) -> None:
+def test_a_bench_scores_by_the_designs_it_distinguishes(bench: str, score: float) -> None:
     env = make_env("verilog-v1")
     state = env.reset(env.tasks("train")[0], 0)
     state = env.step(state, {"designer": "no code"}).state
@@ -177,14 +178,14 @@ def test_a_bench_is_worth_what_it_tells_apart(bench: str, score: float) -> None:
 @pytest.mark.parametrize("solo", [False, True])
 def test_the_engineer_succeeds_and_the_novice_fails(solo: bool) -> None:
     env = make_env("verilog-v1", solo=solo)
-    state, paid = play(env, "engineer", 0)
+    state, earned = play(env, "engineer", 0)
     assert env.success(state, env.roles[0])
-    assert [rewards.process[role].value for role, rewards in paid] == [1.0, 1.0]
-    assert paid[-1][1].team.value == 1.0
+    assert [rewards.process[role].value for role, rewards in earned] == [1.0, 1.0]
+    assert earned[-1][1].team.value == 1.0
     assert "It passed." in env.observe(state, env.roles[-1])[-1].content
-    state, paid = play(env, "novice", 0)
+    state, earned = play(env, "novice", 0)
     assert not env.success(state, env.roles[0])
-    assert paid[-1][1].team.value == 0.0
+    assert earned[-1][1].team.value == 0.0
 
 
 def test_a_design_that_the_bench_fails_may_be_written_again() -> None:
