@@ -1,4 +1,4 @@
-"""Programs that die, leave half a stream, ask again or twice: the record stays right."""
+"""Programs that die, abort a stream, retry or repeat calls: the record stays correct."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ async def ask(gate: Served, **more: Any) -> Any:
 
 
 def hold(gate: Served) -> asyncio.Event:
-    """Let samplers wait until told."""
+    """Block samplers until the event is set."""
     event, answer = asyncio.Event(), gate.sampler.sample
 
     async def wait(request: Any) -> Any:
@@ -55,7 +55,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_program_that_dies_before_its_reply_trains_nobody_on_it() -> None:
+def test_a_reply_to_a_dead_program_is_not_trained_on() -> None:
     async def work(gate: Served) -> Any:
         go = hold(gate)
         body = json.dumps(CHAT).encode()
@@ -75,10 +75,10 @@ def test_a_program_that_dies_before_its_reply_trains_nobody_on_it() -> None:
     assert [turn.credit.failure for turn in episode.turns] == [UNDELIVERED, None]
     assert episode.failure is None
     assert [step.turns for step in episode.steps] == [(1,)]
-    assert len(episode.turns[0].response_ids), "what was sampled is kept"
+    assert len(episode.turns[0].response_ids), "sampled ids are kept"
 
 
-def test_half_a_stream_is_not_a_reply() -> None:
+def test_an_aborted_stream_is_not_a_reply() -> None:
     async def work(gate: Served) -> Any:
         body = json.dumps({**CHAT, "stream": True}).encode()
         reader, writer = await connect(gate)
@@ -91,25 +91,25 @@ def test_half_a_stream_is_not_a_reply() -> None:
         assert whole.text.endswith("data: [DONE]\n\n")
         return gate.close()
 
-    # More than all buffers between the two hold, so that the program is gone before the end.
+    # More than all buffers in between can hold, so that the program leaves before the end.
     limits = Limits(max_reply_tokens=10**6)
     episode = served(work, answer=lambda *_: "word " * 60_000, limits=limits)
     assert [turn.credit.failure for turn in episode.turns] == [UNDELIVERED, None]
     assert [step.turns for step in episode.steps] == [(1,)]
 
 
-def test_a_retry_and_a_second_call_are_turns_of_their_own() -> None:
+def test_a_retry_and_a_second_call_are_separate_turns() -> None:
     async def work(gate: Served) -> Any:
         answers = [await ask(gate), *await asyncio.gather(ask(gate), ask(gate))]
         return {answer.json()["id"] for answer in answers}, gate.sampler.requests, gate.close()
 
     ids, requests, episode = served(work)
     assert len(ids) == len(episode.turns) == len(episode.steps) == 3
-    assert len({request.seed for request in requests}) == 3, "the same question, other chance"
+    assert len({request.seed for request in requests}) == 3, "the same prompt, different seeds"
     assert episode.failure is None
 
 
-def test_calls_under_way_at_once_are_no_way_around_the_limit() -> None:
+def test_concurrent_calls_cannot_exceed_the_limit() -> None:
     async def work(gate: Served) -> Any:
         go = hold(gate)
         calls = [asyncio.create_task(ask(gate)) for _ in range(5)]
@@ -122,7 +122,7 @@ def test_calls_under_way_at_once_are_no_way_around_the_limit() -> None:
     assert episode.failure == Failed("cut after 2 calls (rollout.max_steps)", "limit")
 
 
-def test_a_sampler_that_fails_is_an_error_that_clients_retry() -> None:
+def test_a_failing_sampler_causes_an_error_that_clients_retry() -> None:
     results = iter([Failed("no memory left", "sampler"), None])
 
     def answer(request: Any, number: int) -> Any:
@@ -137,7 +137,7 @@ def test_a_sampler_that_fails_is_an_error_that_clients_retry() -> None:
     assert episode.failure is None
 
 
-def test_engines_that_are_gone_end_the_run() -> None:
+def test_dead_engines_end_the_run() -> None:
     async def work(gate: Served) -> Any:
         async def die(request: Any) -> Any:
             raise ClusterError("the engine died 4 times")
@@ -151,14 +151,14 @@ def test_engines_that_are_gone_end_the_run() -> None:
 
 
 @pytest.mark.parametrize(("error", "status"), [(TypeError, 500), (RecursionError, 400)])
-def test_a_call_that_breaks_before_a_sampler_is_asked_was_not_served(
+def test_a_call_that_fails_before_sampling_is_not_served(
     error: type[Exception], status: int
 ) -> None:
     async def work(gate: Served) -> Any:
         template, whole = gate.session.templates["planner"], gate.session.templates["planner"].whole
 
         def fail(*args: Any) -> Any:
-            raise error("a template of somebody")
+            raise error("a broken template")
 
         template.whole = fail  # type: ignore[method-assign]
         broken = await ask(gate)
@@ -170,7 +170,7 @@ def test_a_call_that_breaks_before_a_sampler_is_asked_was_not_served(
     assert episode.failure is None
 
 
-def test_calls_that_are_still_under_way_fail_the_episode() -> None:
+def test_calls_in_progress_fail_the_episode() -> None:
     async def work(gate: Served) -> Any:
         await ask(gate)
         go = hold(gate)
@@ -189,7 +189,7 @@ def test_calls_that_are_still_under_way_fail_the_episode() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_episodes_at_once() -> None:
-    """In one process, two calls each, every record its own."""
+    """In one process, two calls each, with separate records."""
 
     async def work(gate: Served) -> Any:
         others = [gate.another(f"t/{number}") for number in range(1000)]

@@ -1,4 +1,4 @@
-"""Nobody calls without a key, and no key leads to another's episode."""
+"""Calls need a key, and no key gives access to another episode."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def asked(
     method: str = "POST",
     **options: Any,
 ) -> Any:
-    """The answer to one request, and the episode that it was meant for."""
+    """The response to one request, and the episode of its key."""
 
     async def work(gate: Served) -> Any:
         given = headers(gate) if callable(headers) else headers
@@ -51,7 +51,7 @@ def bearer(gate: Served) -> dict[str, str]:
     return {"authorization": f"Bearer {gate.agents.key}"}
 
 
-def test_the_right_key_is_let_in() -> None:
+def test_the_right_key_is_accepted() -> None:
     answer, episode = asked(headers=bearer)
     assert answer.status_code == 200
     assert len(episode.turns) == 1
@@ -93,14 +93,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_key_opens_nothing(kind: str) -> None:
+def test_a_wrong_key_is_rejected(kind: str) -> None:
     answer, episode = asked(headers=WRONG[kind])
     assert answer.status_code == 401
     assert episode.turns == []
     assert "pl-" not in answer.text
 
 
-def test_a_key_in_the_address_is_no_key() -> None:
+def test_a_key_in_the_url_is_rejected() -> None:
     async def work(gate: Served) -> int:
         async with httpx.AsyncClient() as http:
             url = f"{gate.gateway.url}/v1/chat/completions?api_key={gate.agents.key}"
@@ -126,14 +126,14 @@ def test_keys_expire_with_their_episode() -> None:
     assert served(work) == [200, 401, 401, 401, 401]
 
 
-def test_one_episodes_key_writes_to_its_own_record_alone() -> None:
+def test_a_key_only_writes_to_the_record_of_its_episode() -> None:
     async def work(gate: Served) -> Any:
         other = gate.another()
         async with httpx.AsyncClient() as http:
             for one in (gate, other, other):
                 url = f"{gate.gateway.url}/roles/planner/v1/chat/completions"
                 await http.post(url, json=CHAT, headers=bearer(one))
-            paid = await http.post(
+            rewarded = await http.post(
                 f"{gate.gateway.url}/v1/rewards",
                 json={
                     "level": "team",
@@ -142,12 +142,12 @@ def test_one_episodes_key_writes_to_its_own_record_alone() -> None:
                 },
                 headers={"authorization": f"Bearer {gate.agents.reward_key}"},
             )
-        return len(gate.close().turns), len(other.close().turns), paid.status_code
+        return len(gate.close().turns), len(other.close().turns), rewarded.status_code
 
     assert served(work) == (1, 2, 404)
 
 
-def test_a_roles_key_is_good_for_its_role_alone() -> None:
+def test_a_roles_key_only_calls_its_role() -> None:
     async def work(gate: Served) -> dict[str, int]:
         url, found = gate.gateway.url, {}
         own = {"authorization": f"Bearer {gate.agents.keys['planner']}"}
@@ -169,7 +169,7 @@ def test_a_roles_key_is_good_for_its_role_alone() -> None:
     }  # fmt: skip
 
 
-def test_who_guesses_no_role_is_told_so() -> None:
+def test_a_call_without_a_role_lists_the_roles() -> None:
     answer, episode = asked("/v1/chat/completions", bearer)
     assert answer.status_code == 400
     assert "planner, worker" in answer.json()["error"]["message"]
@@ -186,7 +186,7 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("path", TRICKS)
-def test_tricks_with_paths_lead_nowhere(path: str) -> None:
+def test_manipulated_paths_are_rejected(path: str) -> None:
     async def work(gate: Served) -> Any:
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gate.agents.key}\r\n"
         status = await raw(gate, head.encode(), json.dumps(CHAT).encode())
@@ -206,7 +206,7 @@ CONTROL = [
 
 
 @pytest.mark.parametrize("path", CONTROL)
-def test_no_route_of_an_engine_is_there(path: str) -> None:
+def test_no_route_of_an_engine_exists(path: str) -> None:
     answer, _ = asked(path, bearer)
     assert answer.status_code == 404
     assert asked(path, bearer, method="GET")[0].status_code == 404
@@ -216,7 +216,7 @@ def test_no_route_of_an_engine_is_there(path: str) -> None:
     "body",
     [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b"{}" * 2, b'{"messages": NaN}', b"[" * 9999],
 )
-def test_malformed_bodies_are_refused(body: bytes) -> None:
+def test_malformed_bodies_are_rejected(body: bytes) -> None:
     answer, episode = asked(headers=bearer, body=body)
     assert answer.status_code == 400
     assert episode.turns == []
@@ -235,7 +235,7 @@ HALF = '{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}'
     ],
     ids=["escaped", "raw", "utf-16", "sound utf-16"],
 )
-def test_half_a_sign_is_no_text(body: bytes) -> None:
+def test_lone_surrogates_are_rejected(body: bytes) -> None:
     answer, episode = asked(headers=bearer, body=body)
     assert answer.status_code == 400
     assert "not valid JSON" in answer.json()["error"]["message"]
@@ -245,9 +245,9 @@ def test_half_a_sign_is_no_text(body: bytes) -> None:
 @pytest.mark.parametrize(
     "arguments",
     ["[" * 5000, "[" * 900 + "]" * 900, '{"a": "\\ud800"}', "9" * 5000],
-    ids=["unclosed", "deep", "half a sign", "long number"],
+    ids=["unclosed", "deep", "lone surrogate", "long number"],
 )
-def test_strange_arguments_of_a_tool_break_nothing(arguments: str) -> None:
+def test_unusual_tool_arguments_cause_no_internal_error(arguments: str) -> None:
     called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     chat = [{"role": "assistant", "tool_calls": [called]}, *CHAT["messages"]]
     answer, episode = asked(headers=bearer, body={"model": "m", "messages": chat})
@@ -257,13 +257,13 @@ def test_strange_arguments_of_a_tool_break_nothing(arguments: str) -> None:
         assert "served" not in episode.failure.reason
 
 
-def test_arguments_that_are_no_sound_json_stay_text() -> None:
+def test_arguments_that_are_invalid_json_stay_text() -> None:
     assert CalledTool("c", "f", '{"a": "\\ud83d\\ude00"}').values == {"a": "\N{GRINNING FACE}"}
     for arguments in ("{", "[" * 5000, '{"a": "\\ud800"}'):
         assert CalledTool("c", "f", arguments).values == arguments
 
 
-def test_huge_bodies_are_refused_told_or_not() -> None:
+def test_large_bodies_are_rejected_with_and_without_content_length() -> None:
     small = Bounds(max_body_bytes=1000)
     answer, _ = asked(headers=bearer, body=b"x" * 1001, bounds=small)
     assert answer.status_code == 413
@@ -280,13 +280,13 @@ def test_huge_bodies_are_refused_told_or_not() -> None:
     assert served(unsaid, bounds=small) == 413
 
 
-def test_slow_bodies_are_ended() -> None:
+def test_slow_bodies_time_out() -> None:
     async def work(gate: Served) -> int:
         head = (
             "POST /roles/planner/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
             f"authorization: Bearer {gate.agents.key}\r\ncontent-length: 500\r\n"
         )
-        return await raw(gate, head.encode(), b"{", told=True)
+        return await raw(gate, head.encode(), b"{", chunked=True)
 
     assert served(work, bounds=Bounds(body_seconds=0.3)) == 408
 
@@ -312,7 +312,7 @@ def test_smuggled_headers_reach_no_record(kind: str) -> None:
             + SMUGGLED[kind]
         )
         inner = b"POST /roles/planner/v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n"
-        status = await raw(gate, head, b"0\r\n\r\n" + inner, told=True)
+        status = await raw(gate, head, b"0\r\n\r\n" + inner, chunked=True)
         return status, gate.close()
 
     status, episode = served(work, bounds=Bounds(body_seconds=0.5))
@@ -320,7 +320,7 @@ def test_smuggled_headers_reach_no_record(kind: str) -> None:
     assert episode.turns == []
 
 
-def test_one_episode_cannot_take_every_place() -> None:
+def test_one_episode_cannot_use_all_call_slots() -> None:
     async def work(gate: Served) -> tuple[list[int], int]:
         hold = asyncio.Event()
         answer = gate.sampler.sample
@@ -351,7 +351,7 @@ def test_one_episode_cannot_take_every_place() -> None:
     assert other == 200
 
 
-def test_haste_is_refused() -> None:
+def test_the_call_rate_is_limited() -> None:
     async def work(gate: Served) -> list[int]:
         url = f"{gate.gateway.url}/roles/planner/v1/chat/completions"
         async with httpx.AsyncClient() as http:
@@ -362,7 +362,7 @@ def test_haste_is_refused() -> None:
     assert served(work, bounds=Bounds(calls_per_second=1)) == [200] * 5 + [429] * 2
 
 
-def test_it_listens_on_loopback_alone() -> None:
+def test_it_only_listens_on_loopback() -> None:
     async def work(gate: Served) -> tuple[str, Any]:
         sockets = [s for server in gate.gateway._server.servers for s in server.sockets]
         return gate.gateway.url, [s.getsockname()[0] for s in sockets]
@@ -372,7 +372,7 @@ def test_it_listens_on_loopback_alone() -> None:
     assert addresses == ["127.0.0.1"]
 
 
-def test_keys_are_random_and_kept_as_digests() -> None:
+def test_keys_are_random_and_stored_as_digests() -> None:
     async def work(gate: Served) -> Any:
         keys = {gate.agents.key, *gate.agents.keys.values(), gate.agents.reward_key}
         assert len(keys) == 4
@@ -384,7 +384,7 @@ def test_keys_are_random_and_kept_as_digests() -> None:
     assert len(Keyring()) == 0
 
 
-def test_no_key_stands_in_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_contain_no_key(caplog: pytest.LogCaptureFixture) -> None:
     async def work(gate: Served) -> list[str]:
         async with httpx.AsyncClient() as http:
             for path in ("/roles/planner/v1/chat/completions", "/v1/nothing", "/v1/models"):
@@ -396,11 +396,11 @@ def test_no_key_stands_in_what_is_logged(caplog: pytest.LogCaptureFixture) -> No
     assert not any(key in caplog.text for key in keys)
 
 
-async def raw(gate: Served, head: bytes, body: bytes, told: bool = False) -> int:
-    """The status that bytes on a socket are answered with."""
+async def raw(gate: Served, head: bytes, body: bytes, chunked: bool = False) -> int:
+    """Send bytes on a socket and return the status of the response."""
     host, port = gate.gateway.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    length = b"" if told else f"content-length: {len(body)}\r\n".encode()
+    length = b"" if chunked else f"content-length: {len(body)}\r\n".encode()
     writer.write(head + length + b"\r\n" + body)
     await writer.drain()
     line = await asyncio.wait_for(reader.readline(), 20)

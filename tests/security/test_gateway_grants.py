@@ -36,7 +36,7 @@ async def posted(http: Any, gate: Served, path: str, key: str, body: Any) -> Any
 
 @pytest.mark.parametrize("path", ["/v1/rewards", "/roles/planner/v1/rewards"])
 @pytest.mark.parametrize("whose", KEYS)
-def test_a_key_that_calls_rewards_nobody(whose: str, path: str) -> None:
+def test_a_key_that_calls_cannot_reward(whose: str, path: str) -> None:
     async def work(gate: Served) -> Any:
         key, statuses = KEYS[whose](gate), []
         async with httpx.AsyncClient() as http:
@@ -54,7 +54,7 @@ def test_a_key_that_calls_rewards_nobody(whose: str, path: str) -> None:
 
 @pytest.mark.parametrize("route", [*ROUTES, "/v1/models"])
 @pytest.mark.parametrize("prefix", ["", "/roles/planner"])
-def test_the_reward_key_calls_nobody(route: str, prefix: str) -> None:
+def test_the_reward_key_cannot_call(route: str, prefix: str) -> None:
     async def work(gate: Served) -> Any:
         key = {"authorization": f"Bearer {gate.agents.reward_key}"}
         url = gate.gateway.url + prefix + route
@@ -66,14 +66,14 @@ def test_the_reward_key_calls_nobody(route: str, prefix: str) -> None:
         return answer, gate.close()
 
     answer, episode = served(work)
-    # There is nothing to reward yet (409), and a role's path rewards no team (403).
+    # No reply to reward yet (409), and the path of a role cannot reward the team (403).
     wanted = (403, 409) if route == "/v1/rewards" else (403,)
     assert answer.status_code in wanted
     assert episode.turns == []
     assert "pl-" not in answer.text
 
 
-def test_both_keys_in_one_request_open_nothing() -> None:
+def test_both_keys_in_one_request_are_rejected() -> None:
     async def work(gate: Served) -> int:
         headers = {
             "authorization": f"Bearer {gate.agents.key}",
@@ -101,7 +101,7 @@ def test_the_reward_key_rewards_every_level() -> None:
     assert step.rewards == Rewards({"planner": one}, {"planner": one}, one)
 
 
-def test_a_program_is_not_given_the_reward_key() -> None:
+def test_a_program_does_not_receive_the_reward_key() -> None:
     async def work(gate: Served) -> Any:
         return gate.agents, gate.agents.environment(), gate.agents.environment(rewards=True)
 
@@ -136,7 +136,7 @@ print(json.dumps([post(one, key, reward) for one in urls for key in keys]))
 
 
 class Selfish(Two):
-    """A program whose agent tries every key that it finds."""
+    """A program whose agent tries all keys in its environment."""
 
     id = "selfish-v1"
     trusted = False
@@ -148,7 +148,7 @@ class Selfish(Two):
         return Rewards(team=Scored(float(json.dumps(result).count("200"))))
 
 
-def test_a_program_cannot_reward_itself_with_what_it_finds() -> None:
+def test_a_program_cannot_reward_itself_with_the_keys_it_finds() -> None:
     (episode,) = play(Selfish(), num_tasks=1, num_samples=1)
     assert episode.failure is None
     assert episode.steps[-1].rewards == Rewards(team=Scored(0.0))
@@ -161,7 +161,7 @@ class Trusted(Selfish):
     trusted = True
 
 
-def test_a_program_that_is_trusted_posts_rewards() -> None:
+def test_a_trusted_program_posts_rewards() -> None:
     (episode,) = play(Trusted(), num_tasks=1, num_samples=1)
     assert episode.failure is None
     assert episode.steps[-1].rewards == Rewards(agent={"a": Scored(198.0)}, team=Scored(2.0))

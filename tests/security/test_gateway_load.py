@@ -1,9 +1,8 @@
-"""No request blocks the event loop: neither the largest that is accepted nor any that is refused.
+"""No request blocks the event loop: neither the largest accepted ones nor rejected ones.
 
-A watchdog ticks in the gateway's loop. Between two ticks the process must use less than 50 ms of
-CPU. That counts what the loop does and what holds the interpreter's lock in another thread, and not
-what other programs do to a busy machine. An attack is repeated if a tick came late: what blocks,
-blocks every time.
+A watchdog ticks in the gateway's event loop. Between two ticks the process must use less than 50 ms
+of CPU time. This includes other threads that hold the GIL, but not other processes on a busy
+machine. A late tick repeats the test, because real blocking occurs every time.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from pettingllms.rollouts.scripted import ByteRenderer
 MOST = 0.05
 TRIES = 5
 MESSAGES = 2_000
-"""The longest chat that is accepted."""
+"""Messages of the longest accepted chat."""
 TEXT = 500_000
 """Bytes of the longest prompt."""
 BODY = 4_000_000
@@ -34,7 +33,7 @@ Status = tuple[int, bytes]
 
 
 async def worst_gap(work: Callable[[], Any]) -> tuple[float, Any]:
-    """The most CPU that was used between two ticks of the loop, and what the work gave."""
+    """The most CPU time between two ticks of the event loop, and the result of the work."""
     worst, over = 0.0, asyncio.Event()
 
     async def tick() -> None:
@@ -54,7 +53,7 @@ async def worst_gap(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 async def send(gate: Served, path: str, body: bytes, key: str = "") -> Status:
-    """Status and body of the answer. It is sent as it is: a client would use CPU as well."""
+    """Status and body of the response. Uses a raw socket: a client would use CPU time too."""
     host, port = gate.gateway.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = (
@@ -71,7 +70,7 @@ async def send(gate: Served, path: str, body: bytes, key: str = "") -> Status:
 
 
 def attacked(path: str, body: bytes, **options: Any) -> tuple[float, Status]:
-    """The worst gap of the best try, and the answer."""
+    """The worst gap of the best try, and the response."""
 
     async def work(gate: Served) -> tuple[float, Status]:
         await send(gate, path, b"{}")  # threads start, modules are imported
@@ -86,7 +85,7 @@ def attacked(path: str, body: bytes, **options: Any) -> tuple[float, Status]:
 
 
 def chat(num: int, size: int) -> list[dict[str, Any]]:
-    """A chat of so many messages, which ends with a user's."""
+    """A chat with that many messages; the last one is from the user."""
     text = "12 + 34 = 46, is it? " * (size // num // 21 + 1)
     said = text[: max(1, size // num - 40)]
     speakers = ("user", "assistant")
@@ -95,7 +94,7 @@ def chat(num: int, size: int) -> list[dict[str, Any]]:
 
 
 def called(num: int) -> list[dict[str, Any]]:
-    """A chat of calls of tools, their results, and a question."""
+    """A chat of tool calls, their results, and a question."""
     found: list[dict[str, Any]] = []
     for at in range(num // 3):
         call = {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -105,7 +104,7 @@ def called(num: int) -> list[dict[str, Any]]:
 
 
 def items(num: int) -> list[dict[str, Any]]:
-    """One reply that calls many tools, as a response's input has it."""
+    """One reply with many tool calls, as input of the Responses API."""
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     return [{"role": "assistant", "content": "x"}, *[call] * (num - 1)]
 
@@ -185,13 +184,13 @@ def test_real_tokenizers_do_not_block_the_loop(kind: str, tokenizer: Path) -> No
 
 
 def listed(name: str, item: str, rest: str = "") -> bytes:
-    """An object with a list that fills the body."""
+    """A JSON object with a list that fills the body."""
     num = (BODY - 100) // (len(item) + 1)
     return f'{{"max_tokens": 5, "{name}": [{",".join([item] * num)}]{rest}}}'.encode()
 
 
 MESSAGE = '{"role":"user","content":"x"}'
-REFUSED: dict[str, tuple[str, bytes, str]] = {
+REJECTED: dict[str, tuple[str, bytes, str]] = {
     "90,000 messages": (CHATS, listed("messages", MESSAGE), "10,000 JSON objects"),
     "one message too many": (
         CHATS,
@@ -248,9 +247,9 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_refused_requests_do_not_block_the_loop(kind: str) -> None:
-    path, body, reason = REFUSED[kind]
+@pytest.mark.parametrize("kind", REJECTED)
+def test_rejected_requests_do_not_block_the_loop(kind: str) -> None:
+    path, body, reason = REJECTED[kind]
     assert len(body) <= BODY
     gap, (status, answer) = attacked(path, body)
     assert status == 400
@@ -258,7 +257,7 @@ def test_refused_requests_do_not_block_the_loop(kind: str) -> None:
     assert gap < MOST
 
 
-def test_a_posted_reward_is_small() -> None:
+def test_large_rewards_are_rejected() -> None:
     body = json.dumps({"level": "team", "value": 1, **dict.fromkeys(map(str, range(1_500)), 1)})
 
     async def work(gate: Served) -> int:
@@ -269,7 +268,7 @@ def test_a_posted_reward_is_small() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_long_answers_do_not_block_the_loop(stream: bool) -> None:
+def test_long_responses_do_not_block_the_loop(stream: bool) -> None:
     body = {"messages": chat(1, 9), "n": 16, "stream": stream}
     gap, (status, answer) = attacked(
         CHATS,
@@ -282,7 +281,7 @@ def test_long_answers_do_not_block_the_loop(stream: bool) -> None:
     assert gap < MOST
 
 
-def test_a_long_chat_still_goes_on_from_what_was_recorded() -> None:
+def test_a_long_chat_extends_the_recorded_ids() -> None:
     async def work(gate: Served) -> Any:
         messages = chat(MESSAGES - 2, 50_000)
         _, answer = await send(gate, CHATS, json.dumps({"messages": messages}).encode())
@@ -298,7 +297,7 @@ def test_a_long_chat_still_goes_on_from_what_was_recorded() -> None:
 
 
 class Slow(ByteRenderer):
-    """Takes its time for long texts until it is let go."""
+    """Blocks on long texts until it is released."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
@@ -309,7 +308,7 @@ class Slow(ByteRenderer):
         return super().text_ids(text)
 
 
-def test_small_calls_do_not_wait_behind_large_ones() -> None:
+def test_small_calls_do_not_wait_for_large_ones() -> None:
     renderer = Slow()
 
     async def work(gate: Served) -> tuple[int, list[int]]:

@@ -1,4 +1,4 @@
-"""How many values a body holds is known before it is parsed."""
+"""The number of JSON values in a body is bounded before it is parsed."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def test_objects_are_counted_and_text_is_not(data: Any, size: int, ascii_only: b
 
 
 def num_values(data: Any) -> int:
-    """Every value and every name."""
+    """All values and names."""
     if isinstance(data, dict):
         return 1 + len(data) + sum(map(num_values, data.values()))
     return 1 + sum(map(num_values, data)) if isinstance(data, list) else 1
@@ -52,7 +52,7 @@ def num_values(data: Any) -> int:
 
 @given(data=JSON, size=st.integers(1, 9))
 def test_values_are_bounded(data: Any, size: int) -> None:
-    """What is counted bounds the values, and is no more than three times their number."""
+    """The count is at least the number of values and at most three times that number."""
     body = json.dumps({"data": data}).encode()
     num = num_values({"data": data})
     with pytest.MonkeyPatch.context() as patch:
@@ -61,6 +61,6 @@ def test_values_are_bounded(data: Any, size: int) -> None:
         assert not accepts(body, max_values=max(0, (num - 2) // 3))
 
 
-def test_a_long_text_of_signs_is_accepted() -> None:
+def test_a_long_text_of_punctuation_is_accepted() -> None:
     text = '{"a": [1, 2, {}]}, \\ \n' * 100_000
     assert accepts(json.dumps({"messages": [{"role": "user", "content": text}]}).encode())

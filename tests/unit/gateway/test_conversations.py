@@ -1,4 +1,4 @@
-"""Chats go on from the ids that were sampled; rewritten ones begin anew, and say so."""
+"""Chats extend the sampled ids; rewritten chats start a new segment, which is recorded."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def test_a_chat_that_goes_on_begins_with_the_ids_that_were_sampled() -> None:
+def test_a_continued_chat_starts_with_the_sampled_ids() -> None:
     async def work(gate: Served) -> Any:
         async with httpx.AsyncClient() as http:
             chat = [user("one")]
@@ -62,7 +62,7 @@ def test_a_chat_that_goes_on_begins_with_the_ids_that_were_sampled() -> None:
 
 
 @pytest.mark.parametrize("edit", ["reply", "question", "cut", "system", "tools", "role"])
-def test_a_chat_that_was_rewritten_begins_a_new_segment(edit: str) -> None:
+def test_a_rewritten_chat_starts_a_new_segment(edit: str) -> None:
     async def work(gate: Served) -> Any:
         async with httpx.AsyncClient() as http:
             chat: list[Any] = [{"role": "system", "content": "s"}, user("one")]
@@ -87,8 +87,8 @@ def test_a_chat_that_was_rewritten_begins_a_new_segment(edit: str) -> None:
     assert episode.steps[1].metrics["new_segment"] == 1
 
 
-def test_a_called_tool_stays_as_it_was_written() -> None:
-    """The program sends the call back with its own spacing, and the prompt keeps the model's."""
+def test_a_tool_call_keeps_its_sampled_ids() -> None:
+    """The program formats the call's JSON differently, and the prompt keeps the model's text."""
     answers = iter([f"I look. {CALL}", "done"])
 
     async def work(gate: Served) -> Any:
@@ -107,7 +107,7 @@ def test_a_called_tool_stays_as_it_was_written() -> None:
     assert f"I look. {CALL}\n<user>\n<tool_response>\na cat\n" in prompt
 
 
-def test_a_reply_that_was_cut_goes_on_with_its_end_put_in() -> None:
+def test_a_continued_chat_adds_the_end_token_to_a_cut_reply() -> None:
     class Ended(ByteRenderer):
         end = "|"
 
@@ -132,7 +132,7 @@ def test_a_reply_that_was_cut_goes_on_with_its_end_put_in() -> None:
     assert prompts[2] == prompts[1] + "hello there|\n<user>more|\n<assistant>"
 
 
-def test_templates_that_change_what_stood_before_are_named() -> None:
+def test_templates_that_change_earlier_messages_are_reported() -> None:
     class Trims(ByteRenderer):
         def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
             last = len(messages) - 1
@@ -176,7 +176,7 @@ def test_templates_that_change_what_stood_before_are_named() -> None:
     assert "whole chats" in Template(JsonRenderer()).fault
 
 
-def test_a_template_with_tools_of_its_own_is_given_them() -> None:
+def test_a_template_with_tool_support_receives_tools() -> None:
     class Tooled(ByteRenderer):
         def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
             named = "".join(f"[{tool['function']['name']}]" for tool in tools)
@@ -212,7 +212,7 @@ async def converse(gate: Served, http: httpx.AsyncClient, number: int) -> int:
 
 
 def test_two_hundred_random_conversations_are_recorded_as_the_engine_saw_them() -> None:
-    """With tools, edits and parallel calls; the oracle keeps the true text of every chat."""
+    """With tools, edits and parallel calls; the oracle tracks the exact text of every chat."""
 
     def answer(request: SampleRequest, number: int) -> str:
         rng = random.Random(request.seed)

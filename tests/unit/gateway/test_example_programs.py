@@ -1,4 +1,4 @@
-"""The programs of the examples, each by its own package, against a gateway with scripted roles."""
+"""The example programs, each with its own framework, against a gateway with scripted roles."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_program_runs_as_it_is_and_its_roles_are_recorded(name: str) -> None:
+def test_the_program_runs_unchanged_and_its_roles_are_recorded(name: str) -> None:
     package, workflow, roles = PROGRAMS[name]
     pytest.importorskip(package)
     caller, call = CALLS.get(name, ("", ""))
@@ -46,7 +46,7 @@ def test_the_program_runs_as_it_is_and_its_roles_are_recorded(name: str) -> None
     assert [turn.role for turn in episode.turns] == roles
     again = [turn.links.extends for turn in episode.turns if turn.role == roles[-1]][1:]
     if roles[-2] == roles[-1]:
-        assert again == [len(roles) - 2], "the second call of the worker goes on from the first"
+        assert again == [len(roles) - 2], "the second call of the worker extends the first"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -57,7 +57,7 @@ def test_its_configuration_loads(name: str) -> None:
 
 
 def test_the_loop_trains_a_graph_on_two_adapters(tmp_path: Path) -> None:
-    """LangGraph itself, and the loop itself, over fake engines: by hash both policies moved."""
+    """The real LangGraph and training loop with fake engines: both policies' weights change."""
     for package in ("langgraph", "langchain_openai", "ray", "torch", "transformers"):
         pytest.importorskip(package)
     from fakes import train_with_fakes

@@ -1,4 +1,4 @@
-"""The vendors' own clients work against the gateway, streaming and not."""
+"""The vendors' clients work with the gateway, with and without streaming."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def test_a_chat_completion_has_what_the_client_reads() -> None:
     assert len(episode.steps) == 1
 
 
-def test_a_reply_cut_in_the_middle_of_a_letter_ends_before_it_and_is_continued() -> None:
+def test_a_reply_cut_inside_a_character_ends_before_it_and_is_continued() -> None:
     async def work(gate: Served) -> Any:
         client = gate.openai("planner")
         first = await client.chat.completions.create(model="any", messages=[USER])
@@ -80,7 +80,7 @@ def test_a_chat_completion_streams_the_same_text() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_tool_calls_come_back_as_such(stream: bool) -> None:
+def test_tool_calls_are_returned(stream: bool) -> None:
     async def work(gate: Served) -> Any:
         client = gate.openai("worker")
         asked = {"model": "any", "messages": [USER], "tools": [TOOL]}
@@ -95,10 +95,12 @@ def test_tool_calls_come_back_as_such(stream: bool) -> None:
     assert finish == "tool_calls"
     assert calls[0].function.name == "weather"
     assert json.loads(calls[0].function.arguments) == {"city": "Ulm"}
-    assert '"name": "weather"' in prompt_of(gate.sampler.requests[0]), "the model is told of it"
+    assert '"name": "weather"' in prompt_of(gate.sampler.requests[0]), (
+        "the prompt describes the tool"
+    )
 
 
-def test_parsed_output_is_shown_to_roles_that_learn_and_asked_of_others() -> None:
+def test_schemas_are_shown_to_learning_roles_and_enforced_for_others() -> None:
     async def work(gate: Served) -> Any:
         client = gate.openai("worker")
         done = await client.chat.completions.parse(
@@ -112,7 +114,7 @@ def test_parsed_output_is_shown_to_roles_that_learn_and_asked_of_others() -> Non
     parsed, request, episode = served(work, answer=answer)
     assert parsed == City(name="Ulm", people=126000)
     assert request.guide is None
-    assert "people" in prompt_of(request), "who learns is shown the schema"
+    assert "people" in prompt_of(request), "the prompt of a learning role contains the schema"
     assert not episode.turns[0].guided
     parsed, request, episode = served(work, answer=answer, trained=False)
     assert json.loads(request.guide)["properties"].keys() == {"name", "people"}
@@ -167,7 +169,9 @@ def test_responses_give_text_and_calls(stream: bool) -> None:
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Ulm"})
     assert second.output_text == "It is sunny."
     assert second.usage.total_tokens == len(episode.turns[1].prompt_ids) + 12
-    assert episode.turns[1].links.extends == 0, "items of the first response are its reply"
+    assert episode.turns[1].links.extends == 0, (
+        "items of the first response match the recorded reply"
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -198,7 +202,7 @@ def test_anthropic_messages_give_text_and_calls(stream: bool) -> None:
     assert episode.turns[1].links.extends == 0
 
 
-def test_stop_texts_cut_text_and_ids_alike() -> None:
+def test_stop_strings_cut_text_and_ids() -> None:
     async def work(gate: Served) -> Any:
         client = gate.anthropic("worker")
         done = await client.messages.create(
@@ -213,7 +217,7 @@ def test_stop_texts_cut_text_and_ids_alike() -> None:
     assert len(turn.logprobs) == len("hello from")
 
 
-def test_errors_are_those_that_clients_know() -> None:
+def test_errors_have_the_types_that_clients_expect() -> None:
     async def work(gate: Served) -> None:
         client = gate.openai("planner", max_retries=0)
         with pytest.raises(openai.BadRequestError, match="top_p"):
@@ -230,7 +234,7 @@ def test_errors_are_those_that_clients_know() -> None:
     served(work)
 
 
-def test_settings_of_a_policy_that_learns_are_its_own() -> None:
+def test_a_learning_policy_ignores_the_programs_sampling_settings() -> None:
     async def work(gate: Served) -> Any:
         client = gate.openai("planner")
         raw = await client.chat.completions.with_raw_response.create(

@@ -1,4 +1,4 @@
-"""Images through the gateway: what is recorded is what the model saw, picture by picture."""
+"""Images through the gateway: records contain exactly the images that the model saw."""
 
 import asyncio
 import base64
@@ -83,7 +83,7 @@ def template(renderer: VisionRenderer) -> Template:
 
 
 class Watched(TorchEngine):
-    """Keeps what it was asked and what it gave."""
+    """Keeps its requests and replies."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -100,8 +100,8 @@ class Watched(TorchEngine):
 def image_roles(
     folder: Path, work: Callable[[Served], Awaitable[Any]]
 ) -> tuple[Any, Episode, list[Any], list[str]]:
-    """What the work comes to before a model that sees, its record, what the engine saw, and what
-    the gateway said at its start."""
+    """Run the work with a VLM. Returns its result, the episode, the engine's requests, and the
+    gateway's messages at start-up."""
 
     async def run() -> Any:
         config = InferenceConfig(engine="torch", max_model_len=1024)
@@ -193,12 +193,10 @@ def test_records_equal_what_the_engine_saw_and_the_learner_agrees(
     kept = {image.digest for turn in episode.turns for image in images_of(turn.messages)}
     assert {path.stem for path in (tmp_path / "images").iterdir()} == kept
     objects = {id(image) for turn in episode.turns for image in images_of(turn.messages)}
-    assert len(objects) == len(kept), "an image that is sent with every call is held once"
+    assert len(objects) == len(kept), "an image that is sent with every call is stored once"
 
 
-def test_images_stand_where_the_program_put_them(
-    template: Template, renderer: VisionRenderer
-) -> None:
+def test_images_keep_their_positions(template: Template, renderer: VisionRenderer) -> None:
     first = ChatMessage("user", "Which?", images=(Placed(0, RED), Placed(0, WIDE)))
     between = ChatMessage("user", "Which?", images=(Placed(0, RED), Placed(5, WIDE)))
     ids = template.whole([first], [])
@@ -210,7 +208,7 @@ def test_images_stand_where_the_program_put_them(
     assert narrow == renderer.text_ids(text.format(sign)).tolist()
 
 
-def test_another_picture_of_the_same_size_is_another_segment(folder: Path) -> None:
+def test_another_image_of_the_same_size_starts_another_segment(folder: Path) -> None:
     async def work(gate: Served) -> None:
         chat = [shown(RED, "Count on")]
         reply = await ask(gate, chat)
@@ -225,10 +223,10 @@ def test_another_picture_of_the_same_size_is_another_segment(folder: Path) -> No
     assert seen[1][2] == (RED.digest,)
     assert seen[2][2] == (BLUE.digest,)
     first = seen[0][0]
-    assert seen[2][0][: len(first)] == first, "the ids alone would not tell them apart"
+    assert seen[2][0][: len(first)] == first, "the ids alone do not distinguish them"
 
 
-def test_seeds_follow_from_the_picture_and_not_from_who_came_first(folder: Path) -> None:
+def test_seeds_depend_on_the_image_and_not_on_the_order_of_calls(folder: Path) -> None:
     def replies(first: Image, second: Image) -> dict[str, Any]:
         async def work(gate: Served) -> None:
             await ask(gate, [shown(first, "Count on")])
@@ -239,7 +237,7 @@ def test_seeds_follow_from_the_picture_and_not_from_who_came_first(folder: Path)
     assert replies(RED, BLUE) == replies(BLUE, RED)
 
 
-def test_a_reply_that_holds_the_sign_of_an_image_is_not_gone_on_from(
+def test_a_reply_with_an_image_placeholder_id_is_not_extended(
     folder: Path, renderer: VisionRenderer
 ) -> None:
     class Odd(Watched):
@@ -258,7 +256,7 @@ def test_a_reply_that_holds_the_sign_of_an_image_is_not_gone_on_from(
     assert [turn.credit.failure for turn in episode.turns] == [None, None]
 
 
-def test_the_vendors_clients_show_images(folder: Path, renderer: VisionRenderer) -> None:
+def test_the_vendors_clients_send_images(folder: Path, renderer: VisionRenderer) -> None:
     pytest.importorskip("openai")
     pytest.importorskip("anthropic")
 
@@ -300,7 +298,7 @@ def test_the_vendors_clients_show_images(folder: Path, renderer: VisionRenderer)
         assert gone_on[2] == (RED.digest, WIDE.digest, BLUE.digest)
 
 
-def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
+def test_a_tool_returns_an_image(folder: Path, renderer: VisionRenderer) -> None:
     pytest.importorskip("anthropic")
     source = {"type": "base64", "media_type": "image/png", "data": coded(WIDE)}
     result = {
@@ -349,7 +347,7 @@ def test_a_tool_gives_an_image(folder: Path, renderer: VisionRenderer) -> None:
         ({"type": "input_audio"}, "send text or images"),
     ],
 )
-def test_what_is_no_image_here_is_refused(
+def test_unsupported_images_are_rejected(
     renderer: VisionRenderer, part: dict[str, Any], reason: str
 ) -> None:
     async def work(gate: Served) -> Any:
@@ -363,7 +361,7 @@ def test_what_is_no_image_here_is_refused(
     assert (requests, num_served) == ([], 0)
 
 
-def test_bad_images_are_refused_with_their_reason(renderer: VisionRenderer) -> None:
+def test_bad_images_are_rejected_with_a_reason(renderer: VisionRenderer) -> None:
     async def work(gate: Served) -> None:
         for name, (data, reason) in bad_images().items():
             answer = await post(gate, {"messages": [shown(Image(data), "look")]}, "worker")
@@ -378,7 +376,7 @@ def test_bad_images_are_refused_with_their_reason(renderer: VisionRenderer) -> N
     served(work, renderer=renderer)
 
 
-def test_a_role_that_only_reads_names_itself_and_the_fix() -> None:
+def test_an_image_for_a_text_only_role_names_the_role_and_the_fix() -> None:
     async def work(gate: Served) -> Any:
         return await post(gate, {"messages": [shown(RED, "look")]}, "worker")
 
@@ -390,14 +388,14 @@ def test_a_role_that_only_reads_names_itself_and_the_fix() -> None:
 
 
 class Changed(VisionRenderer):
-    """With another template."""
+    """A renderer with another template."""
 
     def __init__(self, folder: Path, template: str) -> None:
         super().__init__(folder)
         self._tokenizer.chat_template = template
 
 
-def test_templates_are_looked_at_with_images(folder: Path, template: Template) -> None:
+def test_templates_are_checked_with_images(folder: Path, template: Template) -> None:
     assert (template.image_problem, template.fault) == ("", "")
     written = VisionRenderer(folder)._tokenizer.chat_template
     plain = written.replace("<|vision_start|><|image_pad|><|vision_end|>", "")
@@ -408,7 +406,7 @@ def test_templates_are_looked_at_with_images(folder: Path, template: Template) -
     )
     found = Template(Changed(folder, image_problem))
     assert "does not support images" in found.image_problem
-    assert found.fault == "", "it reads as before"
+    assert found.fault == "", "text still works"
     latest = written.replace("part['type'] == 'image'", "part['type'] == 'image' and loop.last")
     marked = written.replace(
         "{%- for message in messages %}",
@@ -418,4 +416,4 @@ def test_templates_are_looked_at_with_images(folder: Path, template: Template) -
     )
     assert latest != written
     assert "does not support images" in Template(Changed(folder, latest)).image_problem
-    assert Template(Changed(folder, marked)).fault, "what stands before an image changes later"
+    assert Template(Changed(folder, marked)).fault, "text before an image changes later"

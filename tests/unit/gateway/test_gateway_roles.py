@@ -1,4 +1,4 @@
-"""A call's role is what its key, path, model, header or one rule says; never a guess."""
+"""A call's role follows from its key, path, model, header or rules, and is never guessed."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def call(system: str = "", model: str = "any", **headers: str) -> Call:
         (call("You plan"), "worker", "worker"),
     ],
 )
-def test_a_role_is_told(asked: Call, bound: str | None, role: str) -> None:
+def test_a_role_is_determined(asked: Call, bound: str | None, role: str) -> None:
     assert ROLES.of(asked, bound) == role
 
 
@@ -43,10 +43,10 @@ def test_a_role_is_told(asked: Call, bound: str | None, role: str) -> None:
         (call(), None, 400, "planner, worker, critic"),
         (call("You plan", x_agent="w"), None, 400, "several roles (planner, worker)"),
         (call(x_pettingllms_role="workers"), None, 400, "did you mean 'worker'?"),
-        (call(), "nobody", 404, "no role 'nobody'"),
+        (call(), "critic", 404, "no role 'critic'"),
     ],
 )
-def test_what_cannot_be_told_is_refused(
+def test_ambiguous_calls_are_rejected(
     asked: Call, bound: str | None, status: int, words: str
 ) -> None:
     with pytest.raises(CallError) as caught:
@@ -55,7 +55,7 @@ def test_what_cannot_be_told_is_refused(
     assert words in caught.value.message
 
 
-def test_what_a_user_says_does_not_make_a_role() -> None:
+def test_user_messages_do_not_determine_the_role() -> None:
     asked = Call(model="m", messages=(ChatMessage("user", "You plan"),), headers={})
     with pytest.raises(CallError):
         ROLES.of(asked, None)
@@ -65,7 +65,7 @@ def test_a_program_with_one_role_needs_no_rule() -> None:
     assert RoleMap(("agent",)).of(call(), None) == "agent"
 
 
-def test_rules_that_cannot_work_are_refused() -> None:
+def test_invalid_rules_are_rejected() -> None:
     with pytest.raises(ValueError, match="did you mean 'planner'"):
         RoleMap(("planner",), (RoleRule("planer", "model", "m"),))
     with pytest.raises(ValueError, match="matches every call"):

@@ -1,4 +1,4 @@
-"""With a real tokenizer and a real model: records are what the engine saw, log-probs included."""
+"""With a real tokenizer and model, records equal what the engine saw, including log-probs."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Watched(TorchEngine):
-    """Keeps what it was asked and what it gave."""
+    """Keeps its requests and replies."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

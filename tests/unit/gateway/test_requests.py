@@ -1,4 +1,4 @@
-"""What requests ask for is done, or refused, or named as set aside: nothing is lost in silence."""
+"""Requested settings are applied, rejected, or reported as ignored; none is dropped silently."""
 
 import asyncio
 import json
@@ -66,15 +66,15 @@ def guide_of(opened: Session) -> Any:
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
     ],
 )
-def test_a_tool_that_must_be_called_must_be_offered(asked: dict[str, Any], trained: bool) -> None:
+def test_a_required_tool_must_be_in_tools(asked: dict[str, Any], trained: bool) -> None:
     opened = session(trained=trained)
-    with pytest.raises(CallError, match="'tools' does not contain it") as refused:
+    with pytest.raises(CallError, match="'tools' does not contain it") as rejected:
         answer(opened, chat(**asked))
-    assert (refused.value.status, refused.value.param) == (400, "tool_choice")
+    assert (rejected.value.status, rejected.value.param) == (400, "tool_choice")
     assert opened.num_served == 0
 
 
-def test_a_role_that_learns_says_that_it_was_not_made_to_call_a_tool() -> None:
+def test_a_learning_role_reports_an_ignored_tool_choice() -> None:
     asked = chat(tools=[TOOL], tool_choice="required")
     assert answer(session(), asked)[0].ignored == ("tool_choice",)
     held = session(trained=False)
@@ -82,7 +82,7 @@ def test_a_role_that_learns_says_that_it_was_not_made_to_call_a_tool() -> None:
     assert guide_of(held)["properties"]["name"] == {"const": "run"}
 
 
-def test_a_call_that_must_be_made_goes_before_the_form_of_an_answer() -> None:
+def test_a_required_tool_call_takes_precedence_over_a_schema() -> None:
     form = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "title": "form"}}}
     held = session(trained=False)
     answer(held, chat(tools=[TOOL], tool_choice="required", response_format=form))
@@ -100,15 +100,15 @@ def test_a_call_that_must_be_made_goes_before_the_form_of_an_answer() -> None:
         (f"Now. {CALL}", "Now."),
     ],
 )
-def test_what_is_said_before_a_call_is_whole(text: str, said: str) -> None:
+def test_text_before_a_tool_call_is_complete(text: str, said: str) -> None:
     found, calls = calls_of(text, chat(tools=[TOOL]))
     assert found == said
     assert [call.name for call in calls] == ["run"]
 
 
-def test_a_template_that_is_strict_about_the_ids_of_calls_takes_ours() -> None:
+def test_a_template_with_strict_tool_call_ids_accepts_ours() -> None:
     class Strict(ByteRenderer):
-        """As Mistral's is."""
+        """Like Mistral's template."""
 
         def chat_text(self, messages: Any, tools: Any, opens: bool) -> str:
             calls = [call["id"] for message in messages for call in message.get("tool_calls", [])]
@@ -128,21 +128,21 @@ def test_a_template_that_is_strict_about_the_ids_of_calls_takes_ours() -> None:
     assert [turn.links.extends for turn in opened.episode.turns] == [None, 0]
 
 
-def test_functions_of_the_old_form_are_not_passed_over() -> None:
+def test_deprecated_functions_are_not_ignored() -> None:
     with pytest.raises(CallError, match="'tools'"):
         chat(functions=[{"name": "run"}])
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation", "prompt"])
-def test_responses_name_nothing_that_is_stored(name: str) -> None:
+def test_responses_reject_references_to_stored_chats(name: str) -> None:
     value = {"id": "x"} if name == "prompt" else "x"
     body = openai_responses.ResponsesRequest.model_validate({"input": "hi", name: value})
-    with pytest.raises(CallError, match="send the whole chat") as refused:
+    with pytest.raises(CallError, match="send the whole chat") as rejected:
         openai_responses.read(body, {})
-    assert refused.value.param == name
+    assert rejected.value.param == name
 
 
-def test_responses_have_the_log_probs_that_are_asked_for() -> None:
+def test_responses_have_the_requested_log_probs() -> None:
     def asked(**options: Any) -> openai_responses.ResponsesRequest:
         return openai_responses.ResponsesRequest.model_validate({"input": "hi", **options})
 
@@ -159,7 +159,7 @@ def test_responses_have_the_log_probs_that_are_asked_for() -> None:
         openai_responses.read(asked(top_logprobs=3), {})
 
 
-def test_tools_that_the_vendor_runs_are_refused() -> None:
+def test_tools_that_the_vendor_runs_are_rejected() -> None:
     def read(kind: str | None) -> Call:
         tool = {"name": "search", "input_schema": {}} | ({"type": kind} if kind else {})
         body = {"max_tokens": 5, "messages": [USER], "tools": [tool]}
@@ -171,16 +171,16 @@ def test_tools_that_the_vendor_runs_are_refused() -> None:
         read("web_search_20250305")
 
 
-def test_ids_that_the_model_does_not_have_never_reach_an_engine() -> None:
+def test_ids_outside_the_vocabulary_never_reach_an_engine() -> None:
     def asked(*ids: int) -> Call:
         return read_completion(CompletionRequest.model_validate({"prompt": list(ids)}), {})
 
     opened = session()
     with pytest.raises(
         CallError, match="token id 256 is not in the model's vocabulary of 256"
-    ) as refused:
+    ) as rejected:
         answer(opened, asked(97, 256))
-    assert refused.value.status == 400
+    assert rejected.value.status == 400
     answer(opened, asked(97, 255))
     sampler: Any = opened.players["a"].sampler
     assert [request.prompt_ids.tolist() for request in sampler.requests] == [[97, 255]]
@@ -188,7 +188,7 @@ def test_ids_that_the_model_does_not_have_never_reach_an_engine() -> None:
         answer(session(renderer=JsonRenderer()), asked(97))
 
 
-def test_several_replies_share_the_tokens_that_are_left() -> None:
+def test_several_replies_share_the_remaining_tokens() -> None:
     limits = Limits(max_episode_tokens=10)
     opened = session("hello", limits=limits)
     with pytest.raises(CallError, match="cut after 10 tokens"):
@@ -200,7 +200,7 @@ def test_several_replies_share_the_tokens_that_are_left() -> None:
     assert [reply.text for reply in answered.replies] == ["hello"] * 2
 
 
-def test_an_episode_that_is_over_takes_nothing_more() -> None:
+def test_a_closed_episode_accepts_no_calls_or_rewards() -> None:
     opened = session(limits=Limits(max_calls=1))
     opened.deliver(answer(opened, chat())[0])
     opened.close()
@@ -212,7 +212,7 @@ def test_an_episode_that_is_over_takes_nothing_more() -> None:
     assert (opened.num_served, opened.num_recorded) == (1, 1)
 
 
-def test_a_chat_in_which_another_tool_answered_is_another_chat() -> None:
+def test_a_chat_with_another_tool_result_is_another_chat() -> None:
     def after(name: str, *more: Any) -> Call:
         called = {"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}
         asked = {"role": "assistant", "content": None, "tool_calls": [called]}
@@ -225,7 +225,7 @@ def test_a_chat_in_which_another_tool_answered_is_another_chat() -> None:
     assert [turn.links.extends for turn in opened.episode.turns] == [None, 0, None]
 
 
-def test_a_stop_text_cuts_where_the_parts_of_a_text_end() -> None:
+def test_a_stop_string_also_cuts_the_token_ends() -> None:
     class Parts(ByteRenderer):
         def ends(self, ids: Ids, text: str) -> Any:
             return np.arange(1, len(ids) + 1, dtype=np.int32)

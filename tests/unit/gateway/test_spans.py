@@ -1,4 +1,4 @@
-"""Spans say who spoke and how much; what was said only if asked, and never a secret."""
+"""Spans contain roles and token counts; texts are opt-in and never contain secrets."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pettingllms.gateway.spans import Spans, known_secrets, redact_all, redacted
 from pettingllms.gateway.token_counts import Price, count_roles
 
-SECRET = "correct-horse-battery"  # noqa: S105 - of this test alone
+SECRET = "correct-horse-battery"  # noqa: S105 - only for this test
 
 
 def exported(with_text: bool, secret: str = SECRET) -> Any:
@@ -54,7 +54,7 @@ def test_a_span_has_role_and_tokens() -> None:
     assert SECRET not in json.dumps(dict(attributes))
 
 
-def test_secrets_are_taken_out_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_redacted_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", SECRET)
     spans, _, key = exported(with_text=True)
     text = spans[0].attributes["gen_ai.input.messages"]
@@ -64,10 +64,10 @@ def test_secrets_are_taken_out_by_value(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("inside", ["text", "arguments", "JSON in a text"])
-def test_secrets_are_taken_out_however_json_writes_them(
+def test_secrets_are_redacted_in_all_json_escapes(
     inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = 'pass"w\u00f6rd\\12345'  # noqa: S105 - of this test alone
+    secret = 'pass"w\u00f6rd\\12345'  # noqa: S105 - only for this test
     monkeypatch.setenv("MY_KEY", secret)
     spans, _, _ = exported(with_text=True, secret=secret)
     data: Any = {"text": secret, "arguments": [{secret: secret}]}.get(inside, json.dumps([secret]))

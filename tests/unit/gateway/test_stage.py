@@ -1,4 +1,4 @@
-"""Where programs run: each has its time, from when it begins, and ends nobody else's."""
+"""Programs run with a time limit from their start, and cannot stop other programs."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pettingllms.gateway import programs as place
+from pettingllms.gateway import programs as module
 from pettingllms.gateway.programs import Stage
 from pettingllms.types import Failed
 
@@ -39,8 +39,8 @@ def workflow(run: Callable[..., Any], seconds: float) -> Any:
     return SimpleNamespace(config=SimpleNamespace(seconds=seconds), is_async=is_async, run=run)
 
 
-def test_a_program_that_waits_for_a_thread_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "MAX_ON_THREADS", 2)
+def test_the_time_limit_excludes_the_wait_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ON_THREADS", 2)
     many = workflow(lambda task, agents: time.sleep(0.3) or "done", 1.0)
 
     async def work(stage: Stage) -> list[Any]:
@@ -49,10 +49,10 @@ def test_a_program_that_waits_for_a_thread_has_not_begun(monkeypatch: pytest.Mon
     assert on_stage(work) == ["done"] * 12
 
 
-def test_programs_that_never_end_are_in_nobodys_way(
+def test_programs_that_never_end_do_not_block_others(
     monkeypatch: pytest.MonkeyPatch, release: threading.Event
 ) -> None:
-    monkeypatch.setattr(place, "MAX_ON_THREADS", 2)
+    monkeypatch.setattr(module, "MAX_ON_THREADS", 2)
     stuck = workflow(lambda task, agents: release.wait(), 0.2)
 
     async def work(stage: Stage) -> tuple[list[Any], str]:
@@ -64,7 +64,7 @@ def test_programs_that_never_end_are_in_nobodys_way(
     assert left == [Failed("the program did not end within 0.2 s (env.seconds)", "limit")] * 4
 
 
-def test_what_is_called_has_its_time_too(release: threading.Event) -> None:
+def test_called_functions_have_a_time_limit(release: threading.Event) -> None:
     with pytest.raises(TimeoutError, match=r"did not return within 0\.1 s \(env\.seconds\)"):
         on_stage(lambda stage: stage.call(0.1, release.wait))
 

@@ -1,4 +1,4 @@
-"""A program's play is an episode like any other: algorithms and the loop take it as it is."""
+"""A program's run yields an ordinary episode for algorithms and the training loop."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ FILE = Path(__file__).parents[2] / "helpers" / "programs.py"
 
 
 @pytest.mark.parametrize("kind", [Two, Plain])
-def test_a_play_is_an_episode_that_algorithms_take(kind: type[Workflow[Any]]) -> None:
+def test_a_run_is_an_episode_that_algorithms_accept(kind: type[Workflow[Any]]) -> None:
     episodes = play(kind())
     assert [episode.id for episode in episodes] == [
         "train-0/0", "train-0/1", "train-1/0", "train-1/1",
@@ -57,7 +57,7 @@ def test_a_play_is_an_episode_that_algorithms_take(kind: type[Workflow[Any]]) ->
     assert all(turn.credit.advantage is not None for e in episodes for turn in e.turns)
 
 
-def test_the_same_seed_gives_the_same_plays() -> None:
+def test_the_same_seed_gives_the_same_episodes() -> None:
     first, second = (
         [turn.text for episode in play(Two()) for turn in episode.turns] for _ in range(2)
     )
@@ -71,7 +71,7 @@ def test_a_command_finds_its_roles_in_its_environment() -> None:
     assert episode.turns[0].messages[0].content == "train-0"
 
 
-def test_rewards_come_in_three_levels_while_the_program_runs() -> None:
+def test_programs_post_rewards_of_three_levels() -> None:
     (episode,) = play(Paying(), num_tasks=1, num_samples=1)
     assert episode.failure is None
     first, second = (step.rewards for step in episode.steps)
@@ -137,7 +137,7 @@ def test_limits_of_the_rollout_cut_a_program() -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 1, 4])
-def test_a_last_reply_that_the_limit_cut_earns_the_limit_reward(missing: int) -> None:
+def test_a_last_reply_cut_by_a_limit_earns_the_limit_reward(missing: int) -> None:
     (whole,) = play(Two(), 1, num_samples=1)
     limit = whole.num_tokens - missing
     (episode,) = play(Two(), 1, num_samples=1, max_episode_tokens=limit)
@@ -153,7 +153,7 @@ def test_a_last_reply_that_the_limit_cut_earns_the_limit_reward(missing: int) ->
 
 
 @pytest.mark.parametrize("on_limit", ["reward", "exclude", "bootstrap"])
-def test_a_programs_reply_that_the_models_end_cuts_ends_the_episode(on_limit: str) -> None:
+def test_a_reply_cut_by_the_context_length_ends_the_episode(on_limit: str) -> None:
     class Model(AnsweringSampler):
         async def sample(self, request: SampleRequest) -> Any:
             (sample,) = await super().sample(request)
@@ -175,7 +175,7 @@ def test_a_programs_reply_that_the_models_end_cuts_ends_the_episode(on_limit: st
     assert episode.steps[0].rewards == rewards
 
 
-def test_a_program_that_cannot_go_on_with_a_long_prompt_is_cut() -> None:
+def test_a_program_that_fails_on_a_long_prompt_is_cut() -> None:
     class Model(AnsweringSampler):
         async def sample(self, request: SampleRequest) -> Any:
             if len(self.requests) == 2:
@@ -189,7 +189,7 @@ def test_a_program_that_cannot_go_on_with_a_long_prompt_is_cut() -> None:
     assert episode.steps[-1].rewards == Rewards(team=Scored(0.0))
 
 
-def test_algorithms_that_need_more_than_a_workflow_has_are_refused_at_the_start() -> None:
+def test_algorithms_with_needs_beyond_workflows_are_rejected_at_start() -> None:
     base = {
         "env": {"id": f"{FILE}:Two"},
         "policies": {"p": {"kind": "lora", "model": "m"}},
@@ -238,7 +238,7 @@ def test_the_loop_trains_a_workflow_unchanged(tmp_path: Path) -> None:
     assert run.watched.metrics[2]["roles"]["a"]["eval_success"] == 1
 
 
-def test_a_programs_clock_stands_while_its_calls_wait_for_an_engine() -> None:
+def test_a_programs_clock_stops_while_its_calls_wait_for_an_engine() -> None:
     """12 calls of 0.2 s one after another, and each of the 4 programs may take 1.5 s."""
     places = InFlight(1)
 
