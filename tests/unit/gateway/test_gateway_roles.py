@@ -43,7 +43,7 @@ def test_a_role_is_determined(asked: Call, bound: str | None, role: str) -> None
         (call(), None, 400, "planner, worker, critic"),
         (call("You plan", x_agent="w"), None, 400, "several roles (planner, worker)"),
         (call(x_pettingllms_role="workers"), None, 400, "did you mean 'worker'?"),
-        (call(), "critic", 404, "no role 'critic'"),
+        (call(), "stranger", 404, "no role 'stranger'"),
     ],
 )
 def test_ambiguous_calls_are_rejected(
