@@ -1,1 +1,1 @@
-"""Experiments: a folder that says what is asked, run whole, from the model to table and figure."""
+"""Reproducible experiments: a folder defines all runs, from the base model to table and figure."""

@@ -19,11 +19,11 @@ from pettingllms.runs.scores import Estimate
 
 FORM_COLORS = {"team": COLORS[0], "solo": COLORS[1]}
 BAR, BENCH_GAP = 0.2, 0.14
-"""Inches: of one bar, and between two benches."""
+"""Height of a bar, and space between two benches, in inches."""
 NAMES = 1.9
-"""Inches that the names of benches take."""
+"""Width of the bench names in inches."""
 NUM_COLUMNS, PANEL, PANEL_GAP = 3, 1.75, 0.75
-"""Panels side by side, the height of one, and the room between two rows of them."""
+"""Panels per row, height of a panel, and space between two rows, in inches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Differences between arms, paired by what they share.
+"""Paired differences between arms.
 
 Arms with the same seed share the base model and the test tasks. So the difference is taken within
 each seed, which cancels the effect of the seed, and the interval is Student's t over these

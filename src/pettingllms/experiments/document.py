@@ -53,7 +53,7 @@ class Document:
         return "\n\n".join([f"# {_md(self.title)}", *map(_markdown, self.blocks)]) + "\n"
 
     def to_html(self) -> str:
-        """The page as HTML that loads nothing."""
+        """The page as HTML without external resources."""
         body = "\n".join(_html(block) for block in self.blocks)
         title = html.escape(self.title)
         return (
@@ -82,7 +82,7 @@ def _markdown(block: tuple[Kind, list[list[str]]]) -> str:
 
 
 def _md(text: str) -> str:
-    """Text in one line in which nothing is markup."""
+    """Text on one line, with Markdown escaped."""
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(text.split()))
 
 

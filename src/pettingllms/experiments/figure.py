@@ -43,13 +43,13 @@ STYLE: Any = {
 }
 WIDTH, DPI = 8.0, 200
 TEXT, LINE = 9.0, 0.155
-"""Size of labels in points, and the height of a line of them in inches."""
+"""Label font size in points, and line height in inches."""
 LETTER = 0.085
-"""Width of a letter of a label in inches, rather too much."""
+"""Width of a label character in inches; an overestimate."""
 LINES, ROW = 3.2, 0.34
-"""Heights in inches: of the lines, and of one bar."""
+"""Height of the learning curves and of one bar, in inches."""
 NAMES, GAP = 2.35, 0.25
-"""Inches that the names of arms take at the left of bars, and between two panels."""
+"""Width of the arm names left of the bars, and space between two panels, in inches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,13 @@ class Page:
     colors: Mapping[str, str]
 
     def write(self, text: Sequence[str], below: float, size: float, color: str, face: Any) -> None:
-        """Lines of text at the left, so many inches below the upper edge."""
+        """Write lines of text at the left, at a distance in inches from the upper edge."""
         at = 1 - below / self.canvas.get_figheight()
         style: dict[str, Any] = {"fontsize": size, "color": color, "fontweight": face}
         self.canvas.text(0.02, at, "\n".join(text), va="top", ha="left", **style)
 
     def add_axes(self, left: float, bottom: float, width: float, height: float) -> Any:
-        """Axes at a place in inches."""
+        """Axes at a position in inches."""
         whole = self.canvas.get_figheight()
         box = (left / WIDTH, bottom / whole, width / WIDTH, height / whole)
         return self.canvas.add_axes(box)
@@ -163,7 +163,7 @@ class Page:
         self.canvas.draw_without_rendering()
         box = axes.get_window_extent()
         labels = {arm: wrapped(arm, 26) for arm in ends}
-        inch = box.height / (LINES - 0.1)  # PDF and PNG differ in pixels
+        inch = box.height / (LINES - 0.1)  # pixels per inch differ between PDF and PNG
         heights = {arm: (len(label) + 0.35) * LINE * inch for arm, label in labels.items()}
         wanted = {arm: axes.transData.transform(end)[1] for arm, end in ends.items()}
         places = spread(wanted, heights, box.y0, box.y1)
@@ -185,7 +185,7 @@ class Page:
             )  # fmt: skip
 
     def draw_bars(self, picture: Picture, names: Sequence[Sequence[str]], bottom: float) -> None:
-        """A panel for each evaluation, arms from above to below; shares have one scale."""
+        """One panel per evaluation, with arms from top to bottom; shares have a common scale."""
         shares = []
         for number, (panel, name) in enumerate(zip(picture.bars, names, strict=True)):
             width = _panel_width(picture)
@@ -243,7 +243,7 @@ class Page:
             axes.grid(True, axis="x", which="minor")
             axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.grid(True, axis="x")
-        if width < 2:  # else the last label meets the first of the next panel
+        if width < 2:  # otherwise it overlaps with the first label of the next panel
             axes.get_xticklabels()[0].set_horizontalalignment("left")
             axes.get_xticklabels()[-1].set_horizontalalignment("right")
 
@@ -279,7 +279,7 @@ def spread(
 ) -> dict[str, float]:
     """Middles of labels that do not overlap, between two bounds if they fit there.
 
-    Labels that touch become one block, which stands where its members want it on average.
+    Labels that touch form a block at the mean of their preferred positions.
     """
     blocks: list[tuple[list[str], float]] = []
     for name in sorted(wanted, key=lambda name: wanted[name]):

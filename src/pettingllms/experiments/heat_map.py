@@ -1,7 +1,7 @@
 """The figure of a payoff matrix, sorted by rating.
 
-A cell is what the row's player scored against the column's, in per cent of the points: blue where
-it won more than it lost, orange where it lost more, white at the middle.
+A cell shows the score of the row's player against the column's player as a percentage of the
+points: blue above 50%, orange below, white in the middle.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ COLORS = LinearSegmentedColormap.from_list(
 )
 """Orange to blue, safe for color blindness."""
 LETTER = 0.075
-"""Inches of one letter of a name."""
+"""Width of a name's character in inches."""
 HEAD, FOOT, KEY = 0.75, 0.5, 0.95
-"""Inches above the columns' names, below the cells, and at the right of them."""
+"""Margins in inches: above the column names, below the cells, and to their right."""
 
 
 def draw_heat_map(found: Standings, title: str, path: Path) -> None:
@@ -50,10 +50,10 @@ def draw_heat_map(found: Standings, title: str, path: Path) -> None:
         _draw_key(canvas, (left + count * cell + 0.3) / width, box)
         _write(canvas, 0.15, 0.12, title, 12, INK, "bold")
         games = "below, games" if len(counts) > 1 else f"{counts[0]} games per pair"
-        note = f"Points of the row's player against the column's, a draw half; {games}."
+        note = f"Score of the row's player against the column's; a draw counts half; {games}."
         _write(canvas, 0.15, 0.40, note, 8, FAINT)
         foot = f"{found.num_games:,} games. {found.verdict}"
-        _write(canvas, 0.15, height - 0.3, foot + " ± is two deviations.", 8, FAINT)
+        _write(canvas, 0.15, height - 0.3, foot + " ±: two standard deviations.", 8, FAINT)
         canvas.savefig(path, facecolor="white")
 
 

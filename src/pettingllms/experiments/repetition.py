@@ -1,7 +1,7 @@
 """Compare a full run of an experiment with its shipped results.
 
 Two means over n and k seeds differ by chance with a variance of s² (1/n + 1/k). The variance s²
-over seeds is pooled over the arms of a column, since three seeds of one arm say little about it. It
+over seeds is pooled over the arms of a column, because three seeds of one arm are too few. It
 is at least what the number of test tasks leaves open, p (1 - p) / tasks for a share. That also
 serves where one seed was shipped, for which no scatter is known.
 """

@@ -28,15 +28,15 @@ def run_report_page(run: ViewedRun, figure: str = "") -> Document:
     page = Document(f"Run {run.name}")
     _what(page, run, rows)
     if not rows:
-        page.text("It has done no step yet.")
+        page.text("No training step is complete yet.")
         return page
-    page.head("How it went")
+    page.head("Results")
     if figure:
         page.picture(figure, "learning curves")
     _roles(page, run, rows)
     _policies(page, run, rows)
     _diagnoses(page, run, rows)
-    page.head("Look further")
+    page.head("More details")
     page.code(f"pettingllms view {run.path}\npettingllms plot {run.path}")
     return page
 
@@ -44,7 +44,7 @@ def run_report_page(run: ViewedRun, figure: str = "") -> Document:
 def _what(page: Document, run: ViewedRun, rows: Rows) -> None:
     config = run.config
     assert config is not None  # noqa: S101 - checked by the caller
-    page.head("What was trained")
+    page.head("Training setup")
     done = training_cost([dict(row) for row in rows]) if rows and TOKENS in rows[-1] else None
     facts = {
         "environment": config.env.id,
@@ -52,7 +52,7 @@ def _what(page: Document, run: ViewedRun, rows: Rows) -> None:
         "steps": f"{len(rows)} of {config.train.num_steps}",
         "episodes per step": str(config.rollout.num_tasks * config.rollout.num_episodes),
         "sampled tokens": f"{done.num_tokens:,}" if done else "–",
-        "time of steps": f"{done.seconds / 60:.1f} minutes" if done else "–",
+        "training time": f"{done.seconds / 60:.1f} minutes" if done else "–",
         "seed": str(config.seed),
         "versions": ", ".join(f"{name} {number}" for name, number in run.versions().items()),
     }
@@ -119,12 +119,12 @@ def _diagnoses(page: Document, run: ViewedRun, rows: Rows) -> None:
         page.points([f"{diagnosis.what}. Fix: {diagnosis.help}." for diagnosis in found])
     else:
         page.text(
-            "Nothing stands out: failures, skipped updates, the log-prob gap, advantages that are "
-            "all alike, entropy, replies that are cut, evaluations that fell, rewards that stand."
+            "No problems found in failures, skipped updates, train-inference mismatch, zero "
+            "advantages, entropy, truncated replies, evaluation results or rewards."
         )
     reasons = failures(run)
     if reasons:
-        page.text("Why turns failed in the newest steps that were kept:")
+        page.text("Failure reasons of turns in the latest saved steps:")
         page.table(["reason", "turns"], [[reason, str(num)] for reason, num in reasons])
 
 

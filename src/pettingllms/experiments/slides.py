@@ -1,6 +1,6 @@
 """An experiment as PDF slides: question, setup and results.
 
-They are drawn by what draws the figure, from the same numbers, so none can differ from the table.
+The code of the figure draws them from the same results, so they always match the table.
 """
 
 import textwrap
@@ -32,9 +32,9 @@ HEIGHT = 4.5
 PANELS = 2
 """Evaluations per slide."""
 LETTERS = 88
-"""Of a line of text across a slide."""
+"""Characters per line of a slide."""
 SPACE = 0.225
-"""Inches that a line of text takes."""
+"""Line height in inches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _slides(deck: Deck, picture: Picture, colors: dict[str, str]) -> Iterator[Pa
         yield slide
     for start in range(0, len(picture.bars), PANELS):
         yield _ends(replace(picture, bars=picture.bars[start : start + PANELS]), colors)
-    for title, points in (("What this does not show", deck.limits), ("Once more", deck.costs)):
+    for title, points in (("Limitations", deck.limits), ("Reproduction", deck.costs)):
         if points:
             yield _points(title, points, colors)
 
@@ -92,7 +92,7 @@ def _first(deck: Deck, picture: Picture, colors: dict[str, str]) -> Page:
 
 
 def _arms(deck: Deck, colors: dict[str, str]) -> Page:
-    slide, below = _slide("What was compared", colors), 0.75
+    slide, below = _slide("Arms", colors), 0.75
     for arm, about in deck.about.items():
         slide.write([arm], below, 11, dark(colors[arm]), "bold")
         lines = textwrap.wrap(about, LETTERS)
@@ -102,7 +102,7 @@ def _arms(deck: Deck, colors: dict[str, str]) -> Page:
 
 
 def _ends(picture: Picture, colors: dict[str, str]) -> Page:
-    slide = _slide("Where they ended", colors)
+    slide = _slide("Final evaluations", colors)
     slide.write(wrapped(bars_note(picture.bars), LETTERS), 0.6, 9, FAINT, "normal")
     names = [wrapped(panel.name, panel_letters(picture)) for panel in picture.bars]
     top = 1.0 + LINE * max(map(len, names))

@@ -43,10 +43,10 @@ def test_courses_are_printed_and_reports_written(run: Path, tmp_path: Path) -> N
     assert "planner" in said
     assert "▁" in said
     call("report", run, "--out", tmp_path / "r.md")
-    assert "## What was trained" in (tmp_path / "r.md").read_text()
+    assert "## Training setup" in (tmp_path / "r.md").read_text()
     call("report", run, "--out", tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
-    assert "What was trained" in call("report", run)
+    assert "Training setup" in call("report", run)
 
 
 def test_what_cannot_be_done_is_said(run: Path, tmp_path: Path) -> None:
