@@ -28,7 +28,7 @@ from pettingllms.envs.games.negotiation.replies import (
 )
 from pettingllms.envs.solo import SoloOneRole
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
-from pettingllms.envs.toolkit.rules import rule_reward
+from pettingllms.envs.toolkit.rule_rewards import rule_reward
 from pettingllms.seeds import derive_seed
 from pettingllms.types import TEAM, Message, Reward, Rewards, Scored, Submission, Task, system, user
 

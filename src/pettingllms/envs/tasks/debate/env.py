@@ -17,7 +17,8 @@ from pettingllms.datasets import Problem
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import with_options
 from pettingllms.envs.tasks.debate import players
-from pettingllms.envs.toolkit.answering import (
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.envs.toolkit.boxed_answers import (
     HOW_TO_BOX,
     ProblemConfig,
     boxed_in,
@@ -27,7 +28,6 @@ from pettingllms.envs.toolkit.answering import (
     problem_tasks,
     verdict_on,
 )
-from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.grading.forms import written

@@ -23,7 +23,7 @@ from pettingllms.envs.tasks.code.run import Clock
 from pettingllms.envs.tasks.debugging import players
 from pettingllms.envs.tasks.debugging.planting import changed_line
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, as_reply
-from pettingllms.envs.toolkit.rules import rule_reward
+from pettingllms.envs.toolkit.rule_rewards import rule_reward
 from pettingllms.types import Message, Reward, Rewards, Scored, Submission, Task, system, user
 
 PLANTER, MENDER = "planter", "mender"

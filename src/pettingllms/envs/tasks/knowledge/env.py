@@ -27,7 +27,7 @@ from pettingllms.envs.tasks.knowledge.topics import (
 )
 from pettingllms.envs.tasks.search.index import require_bm25s, search_world
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in
-from pettingllms.envs.toolkit.rules import rule_reward
+from pettingllms.envs.toolkit.rule_rewards import rule_reward
 from pettingllms.envs.toolkit.talk import checked_words
 from pettingllms.envs.toolkit.tool_calls import Look, Parameter, Tool, ToolCall, one_call
 from pettingllms.envs.toolkit.tool_texts import (

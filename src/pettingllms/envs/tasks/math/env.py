@@ -12,7 +12,8 @@ from pettingllms.datasets import Problem
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import SoloAllRoles, with_options
 from pettingllms.envs.tasks.math import players, programs
-from pettingllms.envs.toolkit.answering import (
+from pettingllms.envs.toolkit.answers import BadReply
+from pettingllms.envs.toolkit.boxed_answers import (
     HOW_TO_BOX,
     ProblemConfig,
     boxed_in,
@@ -22,7 +23,6 @@ from pettingllms.envs.toolkit.answering import (
     problem_tasks,
     verdict_on,
 )
-from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
 

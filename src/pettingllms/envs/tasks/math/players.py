@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pettingllms.envs.base import ScriptedPlayer
-from pettingllms.envs.toolkit.answering import in_box, other_answer
+from pettingllms.envs.toolkit.boxed_answers import in_box, other_answer
 from pettingllms.envs.toolkit.noisy import noisy
 
 

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pettingllms.envs.toolkit.answering import checked_answer
 from pettingllms.envs.toolkit.answers import CLOSE, OPEN, BadReply
+from pettingllms.envs.toolkit.boxed_answers import checked_answer
 from pettingllms.envs.toolkit.sandboxed import run_sandboxed
 from pettingllms.sandbox import Limits, python
 

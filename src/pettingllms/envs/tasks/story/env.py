@@ -18,7 +18,7 @@ from pettingllms.envs.solo import SoloAllRoles
 from pettingllms.envs.tasks.story import players
 from pettingllms.envs.tasks.story.premises import Premise, make_premise, parts_of, total_score
 from pettingllms.envs.toolkit.answers import HOW_TO_ANSWER, BadReply, answer_in, as_reply
-from pettingllms.envs.toolkit.rules import rule_reward
+from pettingllms.envs.toolkit.rule_rewards import rule_reward
 from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.seeds import derive_seed
 from pettingllms.types import (
