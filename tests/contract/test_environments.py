@@ -97,6 +97,14 @@ def test_terse_prompts_are_short_and_answers_need_no_tags(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS.names())
+def test_the_readme_states_late_rewards_as_declared(name: str) -> None:
+    env = make_env(name)
+    readme = (Path(inspect.getfile(type(env))).parent / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in readme.splitlines() if line.startswith("| late rewards |"))
+    assert row.startswith("| late rewards | yes" if env.late_rewards else "| late rewards | no")
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS.names())
 def test_the_readme_names_every_option(name: str) -> None:
     env = make_env(name)
     readme = (Path(inspect.getfile(type(env))).parent / "README.md").read_text(encoding="utf-8")
