@@ -14,7 +14,7 @@ from toys import AnsweringSampler
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Agents, Split, Workflow, WorkflowConfig, command
 from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway.programs import Play, Stage
+from pettingllms.gateway.programs import ProgramRollout, ProgramThread
 from pettingllms.rollouts import Player, Worker
 from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.types import Episode, Rewards, SampleRequest, Scored, Task
@@ -175,17 +175,21 @@ def play(
         asked = sampler(answer)
         players = {role: Player(f"p_{role}", asked, ByteRenderer()) for role in workflow.roles}
         config = RolloutConfig(type="linear", **{"num_samples": 2, **rollout})
-        gateway, stage = await Gateway.start(lambda _: None), Stage()
-        stage.start()
+        gateway, thread = await Gateway.start(lambda _: None), ProgramThread()
+        thread.start()
         worker = Worker(
-            workflow, players, config, RewardConfig(), run_workflow=Play(gateway, stage, config)
+            workflow,
+            players,
+            config,
+            RewardConfig(),
+            run_workflow=ProgramRollout(gateway, thread, config),
         )
         episodes: list[Episode] = []
         try:
             await worker.run(workflow.tasks("train")[:num_tasks], 5, episodes.append)
         finally:
             await gateway.stop()
-            stage.stop()
+            thread.stop()
         return sorted(episodes, key=lambda episode: episode.id)
 
     return asyncio.run(run())

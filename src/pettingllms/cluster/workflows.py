@@ -5,33 +5,33 @@ from dataclasses import dataclass
 
 from pettingllms.config import RolloutConfig
 from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway.programs import Play, Stage
+from pettingllms.gateway.programs import ProgramRollout, ProgramThread
 from pettingllms.rollouts import Player
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A running gateway, and the stage that runs programs."""
+    """A running gateway, and the thread that runs programs."""
 
     gateway: Gateway
-    stage: Stage
+    thread: ProgramThread
 
     @classmethod
     async def start(
         cls, players: Mapping[str, Player], notify: Callable[[str], None]
     ) -> "Programs":
         """Start the gateway, and check that the players' chat templates support programs."""
-        stage = Stage()
-        stage.start()
-        programs = cls(await Gateway.start(notify), stage)
+        thread = ProgramThread()
+        thread.start()
+        programs = cls(await Gateway.start(notify), thread)
         programs.gateway.check(players)
         return programs
 
-    def play(self, rollout: RolloutConfig) -> Play:
+    def play(self, rollout: RolloutConfig) -> ProgramRollout:
         """The runner of workflow episodes."""
-        return Play(self.gateway, self.stage, rollout)
+        return ProgramRollout(self.gateway, self.thread, rollout)
 
     async def stop(self) -> None:
         """Stop the gateway and all programs."""
         await self.gateway.stop()
-        self.stage.stop()
+        self.thread.stop()

@@ -30,8 +30,8 @@ MAX_ON_THREADS = 64
 """Programs that may run on threads at once, not counting abandoned ones."""
 
 
-class Stage:
-    """A thread with an event loop for programs."""
+class ProgramThread:
+    """A thread with an event loop that runs programs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -131,11 +131,11 @@ async def _result(running: "Future[Any]", seconds: float, begin: Begin) -> Any |
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class ProgramRollout:
     """Rolls out the episodes of a workflow."""
 
     gateway: Gateway
-    stage: Stage
+    thread: ProgramThread
     config: RolloutConfig
 
     async def __call__(
@@ -150,7 +150,7 @@ class Play:
             session.clock = clock
 
         try:
-            result = await self.stage.run(workflow, episode.task, agents, begin)
+            result = await self.thread.run(workflow, episode.task, agents, begin)
         finally:
             self.gateway.close(session)
         if session.fatal is not None:
@@ -182,7 +182,7 @@ class Play:
             return rewards, success, {role: a for role, a in found.items() if a is not None}
 
         try:
-            rewards, success, answers = await self.stage.call(workflow.config.seconds, score)
+            rewards, success, answers = await self.thread.call(workflow.config.seconds, score)
             last = episode.steps[-1]
             check_rewards(rewards, episode, workflow)
             last.rewards = merged([last.rewards, rewards])

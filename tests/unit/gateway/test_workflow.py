@@ -16,7 +16,7 @@ from pettingllms.envs import Workflow
 from pettingllms.envs.workflow import WorkflowConfig
 from pettingllms.errors import ConfigError, ForkError
 from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway.programs import Play, Stage
+from pettingllms.gateway.programs import ProgramRollout, ProgramThread
 from pettingllms.rollouts import Player, Worker
 from pettingllms.rollouts.scripted import ByteRenderer
 from pettingllms.runtime.in_flight import InFlight
@@ -98,17 +98,21 @@ def test_a_broken_program_fails_its_episode_and_no_other() -> None:
         workflow = Broken()
         players = {r: Player(f"p_{r}", Slow(answer), ByteRenderer()) for r in workflow.roles}
         config = RolloutConfig(type="linear", num_samples=1)
-        gateway, stage = await Gateway.start(lambda _: None), Stage()
-        stage.start()
+        gateway, thread = await Gateway.start(lambda _: None), ProgramThread()
+        thread.start()
         worker = Worker(
-            workflow, players, config, RewardConfig(), run_workflow=Play(gateway, stage, config)
+            workflow,
+            players,
+            config,
+            RewardConfig(),
+            run_workflow=ProgramRollout(gateway, thread, config),
         )
         episodes: list[Episode] = []
         await worker.run(workflow.tasks("train"), 5, episodes.append)
         assert not len(gateway.keys)
         await asyncio.to_thread(ended.wait, 10)
         await gateway.stop()
-        stage.stop()
+        thread.stop()
         return {episode.task.id: episode for episode in episodes}
 
     found = asyncio.run(run())

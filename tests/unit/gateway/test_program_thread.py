@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pettingllms.gateway import programs as module
-from pettingllms.gateway.programs import Stage
+from pettingllms.gateway.programs import ProgramThread
 from pettingllms.types import Failed
 
 
@@ -22,14 +22,14 @@ def release() -> Iterator[threading.Event]:
     event.set()
 
 
-def on_stage(work: Callable[[Stage], Awaitable[Any]]) -> Any:
+def on_thread(work: Callable[[ProgramThread], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        stage = Stage()
-        stage.start()
+        thread = ProgramThread()
+        thread.start()
         try:
-            return await work(stage)
+            return await work(thread)
         finally:
-            stage.stop()
+            thread.stop()
 
     return asyncio.run(run())
 
@@ -43,10 +43,10 @@ def test_the_time_limit_excludes_the_wait_for_a_thread(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "MAX_ON_THREADS", 2)
     many = workflow(lambda task, agents: time.sleep(0.3) or "done", 1.0)
 
-    async def work(stage: Stage) -> list[Any]:
-        return await asyncio.gather(*(stage.run(many, n, None) for n in range(12)))
+    async def work(thread: ProgramThread) -> list[Any]:
+        return await asyncio.gather(*(thread.run(many, n, None) for n in range(12)))
 
-    assert on_stage(work) == ["done"] * 12
+    assert on_thread(work) == ["done"] * 12
 
 
 def test_programs_that_never_end_do_not_block_others(
@@ -55,18 +55,18 @@ def test_programs_that_never_end_do_not_block_others(
     monkeypatch.setattr(module, "MAX_ON_THREADS", 2)
     stuck = workflow(lambda task, agents: release.wait(), 0.2)
 
-    async def work(stage: Stage) -> tuple[list[Any], str]:
-        left = await asyncio.gather(*(stage.run(stuck, n, None) for n in range(4)))
-        return left, await stage.call(20.0, lambda: "judged")
+    async def work(thread: ProgramThread) -> tuple[list[Any], str]:
+        left = await asyncio.gather(*(thread.run(stuck, n, None) for n in range(4)))
+        return left, await thread.call(20.0, lambda: "judged")
 
-    left, judged = on_stage(work)
+    left, judged = on_thread(work)
     assert judged == "judged"
     assert left == [Failed("the program did not end within 0.2 s (env.seconds)", "limit")] * 4
 
 
 def test_called_functions_have_a_time_limit(release: threading.Event) -> None:
     with pytest.raises(TimeoutError, match=r"did not return within 0\.1 s \(env\.seconds\)"):
-        on_stage(lambda stage: stage.call(0.1, release.wait))
+        on_thread(lambda thread: thread.call(0.1, release.wait))
 
 
 def leave(task: Any, agents: Any) -> None:
@@ -83,11 +83,11 @@ def test_a_program_cannot_end_the_process(run: Any) -> None:
     async def fine(task: Any, agents: Any) -> str:
         return "fine"
 
-    async def work(stage: Stage) -> tuple[Any, Any]:
-        left = await stage.run(workflow(run, 20.0), None, None)
-        return left, await stage.run(workflow(fine, 20.0), None, None)
+    async def work(thread: ProgramThread) -> tuple[Any, Any]:
+        left = await thread.run(workflow(run, 20.0), None, None)
+        return left, await thread.run(workflow(fine, 20.0), None, None)
 
-    left, after = on_stage(work)
+    left, after = on_thread(work)
     assert left.owner == "environment"
     assert "SystemExit: no luck" in left.reason
     assert after == "fine"
