@@ -22,7 +22,7 @@ class CallError(Exception):
         self.param = param
 
 
-def read_text(text: str, constant: Callable[[str], Any] | None = None) -> Any:
+def load_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
     """Parse JSON; ValueError if it is invalid, too deep, or contains a lone surrogate.
     `constant` handles NaN and infinities."""
     try:
@@ -47,7 +47,7 @@ class CalledTool:
     def values(self) -> Any:
         """The parsed arguments; the text itself if it is not valid JSON."""
         try:
-            return read_text(self.arguments)
+            return load_json(self.arguments)
         except ValueError:
             return self.arguments
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from pettingllms.gateway.calls import CallError, read_text
+from pettingllms.gateway.calls import CallError, load_json
 from pettingllms.gateway.session import Session
 
 MAX_DIGITS = 12
@@ -124,7 +124,7 @@ def parse_json(body: bytes, bounds: Bounds) -> dict[str, Any]:
     """Parse the JSON object in the body of a request."""
     check_size(body, bounds)
     try:
-        found = read_text(body.decode("utf-8"), _no_number)
+        found = load_json(body.decode("utf-8"), _no_number)
     except ValueError as error:
         raise CallError(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):

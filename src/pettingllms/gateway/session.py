@@ -59,11 +59,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A validated call: the question for the sampler, and what the record needs."""
+    """A validated call: the request for the sampler, and what the record needs."""
 
     call: Call
     role: str
-    question: TurnRequest
+    request: TurnRequest
     prompt: Prompt
     ignored: tuple[str, ...]
     """Settings of the call that do not apply."""
@@ -86,7 +86,7 @@ class Session:
     """Calls that were accepted."""
     num_recorded: int = 0
     """Calls that were recorded."""
-    num_asked: int = 0
+    num_requested: int = 0
     """Replies requested from samplers, including those in progress."""
     is_closed: bool = False
     limit: str = ""
@@ -128,13 +128,13 @@ class Session:
             self._require_open()
             prepared = self._prepare(call, role, prompt)
             is_prepared = True
-            self.num_asked += prepared.question.num_samples
+            self.num_requested += prepared.request.num_samples
         finally:
             if not is_prepared:  # no sampler was called
                 self.num_served -= 1
         start = time.time_ns()
         try:
-            turns = await sample_turns(self.players[prepared.role], prepared.question)
+            turns = await sample_turns(self.players[prepared.role], prepared.request)
         except ClusterError as error:
             self.fatal = error
             raise CallError(503, "no inference engine is available") from error
@@ -258,7 +258,7 @@ class Session:
 
     def _prepare(self, call: Call, role: str, prompt: Prompt) -> PreparedCall:
         player, limits = self.players[role], self.limits
-        if self.num_asked >= limits.max_calls:
+        if self.num_requested >= limits.max_calls:
             self._cut(f"cut after {limits.max_calls} calls (rollout.max_steps)")
         left = limits.max_episode_tokens - self.episode.num_tokens
         if left < 1:
@@ -270,7 +270,7 @@ class Session:
         ignored = sampling if player.uses_policy_sampling else []
         ignored += ["tool_choice"] if prompt.calling and not self._is_guided(role) else []
         seed = None if player.uses_policy_sampling else call.seed
-        question = TurnRequest(
+        request = TurnRequest(
             role=role,
             messages=prompt.messages,
             state=None,
@@ -284,7 +284,7 @@ class Session:
             guide=prompt.guide,
             clock=self.clock,
         )
-        return PreparedCall(call, role, question, prompt, tuple(ignored), left < wanted)
+        return PreparedCall(call, role, request, prompt, tuple(ignored), left < wanted)
 
     def _is_guided(self, role: str) -> bool:
         """Whether the sampler constrains the role's replies to schemas."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from pettingllms.errors import PettingError
-from pettingllms.gateway.calls import read_text
+from pettingllms.gateway.calls import load_json
 from pettingllms.types import Failed, Message, Reward, Scored
 from pettingllms.types.messages import Speaker
 from pettingllms.verifier.classifier import Question
@@ -138,7 +138,7 @@ async def _body(request: "Request", limits: Limits) -> bytes:
 def parse(body: bytes) -> Question:
     """Parse messages and an answer; errors never echo the request."""
     try:
-        data: Any = read_text(body.decode())
+        data: Any = load_json(body.decode())
         messages = tuple(_message(message) for message in data["messages"])
         answer = data["answer"]
     except (AttributeError, LookupError, TypeError, ValueError):

@@ -203,8 +203,8 @@ def _messages(body: MessageBody) -> Iterator[ChatMessage]:
                     raise CallError(400, "tool_use blocks need an id and a name", "messages")
                 calls.append(CalledTool(block.id, block.name, json.dumps(block.input or {})))
             case "tool_result":
-                result, seen = read_content(block.content)
-                yield ChatMessage("tool", result, answers=block.tool_use_id or "", images=seen)
+                result, images = read_content(block.content)
+                yield ChatMessage("tool", result, answers=block.tool_use_id or "", images=images)
             case "thinking" | "redacted_thinking":
                 pass
             case _:

@@ -6,8 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pettingllms.gateway.calls import Answered, Call, CalledTool, CallError, ChatMessage, Reply
-from pettingllms.gateway.calls import ToolSpec as Offered
+from pettingllms.gateway.calls import (
+    Answered,
+    Call,
+    CalledTool,
+    CallError,
+    ChatMessage,
+    Reply,
+    ToolSpec,
+)
 from pettingllms.gateway.contents import Content, read_content
 from pettingllms.gateway.dialects.base import (
     Body,
@@ -122,7 +129,7 @@ def read(body: ChatRequest, headers: Mapping[str, str]) -> Call:
     return Call(
         model=body.model,
         messages=tuple(_message(message) for message in body.messages),
-        tools=() if none else offered(body.tools),
+        tools=() if none else _tools(body.tools),
         must_call=_must_call(body.tool_choice),
         schema=_schema(body.response_format),
         max_tokens=body.max_completion_tokens or body.max_tokens,
@@ -144,10 +151,10 @@ def check_top_logprobs(number: int | None) -> None:
         )
 
 
-def offered(tools: list[Tool] | None) -> tuple[Offered, ...]:
+def _tools(tools: list[Tool] | None) -> tuple[ToolSpec, ...]:
     """The tools of a request."""
     functions = [tool.function for tool in tools or []]
-    return tuple(Offered(f.name, f.description or "", f.parameters) for f in functions)
+    return tuple(ToolSpec(f.name, f.description or "", f.parameters) for f in functions)
 
 
 def stops(stop: str | list[str] | None) -> tuple[str, ...]:

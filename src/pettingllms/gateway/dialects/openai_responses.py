@@ -215,14 +215,14 @@ def _output(reply: Reply, with_logprobs: bool) -> list[dict[str, Any]]:
     return found
 
 
-def _messages(given: str | list[Item]) -> Iterator[ChatMessage]:
+def _messages(items: str | list[Item]) -> Iterator[ChatMessage]:
     """The chat. The text of a reply and its tool calls are separate items but one message."""
-    if isinstance(given, str):
-        yield ChatMessage("user", given)
+    if isinstance(items, str):
+        yield ChatMessage("user", items)
         return
     reply: ChatMessage | None = None
     calls: list[CalledTool] = []
-    for item in given:
+    for item in items:
         if item.type == "reasoning":
             continue
         message = _message(item)
@@ -245,8 +245,8 @@ def _message(item: Item) -> ChatMessage:
         called = CalledTool(item.call_id, item.name, item.arguments or "{}")
         return ChatMessage("assistant", calls=(called,))
     if item.type == "function_call_output":
-        result, seen = read_content(item.output, "input")
-        return ChatMessage("tool", result, answers=item.call_id or "", images=seen)
+        result, images = read_content(item.output, "input")
+        return ChatMessage("tool", result, answers=item.call_id or "", images=images)
     if item.type != "message" or item.role is None:
         raise CallError(
             400, f"unsupported input item '{item.type[:40]}', or a message without a role", "input"
