@@ -1,8 +1,8 @@
-"""A signaling game: one role sees a color and sends a letter, the other names the color.
+"""A signaling game: the sender sees a color and sends a letter, the receiver names the color.
 
-The code maps the first letter to the first color, and so on. The sender gets a small reward for
-following it, and the team a reward for every correct color. The receiver has to learn the code.
-Only the first letter of a reply counts.
+A fixed code maps each color to a letter. The sender gets a small process reward for following it,
+and the team gets a reward if the receiver names the right color. No prompt contains the code, so
+the team has to learn it. Only the first character of a reply counts.
 """
 
 import random
@@ -19,19 +19,19 @@ CODE = dict(zip(COLORS, LETTERS, strict=True))
 
 @dataclass(frozen=True)
 class State:
-    """The color, the letter that was sent, and the color that was named."""
+    """The color, and the replies so far."""
 
     color: str
     letter: str | None = None
     named: str | None = None
 
 
-def reply_random(env: "Signals", state: State, role: str, rng: random.Random) -> str:
+def random_reply(env: "Signals", state: State, role: str, rng: random.Random) -> str:
     """A random legal reply."""
     return rng.choice(LETTERS if role == "sender" else INITIALS)
 
 
-def reply_in_order(env: "Signals", state: State, role: str, rng: random.Random) -> str:
+def code_reply(env: "Signals", state: State, role: str, rng: random.Random) -> str:
     """The reply that follows the code."""
     if role == "sender":
         return CODE[state.color]
@@ -39,15 +39,15 @@ def reply_in_order(env: "Signals", state: State, role: str, rng: random.Random) 
 
 
 class Signals(pl.Environment[State, pl.EnvConfig]):
-    """Sender and receiver, one reply each."""
+    """One reply by the sender, then one by the receiver."""
 
     id = "signals-v1"
     roles = ("sender", "receiver")
-    players = {"random": reply_random, "in_order": reply_in_order}
-    late_rewards = True  # the sender's team reward comes with the receiver's reply
+    players = {"random": random_reply, "in_order": code_reply}
+    late_rewards = True  # the reward for a letter arrives when the receiver names the color
 
     def tasks(self, split: str) -> Sequence[pl.Task]:
-        """Colors in turn. With four colors, only the ids differ between the splits."""
+        """One color per task. Both splits contain the same four colors under different ids."""
         return [
             pl.Task(f"{split}-{n}", {"color": COLORS[n % len(COLORS)]}, seed=n) for n in range(400)
         ]
@@ -67,17 +67,17 @@ class Signals(pl.Environment[State, pl.EnvConfig]):
 
     def step(self, state: State, replies: Mapping[str, str]) -> pl.StepResult[State]:
         ((role, reply),) = replies.items()
-        letter = reply.strip().lower()[:1]
-        known = LETTERS if role == "sender" else INITIALS
-        letter = letter if letter in known else "?"
-        reward = -0.5 if letter == "?" else 0.0  # any string is a legal reply
+        action = reply.strip().lower()[:1]
+        legal = LETTERS if role == "sender" else INITIALS
+        action = action if action in legal else "?"
+        reward = -0.5 if action == "?" else 0.0  # accept every string, but penalize illegal ones
         if role == "sender":
-            reward += 0.5 * (letter == CODE[state.color])
+            reward += 0.5 * (action == CODE[state.color])
             rewards = pl.Rewards(process={role: pl.Scored(reward)})
-            return pl.StepResult(replace(state, letter=letter), rewards)
-        team = pl.Scored(1.0 if letter == state.color[0] else 0.0)
+            return pl.StepResult(replace(state, letter=action), rewards)
+        team = pl.Scored(1.0 if action == state.color[0] else 0.0)
         rewards = pl.Rewards(process={role: pl.Scored(reward)}, team=team)
-        return pl.StepResult(replace(state, named=letter), rewards)
+        return pl.StepResult(replace(state, named=action), rewards)
 
     def success(self, state: State, role: str) -> bool:
         return state.named == state.color[0]
