@@ -183,7 +183,7 @@ def _apps_case(function: str, given: object, want: object) -> Case:
     if not function:
         return Case(_lines(given), _lines(want))
     if not isinstance(given, list):
-        _reject(f"an input of '{function}' is no list of arguments: {given!r:.60}")
+        _reject(f"an input of '{function}' is not a list of arguments: {given!r:.60}")
     alone = isinstance(want, list) and len(want) == 1
     return Case(_call(function, given), encode(want), encode(want[0]) if alone else "")  # type: ignore[index]
 

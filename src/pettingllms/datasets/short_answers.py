@@ -29,7 +29,7 @@ def read_short_answers(file: str) -> tuple[ShortAnswer, ...]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text in UTF-8") from error
+        raise DataError(f"{path} is not a UTF-8 text file") from error
     rows = tuple(_row(path, at, line) for at, line in enumerate(lines, 1) if line.strip())
     if not rows:
         raise DataError(f"{path}: expected JSON lines with question and answer, got none")

@@ -45,7 +45,7 @@ def read_questions(file: str) -> tuple[SqlRow, ...]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise DataError(f"{path} is no JSON: {error}") from error
+        raise DataError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(rows, list) or not rows:
         raise DataError(f"{path}: expected a list of objects with question, query and db_id")
     return tuple(_row(path, at, row) for at, row in enumerate(rows, 1))
@@ -73,12 +73,12 @@ def _database(path: Path, at: int, db_id: Any) -> Path:
     places = [path.parent / folder / db_id / f"{db_id}.sqlite" for folder in FOLDERS]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        raise DataError(f"{path}, row {at}: there is no database {places[0]}")
+        raise DataError(f"{path}, row {at}: database {places[0]} not found")
     if found.stat().st_size > MAX_MB * 2**20:
         raise DataError(f"{path}, row {at}: {found} has more than {MAX_MB} MB")
     with found.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise DataError(f"{path}, row {at}: {found} is no SQLite file")
+            raise DataError(f"{path}, row {at}: {found} is not a SQLite file")
     return found
 
 

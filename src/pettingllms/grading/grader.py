@@ -108,10 +108,10 @@ def check_installed() -> None:
         )
     if is_confined() and (why := missing_isolation()):
         raise GraderError(
-            f"answers are graded in the sandbox, and here {why}; it needs a kernel "
-            "from 5.13 on with Landlock that allows user namespaces (in docker --security-opt "
-            f"seccomp=unconfined). {VARIABLE}={UNCONFINED} grades without it, with limits on "
-            "only time and memory"
+            f"math answers are graded in a sandbox, which does not work here: {why}; use Linux "
+            "5.13 or later with Landlock and allow user namespaces (in docker --security-opt "
+            f"seccomp=unconfined), or set {VARIABLE}={UNCONFINED} to grade with limits on only "
+            "time and memory"
         )
 
 
@@ -127,10 +127,10 @@ def is_confined() -> bool:
 def missing_isolation() -> str:
     """Why workers cannot be sandboxed here; empty if they can."""
     if not sys.platform.startswith("linux"):
-        return "there are none, since they are made of parts of Linux"
+        return "the sandbox requires Linux"
     command = [sys.executable, "-I", "-c", TRY, ROOT]
     done = subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD, check=False)  # noqa: S603 - our own
-    return "" if done.stdout == "held" else done.stderr.strip() or "the attempt ended silently"
+    return "" if done.stdout == "held" else done.stderr.strip() or "the attempt printed no error"
 
 
 class Worker:
@@ -160,7 +160,7 @@ class Worker:
             assert self._process.stdin is not None  # noqa: S101 - it is a pipe
             self._process.stdin.write(request)
         except BrokenPipeError:
-            raise GraderError("the grader's process is gone") from None
+            raise GraderError("the grader process has ended") from None
         return self._message(self._seconds * MAX_STRETCH)
 
     def end(self) -> None:

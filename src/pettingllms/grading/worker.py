@@ -25,8 +25,8 @@ from typing import Any, NoReturn
 
 from pettingllms.grading.isolation import close_for_child, close_for_good
 
-OUT_OF_MEMORY, TOLD = 3, 4
-"""Exit codes of a child that cannot continue: TOLD if it has reported the reason."""
+OUT_OF_MEMORY, REPORTED = 3, 4
+"""Exit codes of a child that cannot continue: REPORTED if it has reported the reason."""
 
 
 class NothingMore:
@@ -37,7 +37,7 @@ class NothingMore:
 
     def find_spec(self, name: str, *_: object) -> NoReturn:
         _notify(self._verdicts, {"cut": f"it asks for {name}, which was not loaded before"})
-        os._exit(TOLD)
+        os._exit(REPORTED)
 
 
 def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
@@ -57,7 +57,7 @@ def serve(seconds: float, memory_mb: int, *, confined: bool) -> None:
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             os._exit(0)
-        if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == TOLD):
+        if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == REPORTED):
             _notify(verdicts, _cause(status, seconds, memory_mb))
     for kind, most in (("AS", limit), ("FSIZE", 0), ("CORE", 0)):
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))

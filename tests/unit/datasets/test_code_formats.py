@@ -142,7 +142,7 @@ MALFORMED = {
         lambda row: (
             row | {"input_output": json.dumps({"inputs": [1], "outputs": [1], "fn_name": "f"})}
         ),
-        "no list of arguments",
+        "not a list of arguments",
     ),
     "languages that do not match": (
         "code_contests.jsonl",

@@ -65,5 +65,5 @@ def test_a_malformed_file_gives_one_message_with_file_and_row(
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="no text in UTF-8"):
+    with pytest.raises(DataError, match="not a UTF-8 text file"):
         read_short_answers(str(path))

@@ -39,7 +39,7 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
 
 
 MALFORMED = [
-    ("{", "is no JSON"),
+    ("{", "is not valid JSON"),
     ("{}", "expected a list"),
     ("[]", "expected a list"),
     ([SPIDER, 7], "row 2: expected an object, got int"),
@@ -47,10 +47,10 @@ MALFORMED = [
     ([{**SPIDER, "question": None}], "row 1: 'question'"),
     ([SPIDER, SPIDER, {"db_id": "shop", "question": "Who?"}], "row 3: 'query'"),
     ([{**SPIDER, "query": ["SELECT"]}], "row 1: 'query'"),
-    ([{**SPIDER, "db_id": "nowhere"}], "row 1: there is no database"),
+    ([{**SPIDER, "db_id": "nowhere"}], "row 1: database "),
     ([{**SPIDER, "db_id": "../shop"}], "row 1: 'db_id'"),
     ([{**SPIDER, "db_id": 3}], "row 1: 'db_id'"),
-    ([{**SPIDER, "db_id": "fake"}], "is no SQLite file"),
+    ([{**SPIDER, "db_id": "fake"}], "is not a SQLite file"),
 ]
 
 
