@@ -1,4 +1,4 @@
-"""Whatever a program tries, it stays in the sandbox; and each attempt works where there is none."""
+"""All escape attempts fail in the sandbox, and each works without one."""
 
 import json
 import os

@@ -1,1 +1,1 @@
-"""Attempts to get out of the sandbox, as data, and what drives them."""
+"""Attempts to escape from the sandbox, as data, and their driver."""

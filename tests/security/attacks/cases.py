@@ -1,4 +1,4 @@
-"""A case: a program, what must be seen of it, and a control that nothing stops."""
+"""A case: a program, checks of its outcome, and a control that runs without a sandbox."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ SMALL = Limits(seconds=5.0, memory_mb=64, num_processes=16, disk_mb=1, output_kb
 
 @dataclass(frozen=True)
 class Scene:
-    """What a check may look at."""
+    """Input of a check."""
 
     sandbox: Sandbox
     outcome: Outcome
@@ -25,19 +25,19 @@ class Scene:
 
 @dataclass(frozen=True)
 class Case:
-    """A program, what must be so after it ran in the sandbox, and its control outside."""
+    """A program, the check of its run in the sandbox, and its control outside."""
 
     source: str
     held: Callable[[Scene], object]
     control: str
-    """A program for outside."""
+    """A program that runs outside the sandbox."""
     shows: Callable[[str, dict[str, Any]], object]
-    """Whether what the control printed shows that the trick works there."""
+    """Whether the output of the control shows that the attempt works there."""
     seconds: float = SMALL.seconds
 
 
 def at_most(most: int) -> Callable[[Scene], object]:
-    """Whether the last number printed is no more than this, however the program ended."""
+    """Check that the last printed number is at most this, regardless of how the program ended."""
     return lambda scene: int((scene.outcome.stdout.split() or ["0"])[-1]) <= most
 
 
@@ -46,7 +46,7 @@ def at_least(least: int) -> Callable[[str, dict[str, Any]], object]:
 
 
 def ends(*kinds: str) -> Callable[[Scene], object]:
-    """Whether the program ended so, in about its time."""
+    """Check how the program ended, and that it ended in time."""
     return lambda scene: scene.outcome.end in kinds and scene.outcome.seconds < SMALL.seconds + 5
 
 
@@ -55,7 +55,7 @@ def says(text: str) -> Callable[[str, dict[str, Any]], object]:
 
 
 def earns_nothing(scene: Scene) -> bool:
-    """The grader stands outside and compares what was printed; the answer is 42."""
+    """Grade the output outside the sandbox; the answer is 42."""
     return scene.outcome.stdout.strip() != "42"
 
 
@@ -64,7 +64,7 @@ def code_is(code: int) -> Callable[[Scene], object]:
 
 
 def named(name: str) -> list[int]:
-    """Processes of this machine that go by a name."""
+    """Processes of this machine with a given name."""
     found = []
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
@@ -80,7 +80,7 @@ def nobody_left(scene: Scene) -> bool:
 
 
 def left_and_ended(_: str, known: dict[str, Any]) -> bool:
-    """Whether the control left a process behind, which is ended here by its number."""
+    """Whether the control left a process behind, which is killed here by its process id."""
     time.sleep(0.1)
     found = named(known["token"][:15])
     for pid in found:
@@ -89,7 +89,7 @@ def left_and_ended(_: str, known: dict[str, Any]) -> bool:
 
 
 def next_finds(name: str) -> Callable[[Scene], object]:
-    """Whether the next program finds nothing of this one."""
+    """Check that the next program finds no trace of this one."""
     look = f"import os; print([os.path.exists(f + '/{name}') for f in ('.', '/tmp', '/dev/shm')])"
     return lambda scene: "True" not in scene.sandbox.run(python(look)).stdout
 
@@ -104,13 +104,13 @@ def whole(source: str, known: dict[str, Any]) -> str:
 
 
 def control(case: Case, known: dict[str, Any]) -> str:
-    """What is wrong with the control; nothing if it shows the trick."""
+    """The fault of the control; empty if it shows that the attempt works."""
     said = outside(whole(case.control, known), known)
     return "" if case.shows(said, known) else f"the control said {said[-300:]!r}"
 
 
 def attack(case: Case, sandbox: Sandbox, known: dict[str, Any]) -> str:
-    """What did not hold; nothing if all did."""
+    """The protection that failed; empty if all worked."""
     limits = replace(SMALL, seconds=case.seconds)
     outcome = sandbox.run(python(whole(case.source, known)), limits)
     return (

@@ -1,7 +1,7 @@
-"""Runs every attempt against a tier, without `assert`, so that `python -O` runs the same.
+"""Runs every attempt against a tier, without `assert`, so that `python -O` behaves the same.
 
-As a program: `python -O drive.py TIER [USER]` prints what failed, as JSON. With USER, which takes
-root, it is another user who does it all.
+As a program: `python -O drive.py TIER [USER]` prints what failed, as JSON. With USER, which
+requires root, it runs as that user.
 """
 
 import json
@@ -32,7 +32,7 @@ NEWEST = "make a call that is newer than the filter"
 
 
 def control(name: str, known: dict[str, Any]) -> str:
-    """Why the control of an attempt does not show that it works outside; nothing if it does."""
+    """Why the control does not show that the attempt works outside; empty if it does."""
     if name in ENDURING:
         return cases.control(ENDURING[name], known)
     said = outside(source_of(REACHING[name], known), known)
@@ -40,7 +40,7 @@ def control(name: str, known: dict[str, Any]) -> str:
 
 
 def no_control(name: str) -> str:
-    """Why an attempt's control cannot be run here; nothing if it can."""
+    """Why an attempt's control cannot run here; empty if it can."""
     if name in ROOT_ONLY and os.geteuid():
         return "only root can do this outside"
     if name == NEWEST and tuple(map(int, platform.release().split(".")[:2])) < (6, 17):
@@ -49,7 +49,7 @@ def no_control(name: str) -> str:
 
 
 def attack(name: str, sandbox: Sandbox, known: dict[str, Any]) -> str:
-    """What an attempt got; nothing if the sandbox held, and the attempt was really made."""
+    """What an attempt achieved; empty if the attempt ran and the sandbox stopped it."""
     if name in ENDURING:
         return cases.attack(ENDURING[name], sandbox, known)
     outcome = sandbox.run(python(source_of(REACHING[name], known)), Limits(seconds=10))
@@ -60,7 +60,7 @@ def attack(name: str, sandbox: Sandbox, known: dict[str, Any]) -> str:
 
 
 def drive(tier: str) -> dict[str, str]:
-    """Everything that is wrong, by the name of the attempt."""
+    """All faults, by name of the attempt."""
     sandbox = open_sandbox(tier)
     with world() as known, ThreadPoolExecutor(4) as threads:
         reaching = [name for name in NAMES if name in REACHING]

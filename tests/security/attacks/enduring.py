@@ -1,7 +1,7 @@
 """Attempts to exhaust the machine, to outlive the sandbox, or to forge a verdict.
 
-The control of each is the same trick where nothing is in its way, or a smaller form of it where the
-trick itself would do harm. Numbers that a program prints are the most that it got hold of.
+The control of each is the same attempt without a sandbox, or a smaller form of it if the attempt
+would do harm. Programs print the maximum that they obtained.
 """
 
 from attacks.cases import (

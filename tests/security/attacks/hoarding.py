@@ -1,6 +1,6 @@
-"""Attempts to hold more memory than the limit where a look at processes does not see it.
+"""Attempts to exceed the memory limit with memory that polling processes does not show.
 
-Each prints how many megabytes it holds, and holds them for a while so that somebody can look.
+Each prints how many megabytes it holds, and holds them long enough to be measured.
 """
 
 from attacks.cases import Case, at_least, at_most

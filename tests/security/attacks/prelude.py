@@ -1,4 +1,4 @@
-"""What every attempt has at hand; its text stands before theirs. Only the standard library."""
+"""Functions for attempts, prepended to their source. Needs only the standard library."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ def number(name):
 
 
 def call(name, *arguments):
-    """A system call as the kernel has it; an error is raised."""
+    """Make a system call; raise OSError on failure."""
     given = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
     result = libc.syscall(ctypes.c_long(number(name)), *given)
     if result < 0:
@@ -23,7 +23,7 @@ def call(name, *arguments):
 
 
 def reaches(name, *arguments):
-    """Whether the kernel looks at a call that is of no use, rather than refuse it unseen."""
+    """Whether the kernel processes a call with useless arguments, instead of blocking it."""
     try:
         call(name, *arguments)
     except OSError as error:
@@ -32,7 +32,7 @@ def reaches(name, *arguments):
 
 
 def inside_child(act):
-    """Act in a child, which whatever it changes is gone with."""
+    """Act in a child process, whose changes end with it."""
     child = os.fork()
     if not child:
         try:
@@ -51,7 +51,7 @@ def is_open(number):
 
 
 def read_memory(pid, text, into):
-    """Copy from one process's memory to ours, as a debugger would."""
+    """Copy from another process's memory, like a debugger."""
     local = struct.pack("<QQ", ctypes.addressof(into), 6)
     remote = struct.pack("<QQ", ctypes.addressof(text), 6)
     return call("process_vm_readv", pid, local, 1, remote, 1, 0)

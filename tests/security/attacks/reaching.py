@@ -1,7 +1,7 @@
-"""Attempts to reach what is outside: files, processes, networks, privileges, the kernel.
+"""Attempts to reach resources outside: files, processes, networks, privileges, the kernel.
 
-Each is the body of a function that returns something true if it got what it wanted. `WORLD` holds
-what the driver has put outside for it. Run as a plain process it must get it: that is its control.
+Each is the body of a function that returns a true value on success. `WORLD` holds the targets that
+the driver has put outside. As its control, each must succeed in a process without a sandbox.
 """
 
 FILES = {
@@ -235,7 +235,7 @@ FOREIGN = {
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         return ctypes.CFUNCTYPE(ctypes.c_int)(address)() != 0""",
 }
-"""On x86-64 alone; the kernel ends the process."""
+"""Only on x86-64; the kernel kills the process."""
 
 ROOT_ONLY = {
     *KERNEL, "write into /etc", "write into the installed software", "write into the root",
@@ -247,7 +247,7 @@ ROOT_ONLY = {
     "change the root", "change limits of process 1",
     *(name for name in NAMESPACES if name.startswith("unshare") and "user" not in name),
 }  # fmt: skip
-"""What only root could do outside, so that only root can run the control."""
+"""Attempts that need root outside, so that only root can run the control."""
 
 REACHING = {
     **FILES, **PROC, **PROCESSES, **NETWORK, **PRIVILEGES, **NAMESPACES, **KERNEL, **FOREIGN,

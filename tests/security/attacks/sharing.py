@@ -1,11 +1,11 @@
-"""Attempts to see or to signal others through files that all sandboxes share, to use parts of
-local sockets that have been broken before, and to read packages that hold answers.
+"""Attempts to observe or signal others through shared files, to use vulnerable features of local
+sockets, and to read packages that contain answers.
 
-Each is the body of a function that returns something true if it got what it wanted.
+Each is the body of a function that returns a true value on success.
 """
 
 SHARED = "/usr/bin/env"
-"""A file that every sandbox shows. The driver holds a lock on it."""
+"""A file in every sandbox. The driver holds a lock on it."""
 
 FILES = {
     "watch what others do with files": f"""

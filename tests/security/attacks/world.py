@@ -1,4 +1,4 @@
-"""What is put outside the sandbox for attempts to find: secrets, servers, processes."""
+"""Targets outside the sandbox for the attempts: secrets, servers, processes."""
 
 import fcntl
 import os
@@ -36,7 +36,7 @@ PRELUDE = Path(__file__).with_name("prelude.py").read_text()
 
 @contextmanager
 def world() -> Iterator[dict[str, Any]]:
-    """Everything by name; gone at the end."""
+    """All targets by name; removed at the end."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         Path(folder).chmod(0o755)
@@ -78,7 +78,7 @@ def world() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _sleeper(user: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of a user: for root, the one that sandboxed programs are outside."""
+    """A process of this user, or, for root, of the user of sandboxed programs."""
     command = ["/usr/bin/sleep", "600"]
     if not os.geteuid() and user:
         ids = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
@@ -92,7 +92,7 @@ def _sleeper(user: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def source_of(body: str, known: dict[str, Any]) -> str:
-    """A whole program around the body of an attempt."""
+    """A complete program around the body of an attempt."""
     machine = platform.machine()
     calls = {name: getattr(call, machine) for name, call in CALLS.items()}
     indented = textwrap.indent(textwrap.dedent(body), "    ")
@@ -112,7 +112,7 @@ os._exit(0)
 
 
 def outside(source: str, known: dict[str, Any]) -> str:
-    """What a program prints as a plain process of ours: nothing is in its way."""
+    """The output of a program that runs without a sandbox."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", source],

@@ -1,7 +1,7 @@
-"""Control groups: found where the kernel has them, written as each version wants, removed after.
+"""Control groups are found, configured in the format of each version, and removed.
 
-Version 1 and the search are run on this machine where it has them; version 2 against a tree of
-plain files that looks like the kernel's.
+Version 1 and the search run on this machine, if it has cgroups; version 2 runs on an imitation of
+the kernel's folders.
 """
 
 import os
@@ -26,7 +26,7 @@ from pettingllms.sandbox.warm_pool import WarmSandbox
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which new folders get the files that the kernel would make."""
+    """A folder that creates the kernel's files in new subfolders."""
     made = Path.mkdir
 
     def mkdir(self: Path, *args: object, **kwargs: object) -> None:
@@ -126,7 +126,7 @@ def test_groups_of_dead_processes_are_removed(kernel: Path) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_the_kernel_keeps_the_limit_and_nothing_is_left(tier: str) -> None:
+def test_the_kernel_enforces_the_limit_and_the_group_is_removed(tier: str) -> None:
     place = find_place()
     if place is None:
         pytest.skip("this machine lets us make no control groups")

@@ -1,4 +1,4 @@
-"""Packages, this one and data are hidden wherever they are installed; the rest is shown."""
+"""Python packages, including this one, and data are hidden in every location; the rest is shown."""
 
 import sys
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ except OSError: pass
 
 @pytest.fixture
 def software(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that sandboxes show, with packages in it. It is below none that they show."""
+    """A folder with packages that sandboxes show, outside their default paths."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(dir="/srv" if Path("/srv").is_dir() else None) as name:

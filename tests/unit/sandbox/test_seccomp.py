@@ -71,7 +71,7 @@ def refused(error: int = EPERM) -> int:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_every_call_of_the_list_is_refused_and_ordinary_ones_are_not(machine: str) -> None:
+def test_listed_calls_are_blocked_and_ordinary_ones_are_not(machine: str) -> None:
     numbers = {getattr(call, machine) for call in (BLOCKED | PASSING).values()} - {None}
     assert {decide(machine, number) for number in numbers} == {refused()}
     special = {getattr(call, machine) for call in SPECIAL.values()}
@@ -124,7 +124,7 @@ def test_arguments_decide_where_a_call_has_good_uses(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_logged_filter_hands_over_every_refusal_but_those_of_libraries(machine: str) -> None:
+def test_logged_filter_reports_every_blocked_call_but_those_of_libraries(machine: str) -> None:
     logged, passing = seccomp_filter(machine, logged=True), passing_filter(machine)
     passed = {getattr(call, machine) for call in PASSING.values()}
     for number in range(FIRST_UNKNOWN + 5):
@@ -138,7 +138,7 @@ def test_logged_filter_hands_over_every_refusal_but_those_of_libraries(machine: 
             assert both == {ALLOWED, refused() if number in passed else HANDED_OVER}
 
 
-def test_call_name_knows_refused_calls_and_shows_the_number_of_others() -> None:
+def test_call_name_knows_blocked_calls_and_shows_the_number_of_others() -> None:
     assert call_name(101, "x86_64") == "ptrace"
     assert call_name(117, "aarch64") == "ptrace"
     assert call_name(9999, "x86_64") == "call_9999"
@@ -151,6 +151,6 @@ def test_other_interfaces_of_the_kernel_are_closed() -> None:
     assert decide("aarch64", 20, seen_as=0x40000028) == KILLED
 
 
-def test_an_unknown_machine_is_refused() -> None:
+def test_an_unknown_architecture_is_rejected() -> None:
     with pytest.raises(SandboxError, match="no system call filter for architecture 'mips'"):
         seccomp_filter("mips")

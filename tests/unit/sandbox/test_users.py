@@ -1,4 +1,4 @@
-"""Sandboxes that root starts are different users, so that they cannot starve each other."""
+"""Sandboxes started by root have different users, so they cannot exhaust each other's limits."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What a program is given and what is said of it, on each tier that this machine has."""
+"""Input, output and limits of sandboxed programs, on each tier that works on this machine."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ def test_large_files_and_input_come_through(sandbox: Sandbox) -> None:
     assert said(sandbox.run(program, Limits(seconds=20, disk_mb=1))) == f"{len(big)} {len(big)}\n"
 
 
-def test_input_that_nobody_reads_holds_nothing_up(sandbox: Sandbox) -> None:
+def test_unread_input_does_not_block(sandbox: Sandbox) -> None:
     outcome = sandbox.run(python("print(1)", "x" * 4_000_000), LIMITS)
     assert said(outcome) == "1\n"
 
@@ -163,14 +163,14 @@ def test_bytes_that_are_no_text_are_shown_as_such(sandbox: Sandbox) -> None:
     assert said(sandbox.run(python(source), LIMITS)) == "\ufffd\x00a"
 
 
-def test_half_a_character_is_the_program_s_own_fault(sandbox: Sandbox) -> None:
+def test_a_lone_surrogate_is_an_error_of_the_program(sandbox: Sandbox) -> None:
     broken = sandbox.run(python("print('\ud800')"))
     assert (broken.end, broken.code) == ("exited", 1)
     assert "SyntaxError" in broken.stderr
     assert sandbox.run(python("print(len(open(0, 'rb').read()))", "\udfff")).stdout == "3\n"
 
 
-def test_one_that_hangs_costs_nobody_else_anything(sandbox: Sandbox) -> None:
+def test_a_hanging_program_does_not_delay_others(sandbox: Sandbox) -> None:
     hanging: list[Outcome] = []
     sleep = python("import time; print('here', flush=True); time.sleep(1000)")
     thread = threading.Thread(target=lambda: hanging.append(sandbox.run(sleep, Limits(6.0))))

@@ -56,14 +56,14 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return found
 
 
-def test_refused_calls_are_counted_by_name(sandbox: Sandbox) -> None:
+def test_blocked_calls_are_counted_by_name(sandbox: Sandbox) -> None:
     outcome = sandbox.run(python(PROBES.format(times=3)), Limits(seconds=20))
     assert (outcome.stdout, outcome.code) == ("-1 done\n", 0)
     assert outcome.refused == {"unshare": 3, "ptrace": 1}
 
 
 @pytest.mark.parametrize("source", INNOCENT)
-def test_ordinary_programs_are_refused_nothing(sandbox: Sandbox, source: str) -> None:
+def test_ordinary_programs_have_no_blocked_calls(sandbox: Sandbox, source: str) -> None:
     outcome = sandbox.run(python(source), Limits(seconds=20))
     assert outcome.ok, outcome
     assert not outcome.refused
@@ -77,13 +77,13 @@ def test_children_and_other_programs_are_counted_too(sandbox: Sandbox) -> None:
     assert outcome.refused["socket"] == 1
 
 
-def test_a_flood_is_refused_to_the_end_but_counted_only_so_far(sandbox: Sandbox) -> None:
+def test_a_flood_is_blocked_but_counted_only_to_the_maximum(sandbox: Sandbox) -> None:
     outcome = sandbox.run(python(PROBES.format(times=5 * MAX_COUNTED)), Limits(seconds=20))
     assert outcome.stdout == "-1 done\n", outcome
     assert outcome.refused == {"unshare": MAX_COUNTED}
 
 
-def test_a_program_that_dies_in_a_refused_call_ends_as_such(sandbox: Sandbox) -> None:
+def test_a_program_that_dies_in_a_blocked_call_counts_as_killed(sandbox: Sandbox) -> None:
     source = (
         START
         + """
@@ -97,7 +97,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert sandbox.run(python(source), Limits(seconds=20)).end == "killed"
 
 
-def test_children_killed_in_refused_calls_do_not_end_the_count(sandbox: Sandbox) -> None:
+def test_children_killed_in_blocked_calls_do_not_end_the_count(sandbox: Sandbox) -> None:
     source = (
         START
         + """
@@ -122,7 +122,7 @@ def test_a_call_of_another_architecture_is_seen(sandbox: Sandbox) -> None:
     assert outcome.refused == {"call_of_another_architecture": 1}
 
 
-def test_context_counts_its_own_programs_alone(sandbox: Sandbox) -> None:
+def test_context_counts_only_its_programs(sandbox: Sandbox) -> None:
     program = python(PROBES.format(times=1))
     elsewhere = threading.Thread(target=sandbox.run, args=(program,))
     with refused_calls() as none:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError, UnknownNameError
-from pettingllms.sandbox import Limits, open_sandbox, python, tiers
-from pettingllms.sandbox import detect as opening
+from pettingllms.sandbox import Limits, detect, open_sandbox, python, tiers
 from pettingllms.sandbox.box import Box
 from pettingllms.sandbox.hidden import hidden_folders
 from pettingllms.sandbox.probe import probe
@@ -69,7 +68,7 @@ class Shows(Bubblewrap):
 
 
 @pytest.mark.parametrize(
-    ("tier", "wall"),
+    ("tier", "protection"),
     [
         (Changed(script=NO_FILTER), "shared memory, network, local sockets, system call filter"),
         (Shows(), "installed packages"),
@@ -79,12 +78,12 @@ class Shows(Bubblewrap):
     ],
     ids=["filter", "packages", "disk", "files", "user"],
 )
-def test_a_missing_protection_is_found(tier: Tier, wall: str) -> None:
+def test_a_missing_protection_is_found(tier: Tier, protection: str) -> None:
     if tier_here() != "bubblewrap":
         pytest.skip("bubblewrap does not work here")
     sandbox = WarmSandbox(tier, num_warm=0)
     try:
-        with pytest.raises(SandboxError, match=wall):
+        with pytest.raises(SandboxError, match=protection):
             probe(sandbox)
     finally:
         sandbox.close()
@@ -106,7 +105,7 @@ def test_with_another_listener_calls_are_blocked_without_a_count() -> None:
 
 
 class Missing(Namespaces):
-    """A tier whose program is not there."""
+    """A tier whose program is not installed."""
 
     def command(self, setup: Setup) -> list[str]:
         raise SandboxError("there is no magic in /usr/bin")
@@ -122,10 +121,10 @@ class Broken(Namespaces):
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Tier]]:
     tiers: dict[str, Tier] = {"bubblewrap": Missing(), "namespaces": Broken()}
-    monkeypatch.setattr(opening, "TIERS", tiers)
-    opening._opened.cache_clear()
+    monkeypatch.setattr(detect, "TIERS", tiers)
+    detect._opened.cache_clear()
     yield tiers
-    opening._opened.cache_clear()
+    detect._opened.cache_clear()
 
 
 def test_without_a_working_tier_no_program_runs(only: dict[str, Tier]) -> None:
@@ -135,7 +134,9 @@ def test_without_a_working_tier_no_program_runs(only: dict[str, Tier]) -> None:
         assert part in str(caught.value)
 
 
-def test_other_systems_have_none(only: dict[str, Tier], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_have_no_sandbox(
+    only: dict[str, Tier], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SandboxError, match="requires Linux"):
         open_sandbox()
@@ -144,7 +145,7 @@ def test_other_systems_have_none(only: dict[str, Tier], monkeypatch: pytest.Monk
 def test_the_second_tier_is_used_and_the_first_reports_its_problem(only: dict[str, Tier]) -> None:
     tier_here_now = Namespaces()
     only["namespaces"] = tier_here_now
-    name, better = opening.find_tier()
+    name, better = detect.find_tier()
     if name:
         assert open_sandbox().tier is tier_here_now
     assert "no magic" in better["bubblewrap"]
@@ -177,7 +178,7 @@ def test_a_closed_sandbox_raises() -> None:
         sandbox.run(python("print(1)"))
 
 
-def test_a_fork_has_sandboxes_of_its_own() -> None:
+def test_a_fork_starts_new_sandboxes() -> None:
     sandbox = open_sandbox(tier_here())
     assert sandbox.run(python("print(1)")).stdout == "1\n"
     child = os.fork()
@@ -187,7 +188,7 @@ def test_a_fork_has_sandboxes_of_its_own() -> None:
     assert sandbox.run(python("print(3)")).stdout == "3\n"
 
 
-def test_a_report_without_the_nonce_is_none() -> None:
+def test_a_report_without_the_nonce_is_rejected() -> None:
     box = Box(TIERS[tier_here()], 1)
     box.wait_until_ready()
     real, box._control = box._control, _Forged(box._control)
@@ -199,7 +200,7 @@ def test_a_report_without_the_nonce_is_none() -> None:
 
 
 class _Forged:
-    """A control socket on which somebody else reports success at once."""
+    """A control socket on which another process reports success at once."""
 
     def __init__(self, real: object) -> None:
         self._read, write = os.pipe()
@@ -236,7 +237,7 @@ if sys.argv[2] == "killed":
 
 
 def started_by(mark: str) -> list[str]:
-    """Command lines of the processes of this machine that carry a mark in their environment."""
+    """Command lines of the processes with a marker in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

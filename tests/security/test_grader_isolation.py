@@ -1,7 +1,7 @@
-"""A parser that calls out: whatever an answer could make the algebra do, it reaches nothing.
+"""Code execution through the math parser cannot leave the sandbox of the grader.
 
-The worker is the real one with another reader in it, which does what the answer names. Each attempt
-is made behind the walls, where it fails, and without them, where it succeeds: the attempt works.
+The worker is the real one with a different parser, which executes the attempt named by the
+answer. Each attempt fails in the sandbox and succeeds without it, which shows that it works.
 """
 
 import os
@@ -85,7 +85,7 @@ NAMES = [line.split('"')[1] for line in ATTEMPTS.splitlines() if line.startswith
 
 
 def boot(package: Path) -> str:
-    """The worker's start, with the reader replaced."""
+    """The worker's boot code, with the parser replaced."""
     whole = f"PACKAGE, ASKER = {str(package)!r}, {os.getpid()}\n{ATTEMPTS}"
     return (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -98,7 +98,7 @@ def boot(package: Path) -> str:
 
 @pytest.fixture
 def secret() -> Iterator[Path]:
-    """A file that anybody may read, beside a socket: it must be the walls that hide them."""
+    """A world-readable file and a socket, so that only the sandbox can hide them."""
     with TemporaryDirectory() as folder, closing(socket.socket(socket.AF_UNIX)) as server:
         Path(folder).chmod(0o755)
         path = Path(folder) / "secret"
@@ -118,7 +118,7 @@ def outcomes(secret: Path, monkeypatch: pytest.MonkeyPatch, confined: str) -> di
     return {name: found.right for name, found in verdicts.items()}
 
 
-def test_what_a_parser_could_do_reaches_nothing(
+def test_attempts_of_a_parser_fail_in_the_sandbox(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(NAMES) >= 20
@@ -127,7 +127,7 @@ def test_what_a_parser_could_do_reaches_nothing(
     assert not Path(f"{secret}.made").exists()
 
 
-def test_without_walls_each_of_these_attempts_succeeds(
+def test_attempts_succeed_without_the_sandbox(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = outcomes(secret, monkeypatch, grader.UNCONFINED)
@@ -146,7 +146,7 @@ def test_a_module_that_was_not_loaded_is_named_and_not_silently_missing(
         assert asked.grade("json", "1").right
 
 
-def test_a_machine_without_walls_is_refused_unless_the_setting_says_so(
+def test_a_missing_sandbox_raises_unless_the_grader_is_unconfined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(grader, "missing_isolation", lambda: "the kernel denied Landlock")
@@ -159,7 +159,7 @@ def test_a_machine_without_walls_is_refused_unless_the_setting_says_so(
         Grader(1)
 
 
-def test_what_the_kernel_refuses_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_names_what_the_kernel_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start(); "
     monkeypatch.setattr(grader, "TRY", waits + grader.TRY)  # threads may not leave a namespace
     grader.missing_isolation.cache_clear()

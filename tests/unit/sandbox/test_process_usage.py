@@ -1,4 +1,4 @@
-"""Processes below one, as whoever ends them all must find them."""
+"""The descendants of a process."""
 
 import os
 import subprocess
