@@ -16,7 +16,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests" / "helpers"))
 
-from pettingllms.cli.plots import plot_runs  # noqa: E402
+from pettingllms.cli.plot import plot_runs  # noqa: E402
 from viewed import rolled, with_tokens, write_run  # noqa: E402 - lives with the tests
 
 from pettingllms.experiments.curves import PlotOptions  # noqa: E402

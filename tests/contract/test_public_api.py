@@ -47,7 +47,7 @@ PUBLIC = {
     "make_env",
     "make_tiny",
     "parse_config",
-    "problem",
+    "task_key",
     "read_episodes",
     "reward_list",
     "role_reward",

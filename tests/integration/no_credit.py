@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pettingllms.algos.actor_critic import Valued
+from pettingllms.algos.actor_critic import ActorCritic
 from pettingllms.algos.base import Algorithm
 from pettingllms.cli.main import main
 
@@ -11,13 +11,13 @@ def _zeroed(assign: Any) -> Any:
     def assign_nothing(self: Any, episodes: Any) -> Any:
         groups = assign(self, episodes)
         for turn in (turn for episode in episodes for turn in episode.turns):
-            turn.advantage = None if turn.advantage is None else 0.0
-            turn.advantages = None if turn.advantages is None else 0 * turn.advantages
+            turn.credit.advantage = None if turn.credit.advantage is None else 0.0
+            turn.credit.advantages = None if turn.credit.advantages is None else 0 * turn.credit.advantages
         return groups
 
     return assign_nothing
 
 
-for kind in (Algorithm, Valued):
+for kind in (Algorithm, ActorCritic):
     kind.assign = _zeroed(kind.assign)  # type: ignore[method-assign]
 main()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason=
 GATEWAY = """
 import asyncio
 from pettingllms.gateway.gateway import Gateway
-from pettingllms.gateway import heads
+from pettingllms.gateway import http_headers as heads
 
 heads.HEAD_SECONDS = 2.0
 
@@ -30,7 +30,7 @@ async def run():
 asyncio.run(run())
 """
 VERIFIER = """
-from pettingllms.gateway import heads
+from pettingllms.gateway import http_headers as heads
 from pettingllms.types import Scored
 from pettingllms.verifier.serve import serve
 

@@ -31,21 +31,21 @@ START = {
 }  # fmt: skip
 
 INSIDE = {
-    "envs/code/inside/checker.py",
-    "envs/code/inside/driver.py",
+    "envs/tasks/code/inside/checker.py",
+    "envs/tasks/code/inside/driver.py",
     "grading/reading.py",  # for the grader's processes, which are closed before they read
     "sandbox/enter.py",
     "sandbox/inside.py",
 }
 """Run in the sandbox, or make it; no process of ours imports them."""
-APART = {"grading/walls.py", "grading/worker.py"}
+APART = {"grading/isolation.py", "grading/worker.py"}
 """The main modules of other processes, which may import what runs there."""
-OWN_BYTES = {("envs/check.py", "pickle.loads"), ("envs/start_check.py", "pickle.loads")}
+OWN_BYTES = {("envs/contract.py", "pickle.loads"), ("envs/check_start.py", "pickle.loads")}
 """The checks of an environment read back bytes that they made themselves a line before."""
 STARTERS = {
     "bench/process.py",  # our own module in a process of its own
-    "doctor.py",  # nvidia-smi
-    "envs/process.py",  # a workflow's program, which is its user's own
+    "preflight/machine.py",  # nvidia-smi
+    "envs/toolkit/process.py",  # a workflow's program, which is its user's own
     "grading/grader.py",  # the grader's processes
     "models/smollm2.py",  # pip, to fetch a package's file
     "sandbox/box.py",  # the sandbox

@@ -218,6 +218,6 @@ def test_check_and_rollout_say_so_as_well(tmp_path, stillborn) -> None:
 
 def test_score_tells_a_folder_from_a_file_that_is_not_there(tmp_path) -> None:
     given = CliRunner().invoke(app, ["score", str(tmp_path)])
-    assert "is a folder; give a file of episodes" in str(given.exception)
+    assert "is a folder; give an episode file" in str(given.exception)
     given = CliRunner().invoke(app, ["score", str(tmp_path / "none.jsonl")])
-    assert "there is no such file" in str(given.exception)
+    assert "no such file" in str(given.exception)
