@@ -55,8 +55,8 @@ def draw_tree() -> None:
 
 def _interest(episode: Episode) -> tuple[bool, int, int]:
     first = [turn for turn in episode.turns if turn.messages == episode.turns[0].messages]
-    num_texts = len({turn.text for turn in first if turn.advantage})
-    compared = {turn.messages for turn in episode.turns if turn.advantage}
+    num_texts = len({turn.text for turn in first if turn.credit.advantage})
+    compared = {turn.messages for turn in episode.turns if turn.credit.advantage}
     return num_texts > 1, len(compared), num_texts
 
 

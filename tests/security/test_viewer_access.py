@@ -133,7 +133,7 @@ def test_strange_requests_get_a_refusal_and_no_traceback(
     sent = STRANGE[kind].replace(b"{host}", host).replace(b"{key}", server.key.encode())
     found = exchanged(server, sent)
     status = re.match(rb"HTTP/1\.1 (4\d\d|50[15]) ", found)
-    plain = (b"Error code: 4", b"open the address that was printed")  # HTTP/0.9 has no status
+    plain = (b"Error code: 4", b"open the URL that was printed")  # HTTP/0.9 has no status
     assert status or any(text in found for text in plain), found[:200]
     assert server.key.encode() not in found
     for leak in (b"Traceback", b"Python/", b"BaseHTTP", b'src="app.js"'):
