@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.config.renames import KEYS
+
 DOCS = Path(__file__).parents[2] / "docs"
 QUESTIONS = [
     # question, page, section, phrase of the answer
@@ -88,6 +90,39 @@ QUESTIONS = [
         "same token budget",
     ),
     ("I know verl. What is rollout.n here?", "guides/coming_from", "verl", "rollout.num_samples"),
+    (
+        "How do I add an inference engine?",
+        "contributing",
+        "add-an-inference-engine",
+        "publish_adapter",
+    ),
+    ("How do I add a tracker?", "contributing", "add-a-tracker", "class PrintReward(pl.Tracker)"),
+    ("How do I add a callback?", "contributing", "add-a-callback", "class StopWatch(pl.Callback)"),
+    (
+        "My run stopped because of mismatch. What now?",
+        "guides/troubleshooting",
+        "the-run-stopped-because-sampler-and-learner-differ",
+        "`pettingllms resume RUN`",
+    ),
+    (
+        "How do I see advantages?",
+        "guides/troubleshooting",
+        "how-do-i-see-advantages",
+        "turn.credit.advantage",
+    ),
+    (
+        "How do I evaluate against a scripted player?",
+        "guides/evaluation",
+        "against-a-scripted-player",
+        'others = "minimax"',
+    ),
+    (
+        "How do I pin a model revision?",
+        "guides/troubleshooting",
+        "how-do-i-pin-a-model-revision",
+        "NAME@REVISION",
+    ),
+    ("What was train.start of 0.1 renamed to?", "guides/coming_from", "version-01", "init_from"),
     ("What happens to an episode that is cut?", "concepts/rollouts", "limits", "limit reward"),
 ]
 
@@ -116,3 +151,9 @@ def test_question_is_answered(question: str, page: str, anchor: str, phrase: str
 def test_there_are_twenty_questions_over_many_pages() -> None:
     assert len(QUESTIONS) >= 20
     assert len({page for _, page, *_ in QUESTIONS}) >= 12
+
+
+def test_every_new_key_of_a_rename_is_listed() -> None:
+    section = sections("guides/coming_from")["version-01"]
+    names = [new.removeprefix("policies.*.") for new in KEYS.values()]
+    assert [name for name in names if name not in section] == []
