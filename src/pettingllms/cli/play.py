@@ -257,7 +257,7 @@ def _line(role: str) -> str:
         try:
             typed = console.input(f"[bold]{role}>[/] ").strip()
         except EOFError:
-            console.print("\nInput ended before the game; use --watch PLAYER to watch.")
+            console.print("\nInput ended before the game was over; use --watch PLAYER to watch.")
             raise typer.Exit(1) from None
         if typed in ("q", "quit"):
             console.print("You left the game.")
