@@ -62,19 +62,19 @@ def levels(config: Any, result: Path, options: dict[str, Any]) -> Any:
     history: list[Any] = []
     extra: dict[str, Any] = {}
 
-    class Watched(loop.Run):
+    class Watched(loop.Trainer):
         async def start(self) -> None:
             await super().start()
             add_prompt(self._team)
             history.append(await fingerprints(self._team))
 
-        async def publish(self, policies: list[str]) -> None:
-            await super().publish(policies)
+        async def publish(self, step: Any, policies: list[str]) -> None:
+            await super().publish(step, policies)
             history.append(await fingerprints(self._team))
-            if self._step == self._config.train.num_steps and options.get("base"):
+            if step.number == self._config.train.num_steps and options.get("base"):
                 extra["base_gap"] = await base_gap(self._team, options["base"])
 
-    loop.Run = Watched
+    loop.Trainer = Watched
     folder = RunFolder(result.parent / "run")
     folder.create(config)
     loop.train(config, folder, Quiet())

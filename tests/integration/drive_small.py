@@ -45,7 +45,7 @@ def trained(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
     forged: dict[str, str] = {}
     began_as_taught: dict[str, bool] = {}
 
-    class Watched(loop.Run):
+    class Watched(loop.Trainer):
         async def start(self) -> None:
             await super().start()
             add_prompt(self._team)
@@ -57,20 +57,20 @@ def trained(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
                 same = [saved[1][policy][name] == content for name, content in files.items()]
                 began_as_taught[policy] = bool(same) and all(same)
 
-        async def publish(self, policies: list[str]) -> None:
+        async def publish(self, step: Any, policies: list[str]) -> None:
             old = {p: self._team._engines[g.name]._published[p] for p, g in self._team._trained()}
-            await super().publish(policies)
+            await super().publish(step, policies)
             history.append(await fingerprints(self._team))
-            if self._step == config.train.num_steps:
+            if step.number == config.train.num_steps:
                 for policy, published in old.items():
                     forged[policy] = await forge(self._team, policy, published)
 
-    plain, loop.Run = loop.Run, Watched
+    plain, loop.Trainer = loop.Trainer, Watched
     folder.create(config)
     try:
         asyncio.run(loop._train(config, folder, Quiet()))
     finally:
-        loop.Run = plain
+        loop.Trainer = plain
     return {"history": history, "forged": forged, "began_as_taught": began_as_taught}
 
 
@@ -103,17 +103,17 @@ def stopped(config: RunConfig, root: Path) -> None:
 def at_once(config: RunConfig, folder: RunFolder) -> None:
     """The same run with learners that work at the same time, as they do on GPUs."""
 
-    class AtOnce(loop.Run):
+    class AtOnce(loop.Trainer):
         async def start(self) -> None:
             await super().start()
-            self._team.at_once = self._team.critics._at_once = True
+            self._team.concurrent = self._team.critics._concurrent = True
 
-    plain, loop.Run = loop.Run, AtOnce
+    plain, loop.Trainer = loop.Trainer, AtOnce
     folder.create(config)
     try:
         asyncio.run(loop._train(config, folder, Quiet()))
     finally:
-        loop.Run = plain
+        loop.Trainer = plain
 
 
 if __name__ == "__main__":
@@ -122,7 +122,7 @@ if __name__ == "__main__":
     configs = {name: load_config(root / f"{name}.toml") for name in names}
     with ray_running(ClusterConfig()):
         taught(configs["train"], RunFolder(root / "sft"))
-        start = configs["train"].train.model_copy(update={"start": str(root / "sft")})
+        start = configs["train"].train.model_copy(update={"init_from": str(root / "sft")})
         begun = configs["train"].model_copy(update={"train": start})
         found = trained(begun, RunFolder(root / "run"))
         (root / "result.json").write_text(json.dumps(found))
