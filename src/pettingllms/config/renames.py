@@ -4,6 +4,7 @@ A user's file with an old name is rejected with the new name in the message. Run
 of version 0.1 stay readable: `migrate` renames their keys.
 """
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -52,12 +53,18 @@ SWITCHES = {
 DEFAULTS: dict[str, type[Section]] = {"guard": GuardConfig, "verifier": VerifierConfig}
 """Sections without such a key, which were in use either way."""
 PLAYERS = {"careless": "noisy"}
-"""Scripted players, wherever a configuration names one."""
+"""Scripted players, wherever a configuration, a metric or a checkpoint names one."""
+PLAYER = re.compile(
+    rf"((?:.*/)?(?:{SCRIPT}|anchor_|score_)?)({'|'.join(PLAYERS)})((?:~[^_]*)?(?:_reward)?)"
+)
+"""A scripted player in a configuration, in a checkpoint's state or in a metric."""
 METRICS = {
     "gap": "mismatch",
     "max_gap": "max_mismatch",
     "canary_gap": "canary_difference",
     "doubt": "strength_deviation",
+    "playing earlier company": "playing earlier co_players",
+    "taking log-probs to hold on to": "computing reference log-probs",
 }
 """Last parts of metrics."""
 RATIO_KEYS = {"clip_low", "clip_high", "dual_clip", "max_importance_weight"}
@@ -133,6 +140,13 @@ def _is_used(name: str, section: Any) -> bool:
     return True
 
 
+def player_name(name: str) -> str:
+    """The current name of a scripted player, as in `careless~0.3`, `script:careless` or the metric
+    `anchor_careless`; other names are returned unchanged."""
+    found = PLAYER.fullmatch(name)
+    return name if found is None else found[1] + PLAYERS[found[2]] + found[3]
+
+
 def migrate_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
     """One step's metrics with the names of this version."""
     return {_metric(name): value for name, value in row.items()}
@@ -143,7 +157,7 @@ def _migrated(section: Mapping[str, Any], path: str) -> dict[str, Any]:
     for key, value in section.items():
         where = f"{path}.{key}"
         new = new_name(where)
-        name = new.rpartition(".")[2] if new else _player(key)
+        name = new.rpartition(".")[2] if new else player_name(key)
         found[name] = (
             _migrated(value, where) if isinstance(value, Mapping) else _value(where, value)
         )
@@ -155,18 +169,11 @@ def _value(where: str, value: Any) -> Any:
         return [_migrated(v, where) if isinstance(v, Mapping) else _value(where, v) for v in value]
     if not isinstance(value, str):
         return value
-    return VALUES.get((where, value)) or _player(value)
-
-
-def _player(name: str) -> str:
-    """A scripted player's new name, as in `careless~0.3` or `script:careless`."""
-    prefix = SCRIPT if name.startswith(SCRIPT) else ""
-    player, tilde, error_rate = name.removeprefix(prefix).partition("~")
-    return prefix + PLAYERS.get(player, player) + tilde + error_rate
+    return VALUES.get((where, value)) or player_name(value)
 
 
 def _metric(name: str) -> str:
     *parts, last = name.split("/")
     if parts:
         parts[0] = SECTIONS.get(parts[0], parts[0])
-    return "/".join([*parts, METRICS.get(last, last)])
+    return "/".join([*parts, METRICS.get(last) or player_name(last)])

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pettingllms.config.renames import player_name
 from pettingllms.errors import CheckpointError
 
 FORMAT = 1
@@ -24,6 +25,8 @@ RENAMED = {"marks": "weight_hashes", "company": "co_players"}
 """Fields of a state, by their names in version 0.1."""
 COMPONENTS_0_1 = ("league", "co_players", "guard")
 """Fields of a state in version 0.1 that are states of components now."""
+SNAPSHOT_0_1 = {"mark": "weight_hash"}
+"""Fields of a snapshot in a pool, by their names in version 0.1."""
 
 
 @dataclass(slots=True)
@@ -145,8 +148,29 @@ def _state(saved: Mapping[str, Any]) -> State:
         components["curriculum"] = {"level": level, "recent": recent}
     for name in COMPONENTS_0_1:
         if state := fields.pop(name, None):
-            components[name] = state
+            components[name] = _component_0_1(state)
     return State(**fields)
+
+
+def _component_0_1(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a component in version 0.1, with the names of this version."""
+    found = {player_name(key): value for key, value in state.items()}
+    if "pool" in found:
+        found["pool"] = [
+            {SNAPSHOT_0_1.get(name, name): value for name, value in snapshot.items()}
+            for snapshot in found["pool"]
+        ]
+    for name in "payoff", "ratings":
+        if name in found:
+            found[name] = _renamed_players(found[name])
+    return found
+
+
+def _renamed_players(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        player_name(name): _renamed_players(value) if isinstance(value, Mapping) else value
+        for name, value in table.items()
+    }
 
 
 def _write(path: Path, content: bytes) -> None:

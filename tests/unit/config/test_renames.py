@@ -129,3 +129,17 @@ def test_the_example_run_of_0_1_has_only_the_optional_section_that_it_used() -> 
 def test_metrics_of_0_1_get_their_new_names() -> None:
     row = {"policies/p/gap": 1.0, "company/phase": 2.0, "step": 3}
     assert migrate_metrics(row) == {"policies/p/mismatch": 1.0, "co_players/phase": 2.0, "step": 3}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("league/score_careless", "league/score_noisy"),
+        ("policies/p/anchor_careless~0.3", "policies/p/anchor_noisy~0.3"),
+        ("policies/p/anchor_careless_reward", "policies/p/anchor_noisy_reward"),
+        ("policies/careless/loss", "policies/careless/loss"),
+        ("time/playing earlier company", "time/playing earlier co_players"),
+    ],
+)
+def test_metrics_of_0_1_get_the_new_names_of_players(old: str, new: str) -> None:
+    assert migrate_metrics({old: 1.0}) == {new: 1.0}

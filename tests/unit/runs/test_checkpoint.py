@@ -3,7 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.config.co_players import CoPlayersConfig
+from pettingllms.config.league import LeagueConfig
 from pettingllms.errors import CheckpointError, ConfigError
+from pettingllms.league.co_players import CoPlayers
+from pettingllms.league.league import League
+from pettingllms.league.pool import Snapshot
 from pettingllms.runs.checkpoint import (
     MANIFEST,
     State,
@@ -151,3 +156,31 @@ def test_load_checkpoint_reads_the_state_of_version_0_1(tmp_path: Path) -> None:
         "guard": {"p/repetition": 2.0},
     }
     assert (state.step, state.weight_hashes, state.good) == (3, {"p": "abc"}, 1)
+
+
+def test_load_checkpoint_reads_the_pool_and_the_players_of_version_0_1(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    pool = [{"policy": "p", "step": 2, "version": 2, "mark": "abc"}]
+    manifest["state"] = {
+        "step": 3,
+        "league": {
+            "pool": pool,
+            "payoff": {"p": {"script:careless": [1, 0, 2]}, "script:careless": {"p": [2, 0, 1]}},
+            "ratings": {"p": [25.0, 8.0], "script:careless~0.3": [26.0, 8.0]},
+            "counts": {"snapshots": 1, "anchors": 3, "exploiters": 0, "self": 0},
+        },
+        "company": {"phase": 1, "since": 2, "recent": [], "switches": [], "pool": pool, "best": {}},
+        "guard": {"p/anchor_careless": 1, "best/p/anchor_careless": 0.5},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    components = load_checkpoint(folder)[0].components
+    league = League(LeagueConfig(snapshot_every=1), "p", ("x", "o"), seed=0)
+    league.load_state_dict(components["league"])
+    assert league.pool == [Snapshot("p", 2, 2, "abc")]
+    assert league.payoff.between("p", "script:noisy").losses == 2
+    assert set(league.ratings.to_json()) == {"p", "script:noisy~0.3"}
+    co_players = CoPlayers(CoPlayersConfig(phases=[]), {"x": "p", "o": "p"}, ("o",), seed=0)
+    co_players.load_state_dict(components["co_players"])
+    assert co_players.pool == league.pool
+    assert components["guard"] == {"p/anchor_noisy": 1, "best/p/anchor_noisy": 0.5}
