@@ -54,6 +54,8 @@ DEFAULTS: dict[str, type[Section]] = {"guard": GuardConfig, "verifier": Verifier
 """Sections without such a key, which were in use either way."""
 PLAYERS = {"careless": "noisy"}
 """Scripted players, wherever a configuration, a metric or a checkpoint names one."""
+PLAYER_KEYS = {"player", "anchors"}
+"""Last parts of keys whose values are scripted players; elsewhere, these need `script:`."""
 PLAYER = re.compile(
     rf"((?:.*/)?(?:{SCRIPT}|anchor_|score_)?)({'|'.join(PLAYERS)})((?:~[^_]*)?(?:_reward)?)"
 )
@@ -157,7 +159,7 @@ def _migrated(section: Mapping[str, Any], path: str) -> dict[str, Any]:
     for key, value in section.items():
         where = f"{path}.{key}"
         new = new_name(where)
-        name = new.rpartition(".")[2] if new else player_name(key)
+        name = new.rpartition(".")[2] if new else _member(key)
         found[name] = (
             _migrated(value, where) if isinstance(value, Mapping) else _value(where, value)
         )
@@ -169,7 +171,13 @@ def _value(where: str, value: Any) -> Any:
         return [_migrated(v, where) if isinstance(v, Mapping) else _value(where, v) for v in value]
     if not isinstance(value, str):
         return value
-    return VALUES.get((where, value)) or player_name(value)
+    names_player = where.rpartition(".")[2] in PLAYER_KEYS
+    return VALUES.get((where, value)) or (player_name(value) if names_player else _member(value))
+
+
+def _member(name: str) -> str:
+    """The current name of a member; without `script:`, it is a policy and keeps its name."""
+    return player_name(name) if name.startswith(SCRIPT) else name
 
 
 def _metric(name: str) -> str:

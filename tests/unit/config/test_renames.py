@@ -143,3 +143,12 @@ def test_metrics_of_0_1_get_their_new_names() -> None:
 )
 def test_metrics_of_0_1_get_the_new_names_of_players(old: str, new: str) -> None:
     assert migrate_metrics({old: 1.0}) == {new: 1.0}
+
+
+def test_a_policy_with_the_old_name_of_a_player_keeps_it() -> None:
+    scripted = {"kind": "scripted", "player": "careless"}
+    data = {"policies": {"careless": scripted}, "roles": {"player_x": "careless"}}
+    assert migrate(data) == {
+        "policies": {"careless": scripted | {"player": "noisy"}},
+        "roles": {"player_x": "careless"},
+    }
