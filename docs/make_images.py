@@ -16,9 +16,9 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests" / "helpers"))
 
-from pettingllms.cli.plot import plot_runs  # noqa: E402
 from viewed import rolled, with_tokens, write_run  # noqa: E402 - lives with the tests
 
+from pettingllms.cli.plot import plot_runs  # noqa: E402
 from pettingllms.experiments.curves import PlotOptions  # noqa: E402
 from pettingllms.types import Episode  # noqa: E402
 from pettingllms.viewer.index import Index  # noqa: E402

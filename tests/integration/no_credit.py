@@ -12,7 +12,8 @@ def _zeroed(assign: Any) -> Any:
         groups = assign(self, episodes)
         for turn in (turn for episode in episodes for turn in episode.turns):
             turn.credit.advantage = None if turn.credit.advantage is None else 0.0
-            turn.credit.advantages = None if turn.credit.advantages is None else 0 * turn.credit.advantages
+            if turn.credit.advantages is not None:
+                turn.credit.advantages = 0 * turn.credit.advantages
         return groups
 
     return assign_nothing
