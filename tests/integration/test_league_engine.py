@@ -59,7 +59,9 @@ def manifest(run: Path) -> Any:
 def test_a_league_that_was_killed_is_the_same_league(runs: Path) -> None:
     whole, killed = manifest(runs / "whole"), manifest(runs / "killed")
     assert whole["state"]["step"] == NUM_STEPS
-    assert killed["state"]["league"] == whole["state"]["league"], "pool, matrix, ratings, counts"
+    assert killed["state"]["components"]["league"] == whole["state"]["components"]["league"], (
+        "pool, matrix, ratings, counts"
+    )
     assert killed == whole, "and all weights, bit by bit"
     for step in range(1, NUM_STEPS + 1):
         name = f"episodes/step-{step:06d}.jsonl"
@@ -68,12 +70,12 @@ def test_a_league_that_was_killed_is_the_same_league(runs: Path) -> None:
 
 def test_the_pool_is_thinned_and_all_of_it_is_in_the_checkpoint(runs: Path) -> None:
     found = manifest(runs / "whole")
-    names = [f"p@{snapshot['step']}" for snapshot in found["state"]["league"]["pool"]]
+    names = [f"p@{snapshot['step']}" for snapshot in found["state"]["components"]["league"]["pool"]]
     assert len(names) == 4
     assert {names[0], names[-1]} == {"p@0", f"p@{NUM_STEPS}"}
     saved = {name.split("/")[0] for name in found["files"]}
     assert saved == {"p", *names}
-    weight_hashes = found["state"]["marks"]
+    weight_hashes = found["state"]["weight_hashes"]
     assert len({weight_hashes[name] for name in names}) == 4, "each has weights of its own"
 
 

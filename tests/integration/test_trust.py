@@ -135,7 +135,7 @@ ray.init(address="127.0.0.1:{port}")
     assert process.poll() is None, "the stranger ended the run"
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=120) == 0, log.read_text()[-3000:]
-    assert "goes on" in log.read_text()
+    assert "continues the run" in log.read_text()
     (saved,) = (folder / "checkpoints").iterdir()
     state = json.loads((saved / "manifest.json").read_text())["state"]
     assert state["step"] == len(metrics_of(folder)) >= 1
