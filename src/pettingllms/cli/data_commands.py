@@ -81,7 +81,7 @@ def score(
         Path | None, typer.Option(metavar="FILE", help="File to write the episodes to.")
     ] = None,
 ) -> None:
-    """Assign credit to recorded episodes with any algorithm."""
+    """Assign credit to recorded episodes with an algorithm that reads such rollouts."""
     from pettingllms.cli.rollout import score_episodes
 
     score_episodes(episodes, algo, config, out)
