@@ -239,7 +239,7 @@ def killed(config: Any, result: Path, options: dict[str, Any]) -> Any:
                 "target": target,
                 "under_way": under_way,
                 "episodes": len(episodes),
-                "failed": [str(t.failure) for e in episodes for t in e.turns if t.failure],
+                "failed": [str(t.credit.failure) for e in episodes for t in e.turns if t.credit.failure],
                 "versions": sorted({t.policy_version for e in episodes for t in e.turns}),
                 "seconds": time.monotonic() - began,
             })  # fmt: skip

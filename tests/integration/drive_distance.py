@@ -18,4 +18,4 @@ if __name__ == "__main__":
     train(config, folder, Quiet())
     found = folder.load(print)
     assert found is not None
-    (root / "result.json").write_text(json.dumps(evaluate(config, found[1], print).distances))
+    (root / "result.json").write_text(json.dumps(evaluate(config, found[1], print).exploitability))
