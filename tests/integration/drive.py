@@ -212,6 +212,11 @@ def stale(config: Any, result: Path, options: dict[str, Any]) -> Any:
         return asyncio.run(go())
 
 
+def failures(episodes: list) -> list[str]:
+    given = [turn.credit for episode in episodes for turn in episode.turns]
+    return [str(credit.failure) for credit in given if credit.failure]
+
+
 def killed(config: Any, result: Path, options: dict[str, Any]) -> Any:
     """Engines killed in the middle of rollouts: the owner, then vLLM's own processes."""
 
@@ -239,7 +244,7 @@ def killed(config: Any, result: Path, options: dict[str, Any]) -> Any:
                 "target": target,
                 "under_way": under_way,
                 "episodes": len(episodes),
-                "failed": [str(t.credit.failure) for e in episodes for t in e.turns if t.credit.failure],
+                "failed": failures(episodes),
                 "versions": sorted({t.policy_version for e in episodes for t in e.turns}),
                 "seconds": time.monotonic() - began,
             })  # fmt: skip
