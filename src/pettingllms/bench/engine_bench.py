@@ -29,7 +29,8 @@ from pettingllms.inference.chat import ChatRenderer, stop_ids
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import vllm_environment, vllm_options
 from pettingllms.inference.engines.vllm_worker import OWNER
-from pettingllms.learners.batches import Item, item_of, micro_batches, turns_of
+from pettingllms.learners.batches import Item, item_of, turns_of
+from pettingllms.learners.packing import pack_rows
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.rollouts import Player, Worker
@@ -261,7 +262,7 @@ async def _bench_learner(
     plain = Process("pettingllms.learners.plain_loop", {})
     num_tokens = sum(item.num_tokens for item in items)
     units = Units(items)
-    (passes,) = micro_batches(items, config.max_batch_tokens, 1)
+    (passes,) = pack_rows(items, config.max_batch_tokens, 1)
     batches = [
         [(item.prompt_ids.tolist(), item.response_ids.tolist(), item.advantage) for item in batch]
         for batch in passes

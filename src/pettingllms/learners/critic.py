@@ -28,7 +28,8 @@ from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
-from pettingllms.learners.policy_model import Padded, ValueModel, decoder_layers, load_lm
+from pettingllms.learners.policy_model import ValueModel, decoder_layers, load_lm
+from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
@@ -39,6 +40,7 @@ from pettingllms.learners.sharding import (
     reshard,
     trim_heap,
 )
+from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import (
     binary_errors,
     explained,
@@ -92,14 +94,23 @@ class Critic:
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
         self._model = ValueModel(lm)
-        self._micro_batches = MicroBatches(
+        micro_batches = MicroBatches(
             spec.config.max_batch_tokens,
             self._device,
-            self._model.can_share,
+            self._model.can_use_trees,
+            True,
             load_image_processor(spec.model),
         )
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place_model(self._model, layers, self._device, self._dtype)
+        self._micro_batches, self.notice = checked(
+            micro_batches,
+            lambda batch: self._forward(batch)[1],
+            self._dtype,
+            lm.config.model_type,
+        )
+        """Why the model cannot read token trees, or empty."""
+        reshard(self._model)
         named = self._model.named_parameters()
         trained: dict[str, Tensor] = {name: p for name, p in named if p.requires_grad}
         rates: list[tuple[dict[str, Tensor], float]] = [(trained, spec.critic.lr)]
@@ -207,19 +218,19 @@ class Critic:
                 set_moments(part.optimizer, part.parameters, moments)
             self._num_updates = int(moments["num_updates"])
 
-    def _forward(self, padded: Padded) -> tuple[Tensor, Tensor]:
+    def _forward(self, batch: ReplyBatch) -> tuple[Tensor, Tensor]:
         """Values by reply and position, and the hidden state at each prompt's end."""
         with arithmetic(self._device, self._dtype):
-            value_M, state_BH = self._model(padded)
-        return padded.spread_values(value_M), state_BH
+            value_M, state_BH = self._model(batch)
+        return batch.spread_values(value_M), state_BH
 
     def _read(self, items: Sequence[Item]) -> tuple[list[Values], list[Values]]:
         """Values, and hidden states at the ends of prompts, in the order of the items."""
 
-        def compute(batch: Sequence[Item], padded: Padded) -> list[tuple[Values, Values]]:
-            value_BS, state_BH = self._forward(padded)
-            states = [state.copy() for state in state_BH[: len(batch)].cpu().numpy()]
-            return list(zip(rows_of(batch, value_BS, 1), states, strict=True))
+        def compute(replies: Sequence[Item], batch: ReplyBatch) -> list[tuple[Values, Values]]:
+            value_BS, state_BH = self._forward(batch)
+            states = [state.copy() for state in state_BH[: len(replies)].cpu().numpy()]
+            return list(zip(rows_of(replies, value_BS, 1), states, strict=True))
 
         both = self._micro_batches.map(items, compute)
         return [row for row, _ in both], [state for _, state in both]
@@ -282,17 +293,17 @@ class Critic:
         items = [item for joint_action in joint_actions for item in joint_action.items]
         count, clip = max(1, num_targets(items)), self._spec.critic.clip
         total = torch.zeros(())
-        for batch in self._micro_batches.split(items):
-            padded = self._micro_batches.padded(batch)
-            value_BS, _ = self._forward(padded)
+        for replies in self._micro_batches.split(items):
+            batch = self._micro_batches.batch(replies)
+            value_BS, _ = self._forward(batch)
             if mixed is None and self._spec.loss == "binary":
-                loss = binary_errors(value_BS, padded.target_BS) / count
+                loss = binary_errors(value_BS, batch.target_BS) / count
             elif mixed is None:
-                errors = squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
+                errors = squared_errors(value_BS, batch.old_value_BS, batch.target_BS, clip)
                 loss = errors / count
             else:
                 rows = np.zeros(tuple(value_BS.shape), dtype=np.float32)
-                for row, item in enumerate(batch):
+                for row, item in enumerate(replies):
                     rows[row, : len(item.response_ids) + 1] = mixed.by_item[id(item)]
                 loss = (value_BS * torch.from_numpy(rows).to(self._device)).sum()
             torch.autograd.backward(loss)

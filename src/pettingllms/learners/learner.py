@@ -26,7 +26,8 @@ from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
 from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.learners.micro_batches import KeptLogProbs, MicroBatches, rows_of
-from pettingllms.learners.policy_model import LogProbModel, Padded, decoder_layers, load_lm
+from pettingllms.learners.policy_model import LogProbModel, decoder_layers, load_lm
+from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.serialization import Rows
 from pettingllms.learners.sharding import (
     DTYPES,
@@ -40,6 +41,7 @@ from pettingllms.learners.sharding import (
     reshard,
     trim_heap,
 )
+from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
 from pettingllms.learners.weights import (
     fingerprint,
@@ -71,10 +73,11 @@ class Learner:
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
         self._model = LogProbModel(self._adapters.model if self._adapters else lm, tuple(heads))
-        self._micro_batches = MicroBatches(
+        micro_batches = MicroBatches(
             spec.config.max_batch_tokens,
             self._device,
-            self._model.can_share,
+            self._model.can_use_trees,
+            spec.critic is not None,
             load_image_processor(spec.model),
         )
         self._loss: type[Loss] = LOSSES.load(spec.loss.type)
@@ -84,7 +87,15 @@ class Learner:
         for model in filter(None, (self._model, self._reference)):
             layers = decoder_layers(model.lm) if self._ranks > 1 else []
             place_model(model, layers, self._device, self._dtype)
-        check_logits(self._model, self._micro_batches.padded, arithmetic(self._device, self._dtype))
+        check_logits(self._model, micro_batches, arithmetic(self._device, self._dtype))
+        self._micro_batches, self.notice = checked(
+            micro_batches,
+            lambda batch: self._forward(self._model, batch, 1.0)[0],
+            self._dtype,
+            lm.config.model_type,
+        )
+        """Why the model cannot read token trees, or empty."""
+        reshard(self._model)
         self._optimizers = {
             name: torch.optim.AdamW(
                 [{"params": [*part.values()], "base": lr} for part, lr in self._rates(name)],
@@ -186,9 +197,9 @@ class Learner:
             return self._read_logprobs(items, 1.0)
 
     def _read_logprobs(self, items: Sequence[Item], temperature: float) -> list[LogProbs]:
-        def compute(batch: Sequence[Item], padded: Padded) -> list[LogProbs]:
-            logp_N, _, _ = self._forward(self._model, padded, temperature)
-            return rows_of(batch, padded.spread(logp_N))
+        def compute(replies: Sequence[Item], batch: ReplyBatch) -> list[LogProbs]:
+            logp_N, _, _ = self._forward(self._model, batch, temperature)
+            return rows_of(replies, batch.spread(logp_N))
 
         return Rows(self._micro_batches.map(items, compute))
 
@@ -196,10 +207,10 @@ class Learner:
         """Values of the policy's value head, in the order of the items."""
         self._activate(policy)
 
-        def compute(batch: Sequence[Item], padded: Padded) -> list[Values]:
-            _, _, value_M = self._forward(self._model, padded, 1.0, head=policy)
+        def compute(replies: Sequence[Item], batch: ReplyBatch) -> list[Values]:
+            _, _, value_M = self._forward(self._model, batch, 1.0, head=policy)
             assert value_M is not None  # noqa: S101 - there is a head
-            return rows_of(batch, padded.spread_values(value_M), 1)
+            return rows_of(replies, batch.spread_values(value_M), 1)
 
         return Rows(self._micro_batches.map(items, compute))
 
@@ -280,14 +291,14 @@ class Learner:
     def _forward(
         self,
         model: LogProbModel,
-        padded: Padded,
+        batch: ReplyBatch,
         temperature: float,
         entropy: bool = False,
         head: str | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         with arithmetic(self._device, self._dtype):
             result: tuple[Tensor, Tensor | None, Tensor | None] = model(
-                padded, temperature, entropy, head
+                batch, temperature, entropy, head
             )
         return result
 
@@ -320,34 +331,34 @@ class Learner:
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
         for part in self._micro_batches.split(units):
-            batch = replies_of(part)
-            padded = self._micro_batches.padded(batch)
+            replies = replies_of(part)
+            batch = self._micro_batches.batch(replies)
             logp_N, entropy_N, value_M = self._forward(
                 self._model,
-                padded,
+                batch,
                 temperature,
                 want_entropy,
                 policy if self._spec.critic else None,
             )
-            logp_BT = padded.spread(logp_N)
+            logp_BT = batch.spread(logp_N)
             old_logp_BT = logp_BT.detach()
-            if old is not None and batch:
-                values = np.concatenate([old[id(item)] for item in batch])
-                old_logp_BT = padded.spread(torch.from_numpy(values).to(self._device))
+            if old is not None and replies:
+                values = np.concatenate([old[id(item)] for item in replies])
+                old_logp_BT = batch.spread(torch.from_numpy(values).to(self._device))
             if self._kept is not None:
-                self._kept.add(batch, old_logp_BT)
+                self._kept.add(replies, old_logp_BT)
             inputs = LossInputs(
                 logp_BT=logp_BT,
                 old_logp_BT=old_logp_BT,
-                sampler_logp_BT=padded.sampler_logp_BT,
-                advantage_BT=padded.advantage_BT,
-                mask_BT=padded.mask_BT,
-                entropy_BT=None if entropy_N is None else padded.spread(entropy_N),
-                ref_logp_BT=self._reference_logprobs(padded, temperature),
+                sampler_logp_BT=batch.sampler_logp_BT,
+                advantage_BT=batch.advantage_BT,
+                mask_BT=batch.mask_BT,
+                entropy_BT=None if entropy_N is None else batch.spread(entropy_N),
+                ref_logp_BT=self._reference_logprobs(batch, temperature),
             )
             loss, measured = policy_loss(inputs, scale, config)
             if value_M is not None:
-                errors = self._value_errors(padded, value_M)
+                errors = self._value_errors(batch, value_M)
                 loss = loss + config.value_coef * errors / max(1, num_targets(items))
                 measured["value_errors"] = errors.detach()
             torch.autograd.backward(loss)
@@ -366,21 +377,21 @@ class Learner:
             update={"entropy_coef": loss.entropy_coef * config.cooled(step, num_tokens)}
         )
 
-    def _value_errors(self, padded: Padded, value_M: Tensor) -> Tensor:
+    def _value_errors(self, batch: ReplyBatch, value_M: Tensor) -> Tensor:
         assert self._spec.critic is not None  # noqa: S101 - there is a head
-        value_BS = padded.spread_values(value_M)
+        value_BS = batch.spread_values(value_M)
         clip = self._spec.critic.clip
-        return squared_errors(value_BS, padded.old_value_BS, padded.target_BS, clip)
+        return squared_errors(value_BS, batch.old_value_BS, batch.target_BS, clip)
 
-    def _reference_logprobs(self, padded: Padded, temperature: float) -> Tensor | None:
+    def _reference_logprobs(self, batch: ReplyBatch, temperature: float) -> Tensor | None:
         """Log-probs of the reference model: a frozen copy, or the base without its adapter."""
         if "pairs" in self._loss.needs:
-            return padded.reference_BT
+            return batch.reference_BT
         if not self._loss.needs_reference(self._spec.loss):
             return None
         with torch.no_grad(), self._without_adapter():
-            logp_N, _, _ = self._forward(self._reference or self._model, padded, temperature)
-        return padded.spread(logp_N)
+            logp_N, _, _ = self._forward(self._reference or self._model, batch, temperature)
+        return batch.spread(logp_N)
 
     def _without_adapter(self) -> AbstractContextManager[None]:
         return self._adapters.disabled() if self._adapters else nullcontext()

@@ -8,7 +8,6 @@ both, so this takes no second copy of the model. All ranks take part.
 
 # ruff: noqa: N806
 
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import Item
-from pettingllms.learners.policy_model import LogProbModel, Padded
+from pettingllms.learners.micro_batches import MicroBatches
+from pettingllms.learners.policy_model import LogProbModel
 from pettingllms.learners.sharding import reshard
 
 PROMPT, REPLY = np.arange(5, 9, dtype=np.int32), np.arange(9, 17, dtype=np.int32)
@@ -32,18 +32,18 @@ bfloat16 causes a tenth of that."""
 
 def check_logits(
     model: LogProbModel,
-    padded_of: Callable[[Sequence[Item]], Padded],
+    micro_batches: MicroBatches,
     arithmetic: AbstractContextManager[Any],
 ) -> None:
     """Raise LearnerError if the model changes its logits after the output layer."""
     reply = Item(PROMPT, REPLY, np.zeros(len(REPLY), np.float32), 0.0)
-    padded, spread = padded_of([reply]), Spread()
+    batch, spread = micro_batches.batch([reply], as_trees=False), Spread()
     with torch.no_grad(), arithmetic:
-        own_N, ours_N = (model(padded, 1.0, False, whole=whole)[0] for whole in (True, False))
+        own_N, ours_N = (model(batch, 1.0, False, whole=whole)[0] for whole in (True, False))
         mismatch = float((own_N - ours_N).abs().max())
         handle = model.output_layer.register_forward_hook(spread)
         try:
-            own_N, ours_N = (model(padded, 1.0, False, whole=whole)[0] for whole in (True, False))
+            own_N, ours_N = (model(batch, 1.0, False, whole=whole)[0] for whole in (True, False))
         finally:
             handle.remove()
     reshard(model)

@@ -9,18 +9,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pettingllms.learners.batches import (
-    Item,
-    Unit,
-    UnitT,
-    group_by_prompt,
-    micro_batches,
-    replies_of,
-)
-from pettingllms.learners.hidden_states import num_computed
-from pettingllms.learners.policy_model import Padded
+from pettingllms.learners.batches import Item, UnitT
+from pettingllms.learners.packing import pack_rows, pack_trees
+from pettingllms.learners.reply_batch import PADDING, ReplyBatch
+from pettingllms.learners.sequences import PaddedSequences, Sequences, TreeSequences, keys_of
 from pettingllms.learners.sharding import gather_rows, num_ranks, own_rank
-from pettingllms.types import LogProbs, Values
+from pettingllms.types import Image, LogProbs, Values
 from pettingllms.vision.processor import ImageProcessor
 
 RowT = TypeVar("RowT")
@@ -31,42 +25,46 @@ class MicroBatches:
     """Splits batches for learners and critics."""
 
     max_tokens: int
-    """Tokens of one pass, padding included."""
+    """Tokens of one pass: distinct tokens of token trees, or tokens of rows with padding."""
     device: torch.device
-    can_share: bool
-    """Whether the model can compute a prompt once for all of its replies."""
+    use_trees: bool
+    """Whether the model reads token trees, or padded rows."""
+    values: bool
+    """Whether the last token of each reply needs a value."""
     image_processor: ImageProcessor | None
 
-    @property
-    def may_share(self) -> bool:
-        """Prompts are shared only on a single rank: FSDP gathers the model again in each pass."""
-        return num_ranks() == 1 and self.can_share
-
     def split(self, units: Sequence[UnitT]) -> list[list[UnitT]]:
-        """The micro-batches of this rank: grouped by length, or by prompt if that takes fewer
-        tokens."""
-        by_length = micro_batches(units, self.max_tokens, num_ranks())[own_rank()]
-        if not self.may_share or any(item.images for item in replies_of(units)):
-            return by_length
-        return min(by_length, group_by_prompt(units, self.max_tokens), key=_num_computed)
+        """The micro-batches of this rank."""
+        if not self.use_trees:
+            return pack_rows(units, self.max_tokens, num_ranks())[own_rank()]
+        numbers: dict[Image, int] = {}
+        passes = pack_trees(
+            units,
+            self.max_tokens,
+            num_ranks(),
+            lambda item: keys_of(item, self.image_processor, numbers),
+        )
+        return passes[own_rank()]
 
-    def padded(self, items: Sequence[Item]) -> Padded:
-        """Replies as padded tensors."""
-        return Padded(items, self.device, self.may_share, self.image_processor)
+    def batch(self, items: Sequence[Item], as_trees: bool | None = None) -> ReplyBatch:
+        """The replies of a pass; `as_trees` overrides how the model reads them."""
+        given, use_trees = items or [PADDING], self.use_trees if as_trees is None else as_trees
+        sequences: Sequences = (
+            TreeSequences(given, self.device, self.image_processor, self.values)
+            if use_trees
+            else PaddedSequences(given, self.device, self.image_processor)
+        )
+        return ReplyBatch(items, sequences, self.device)
 
     def map(
-        self, items: Sequence[Item], compute: Callable[[Sequence[Item], Padded], Sequence[RowT]]
+        self, items: Sequence[Item], compute: Callable[[Sequence[Item], ReplyBatch], Sequence[RowT]]
     ) -> list[RowT]:
         """Apply `compute` to each micro-batch without gradients; rows in the order of the items."""
         found: dict[int, RowT] = {}
         with torch.no_grad():
             for batch in self.split(items):
-                found |= zip(map(id, batch), compute(batch, self.padded(batch)), strict=True)
+                found |= zip(map(id, batch), compute(batch, self.batch(batch)), strict=True)
         return gather_rows(items, found)
-
-
-def _num_computed(passes: Sequence[Sequence[Unit]]) -> int:
-    return sum(num_computed(replies_of(units)) for units in passes)
 
 
 def rows_of(items: Sequence[Item], padded_BT: Tensor, num_more: int = 0) -> list[Values]:

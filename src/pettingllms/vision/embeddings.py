@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -37,10 +38,11 @@ class ImageEmbedder:
     """The distinct images of a pass, and the positions of their embeddings in each row."""
 
     inputs: dict[str, Tensor]
-    lengths: list[int]
-    """Tokens of each image."""
     image_indices: list[int]
     """Index of each image occurrence among the distinct images."""
+    feature_rows: npt.NDArray[np.int64]
+    """For each token of the rows the number of its embedding among those of the distinct images; -1
+    for tokens that are not image tokens."""
     positions_BL: Tensor
     """True at image tokens."""
     mask_BL: Tensor
@@ -59,37 +61,52 @@ def image_embedder_of(
     images = [image for row in rows for image in row.images]
     number = {image: at for at, image in enumerate(dict.fromkeys(images))}
     pixels = image_processor.pixels(list(number))
+    starts = np.cumsum([0, *pixels.lengths])
+    indices = [number[image] for image in images]
+    feature_rows = np.full(positions.shape, -1, dtype=np.int64)
+    if indices:
+        parts = [np.arange(starts[at], starts[at + 1]) for at in indices]
+        feature_rows[positions] = np.concatenate(parts)
     arrays = {name: a[None] if image_processor.tiled else a for name, a in pixels.inputs.items()}
     return ImageEmbedder(
         {name: torch.from_numpy(array).to(device) for name, array in arrays.items()},
-        pixels.lengths,
-        [number[image] for image in images],
+        indices,
+        feature_rows,
         torch.from_numpy(positions).to(device),
         torch.from_numpy(mask).to(device),
     )
 
 
-def decoder_inputs(body: Any, embedder: ImageEmbedder, ids_BL: Tensor) -> dict[str, Any]:
-    """The keyword arguments of the decoder. `body` is the model without its output layer."""
+def decoder_inputs(
+    body: Any,
+    embedder: ImageEmbedder,
+    ids_BL: Tensor,
+    chosen: tuple[Tensor, Tensor] | None = None,
+) -> dict[str, Any]:
+    """The keyword arguments of the decoder. `body` is the model without its output layer.
+
+    `chosen`: rows and columns of the tokens to read, as one row; by default all rows as they are.
+    """
+    features_BL = torch.from_numpy(embedder.feature_rows).to(ids_BL.device)
+    position_ids = _positions(body, embedder, ids_BL)
+    if chosen is not None:
+        position_ids = position_ids[..., *chosen].unsqueeze(-2)
+        ids_BL, features_BL = ids_BL[chosen][None], features_BL[chosen][None]
     embeds_BLH = body.get_input_embeddings()(ids_BL)
     inputs = dict(embedder.inputs)
     inputs["pixel_values"] = inputs["pixel_values"].to(embeds_BLH.dtype)
     found = body.get_image_features(**inputs)
-    features = _by_occurrence(embedder, found.pooler_output).to(embeds_BLH.dtype)
+    is_image_BL = features_BL >= 0
+    rows = features_BL[is_image_BL]
+    features = torch.cat(list(found.pooler_output))[rows].to(embeds_BLH.dtype)
     given = {
-        "inputs_embeds": embeds_BLH.masked_scatter(embedder.positions_BL[..., None], features),
-        "position_ids": _positions(body, embedder, ids_BL),
+        "inputs_embeds": embeds_BLH.masked_scatter(is_image_BL[..., None], features),
+        "position_ids": position_ids,
     }
     if deep := getattr(found, "deepstack_features", None):
-        given["visual_pos_masks"] = embedder.positions_BL
-        given["deepstack_visual_embeds"] = [_by_occurrence(embedder, layer) for layer in deep]
+        given["visual_pos_masks"] = is_image_BL
+        given["deepstack_visual_embeds"] = [torch.cat(list(layer))[rows] for layer in deep]
     return given
-
-
-def _by_occurrence(embedder: ImageEmbedder, found: Any) -> Tensor:
-    """Features of images, which models return by image or by tile, in the order of occurrence."""
-    each = torch.split(torch.cat(list(found)), embedder.lengths)
-    return torch.cat([each[at] for at in embedder.image_indices])
 
 
 def _positions(body: Any, embedder: ImageEmbedder, ids_BL: Tensor) -> Tensor:

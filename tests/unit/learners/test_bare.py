@@ -11,9 +11,10 @@ pytest.importorskip("peft")
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.learners import plain_loop as bare
-from pettingllms.learners.batches import Item, micro_batches
+from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
+from pettingllms.learners.packing import pack_rows
 from pettingllms.models import make_tiny
 from pettingllms.seeds import derive_seed
 
@@ -33,7 +34,7 @@ def test_the_bare_loop_finds_our_learners_gradients(tmp_path: Path, dtype: str) 
         Item(item.prompt_ids, item.response_ids, logprobs, item.advantage)
         for item, logprobs in zip(asked, learner.logprobs("p", asked), strict=True)
     ]
-    (passes,) = micro_batches(items, config.max_batch_tokens, 1)
+    (passes,) = pack_rows(items, config.max_batch_tokens, 1)
     assert len(passes) > 1
     batches = [
         [(item.prompt_ids.tolist(), item.response_ids.tolist(), item.advantage) for item in batch]

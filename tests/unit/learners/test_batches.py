@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,12 +13,11 @@ from plays import linear, overwrite, rewards
 from pettingllms.errors import LearnerError
 from pettingllms.learners.batches import (
     Item,
-    group_by_prompt,
     item_of,
-    micro_batches,
     split,
     turns_of,
 )
+from pettingllms.learners.packing import pack_rows, pack_trees
 from pettingllms.types import Episode
 
 lengths = st.lists(st.integers(1, 50), max_size=40)
@@ -146,9 +144,9 @@ def padded(batch: Sequence[Item]) -> int:
 
 
 @given(sizes=lengths, max_tokens=st.integers(1, 120), num_ranks=st.integers(1, 5))
-def test_micro_batches(sizes: list[int], max_tokens: int, num_ranks: int) -> None:
+def test_pack_rows(sizes: list[int], max_tokens: int, num_ranks: int) -> None:
     whole = items(sizes)
-    ranks = micro_batches(whole, max_tokens, num_ranks)
+    ranks = pack_rows(whole, max_tokens, num_ranks)
     assert len(ranks) == num_ranks
     assert len({len(passes) for passes in ranks}) == 1
     assert names(x for passes in ranks for batch in passes for x in batch) == names(whole)
@@ -160,7 +158,7 @@ def test_micro_batches(sizes: list[int], max_tokens: int, num_ranks: int) -> Non
     assert all(any(batches) for batches in passes_of_all)
     for batches in passes_of_all:
         assert max(map(len, batches)) - min(map(len, batches)) <= 1
-    again = micro_batches(whole, max_tokens, num_ranks)
+    again = pack_rows(whole, max_tokens, num_ranks)
     assert [[list(map(id, b)) for b in p] for p in again] == [
         [list(map(id, b)) for b in p] for p in ranks
     ]
@@ -170,7 +168,7 @@ def test_micro_batches(sizes: list[int], max_tokens: int, num_ranks: int) -> Non
 def test_no_rank_has_a_longer_reply_than_another_had_earlier(
     sizes: list[int], max_tokens: int, num_ranks: int
 ) -> None:
-    ranks = micro_batches(items(sizes), max_tokens, num_ranks)
+    ranks = pack_rows(items(sizes), max_tokens, num_ranks)
     passes = [[x.num_tokens for b in batches for x in b] for batches in zip(*ranks, strict=True)]
     for before, after in pairwise(passes):
         assert min(before) >= max(after)
@@ -178,40 +176,78 @@ def test_no_rank_has_a_longer_reply_than_another_had_earlier(
 
 def test_micro_batches_by_hand() -> None:
     whole = items([2, 9, 5, 3, 4, 1, 30])
-    ranks = micro_batches(whole, max_tokens=10, num_ranks=2)
+    ranks = pack_rows(whole, max_tokens=10, num_ranks=2)
     found = [[[x.num_tokens for x in batch] for batch in passes] for passes in ranks]
     assert found == [[[30], [5, 3], [1]], [[9], [4, 2], []]]
 
 
 def test_prompt_and_response_count_together() -> None:
-    ranks = micro_batches([item(7, 1), item(1, 7)], max_tokens=16, num_ranks=1)
+    ranks = pack_rows([item(7, 1), item(1, 7)], max_tokens=16, num_ranks=1)
     assert [len(batch) for batch in ranks[0]] == [2]
-    ranks = micro_batches([item(7, 1), item(1, 8)], max_tokens=16, num_ranks=1)
+    ranks = pack_rows([item(7, 1), item(1, 8)], max_tokens=16, num_ranks=1)
     assert [len(batch) for batch in ranks[0]] == [1, 1]
 
 
-@given(sizes=lengths, num_prompts=st.integers(1, 4), max_tokens=st.integers(1, 120))
-def test_replies_to_one_prompt_are_neighbours(
-    sizes: list[int], num_prompts: int, max_tokens: int
+def keys(one: Item) -> np.ndarray:
+    return np.concatenate([one.prompt_ids, one.response_ids]).astype(np.int64)
+
+
+def distinct(batch: Sequence[Item]) -> int:
+    """Tokens of a pass, counted as distinct prefixes."""
+    return len({tuple(keys(x)[: end + 1]) for x in batch for end in range(x.num_tokens)})
+
+
+def forest(rng: np.random.Generator, num_prompts: int, num_items: int) -> list[Item]:
+    """Replies of different lengths to a few prompts that begin alike."""
+    prompts = [np.append(np.arange(5), rng.integers(9, 99, 20)) for _ in range(num_prompts)]
+    replies = [rng.integers(9, 99, rng.integers(1, 9)) for _ in range(num_items)]
+    chosen = rng.integers(num_prompts, size=num_items)
+    none = np.zeros(0, np.float32)
+    return [Item(prompts[at], reply, none, 0.0) for at, reply in zip(chosen, replies, strict=True)]
+
+
+@given(
+    seed=st.integers(0, 999),
+    num_prompts=st.integers(1, 6),
+    num_items=st.integers(0, 30),
+    max_tokens=st.integers(1, 200),
+    num_ranks=st.integers(1, 4),
+)
+def test_pack_trees(
+    seed: int, num_prompts: int, num_items: int, max_tokens: int, num_ranks: int
 ) -> None:
-    prompts = [np.full(1 + at % 2, at, dtype=np.int32) for at in range(num_prompts)]
-    whole = [
-        replace(item(0, size), prompt_ids=prompts[at % num_prompts])
-        for at, size in enumerate(sizes)
-    ]
-    passes = group_by_prompt(whole, max_tokens)
-    assert names(x for batch in passes for x in batch) == names(whole)
-    assert all(padded(batch) <= max_tokens or len(batch) == 1 for batch in passes)
-    for before, after in pairwise(passes):
-        assert padded([*before, after[0]]) > max_tokens, "one more would have had room"
-    in_order = [int(x.prompt_ids[0]) for batch in passes for x in batch]
-    assert len(list(groupby(in_order))) == len(set(in_order))
-    assert not passes or passes[0][0].prompt_ids[0] in {
-        x.prompt_ids[0] for x in whole if x.num_tokens == max(y.num_tokens for y in whole)
-    }
+    whole = forest(np.random.default_rng(seed), num_prompts, num_items)
+    ranks = pack_trees(whole, max_tokens, num_ranks, keys)
+    assert len(ranks) == num_ranks
+    assert len({len(passes) for passes in ranks}) == 1
+    assert names(x for passes in ranks for batch in passes for x in batch) == names(whole)
+    for batch in (batch for passes in ranks for batch in passes):
+        assert distinct(batch) <= max_tokens or len(batch) == 1
+    for before, after in pairwise(zip(*ranks, strict=True)):
+        assert min(map(distinct, before)) >= max(map(distinct, after))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 8])
+def test_ranks_read_about_the_same_number_of_tokens(num_ranks: int) -> None:
+    whole = forest(np.random.default_rng(0), 40, 400)
+    for max_tokens in (300, 8192):
+        ranks = pack_trees(whole, max_tokens, num_ranks, keys)
+        totals = [sum(map(distinct, passes)) for passes in ranks]
+        assert max(totals) < 1.2 * np.mean(totals)
+        assert sum(totals) < 1.25 * distinct(whole)
+
+
+def test_a_pass_is_cut_between_prompts_rather_than_within_one() -> None:
+    """Six prompts of 25 tokens with four replies each; three fit into a pass."""
+    rng = np.random.default_rng(0)
+    none = np.zeros(0, np.float32)
+    prompts = [np.full(25, 100 + at) for at in range(6)]
+    whole = [Item(p, rng.integers(9, 99, 5), none, 0.0) for p in prompts for _ in range(4)]
+    (passes,) = pack_trees(whole, 150, 1, keys)
+    assert [len(batch) for batch in passes] == [12, 12]
 
 
 def test_nothing_to_learn_is_no_pass() -> None:
-    assert group_by_prompt([], 8) == []
-    assert micro_batches([], 8, 3) == [[], [], []]
+    assert pack_rows([], 8, 3) == [[], [], []]
+    assert pack_trees([], 8, 3, keys) == [[], [], []]
     assert split([], 4, seed=0) == []

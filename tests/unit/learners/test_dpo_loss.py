@@ -13,11 +13,12 @@ pytest.importorskip("peft")
 
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.learners.batches import Item, Pair, micro_batches, replies_of
+from pettingllms.learners.batches import Item, Pair, replies_of
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.losses.base import LossInputs
 from pettingllms.learners.losses.policy_loss import Scale, policy_loss
+from pettingllms.learners.packing import pack_rows
 from pettingllms.models import make_tiny
 
 DPO = loss_config("dpo", beta=0.5)
@@ -158,7 +159,7 @@ def test_passes_never_part_a_pair_and_stay_within_their_tokens(model: Path) -> N
     made = learner(model, FULL)
     pairs = drawn_pairs(made, "a", 9)
     for num_ranks in (1, 2):
-        passes = [p for rank in micro_batches(pairs, 60, num_ranks) for p in rank]
+        passes = [p for rank in pack_rows(pairs, 60, num_ranks) for p in rank]
         assert sorted(id(pair) for one in passes for pair in one) == sorted(map(id, pairs))
         for one in filter(None, passes):
             items = replies_of(one)

@@ -14,7 +14,9 @@ from toys import Relay, roll
 from pettingllms.errors import ImageError, LearnerError, ModelError
 from pettingllms.inference.multimodal_chat import VisionRenderer
 from pettingllms.learners.batches import Item, item_of, joint_actions_of
-from pettingllms.learners.policy_model import LogProbModel, Padded, load_lm
+from pettingllms.learners.micro_batches import MicroBatches
+from pettingllms.learners.policy_model import LogProbModel, load_lm
+from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.models import make_tiny, make_tiny_vision
 from pettingllms.types import Message, system, user
 from pettingllms.vision.processor import load_image_processor
@@ -47,12 +49,21 @@ def item(renderer: VisionRenderer, *messages: Message, reply: str = REPLY) -> It
     return Item(prompt, response, nothing, 1.0, images=images)
 
 
+def batch_of(renderer: VisionRenderer, *items: Item, trees: bool = True) -> ReplyBatch:
+    micro_batches = MicroBatches(999, CPU, trees, False, renderer.image_processor)
+    return micro_batches.batch(items)
+
+
 def logprobs(lm: Any, renderer: VisionRenderer, *items: Item) -> list[np.ndarray]:
-    padded = Padded(items, CPU, may_share=True, image_processor=renderer.image_processor)
-    with torch.no_grad():
-        logp, _, _ = LogProbModel(lm)(padded, 1.0, False)
-    rows = padded.spread(logp).numpy()
-    return [row[: len(one.response_ids)] for row, one in zip(rows, items, strict=True)]
+    """From token trees; padded rows must give the same."""
+    found = []
+    for trees in (True, False):
+        batch = batch_of(renderer, *items, trees=trees)
+        with torch.no_grad():
+            logp, _, _ = LogProbModel(lm)(batch, 1.0, False)
+        found.append(batch.spread(logp).numpy())
+    np.testing.assert_allclose(*found, atol=1e-4)
+    return [row[: len(one.response_ids)] for row, one in zip(found[0], items, strict=True)]
 
 
 def by_the_model(lm: Any, renderer: VisionRenderer, one: Item) -> np.ndarray:
@@ -104,8 +115,8 @@ def test_an_image_that_stands_in_several_prompts_is_looked_at_once(lm, renderer)
         item(renderer, user("Which cell?", RED), reply="A1"),
         item(renderer, user("Both", BLUE, RED, BLUE)),
     ]
-    padded = Padded(items, CPU, image_processor=renderer.image_processor)
-    assert len(padded._images.inputs["image_grid_thw"]) == 2
+    batch = batch_of(renderer, *items)
+    assert len(batch.sequences._images.inputs["image_grid_thw"]) == 2
     for one, found in zip(items, logprobs(lm, renderer, *items), strict=True):
         assert np.abs(found - by_the_model(lm, renderer, one)).max() < 1e-4
 
@@ -134,10 +145,8 @@ def test_a_reply_may_hold_the_sign_of_an_image(lm, renderer) -> None:
 
 def test_gradients_reach_the_eyes(folder: Path, renderer) -> None:
     lm = load_lm(folder, torch.float32)
-    padded = Padded(
-        [item(renderer, user("Which cell?", RED))], CPU, image_processor=renderer.image_processor
-    )
-    LogProbModel(lm)(padded, 1.0, False)[0].sum().backward()
+    batch = batch_of(renderer, item(renderer, user("Which cell?", RED)))
+    LogProbModel(lm)(batch, 1.0, False)[0].sum().backward()
     for name in ("visual.patch_embed", "visual.merger", "language_model.layers.0"):
         found = [p.grad for n, p in lm.named_parameters() if name in n]
         assert found, name
@@ -174,7 +183,7 @@ def test_a_model_that_only_reads_has_no_eyes(tmp_path: Path, renderer) -> None:
     with pytest.raises(ModelError, match="text-only"):
         VisionRenderer(reader)
     with pytest.raises(LearnerError, match="text-only"):
-        Padded([item(renderer, user("x", RED))], CPU)
+        MicroBatches(99, CPU, True, False, None).batch([item(renderer, user("x", RED))])
 
 
 def test_a_turn_brings_its_images_to_the_learner_and_to_a_critic() -> None:
@@ -190,4 +199,28 @@ def test_a_prompt_that_was_made_for_other_images_is_refused(renderer) -> None:
     one = item(renderer, user("x", RED))
     wrong = Item(one.prompt_ids, one.response_ids, one.logprobs, 1.0, images=(SMALL,))
     with pytest.raises(ImageError, match="9 image tokens for 1 images that take 1"):
-        Padded([wrong], CPU, image_processor=renderer.image_processor)
+        batch_of(renderer, wrong)
+
+
+def test_replies_to_one_image_share_it_and_others_do_not(folder: Path, renderer) -> None:
+    """Gradients are those of padded rows, and each distinct prompt is read once."""
+    items = [
+        item(renderer, user("Which cell?", image), reply=reply)
+        for image in (RED, BLUE)
+        for reply in ("A1", "B2 or C3", "B2")
+    ]
+    items.append(item(renderer, user("Which cell?", RED), user("And?", BLUE), reply="A1"))
+    items.append(item(renderer, user("No image.")))
+    lm = load_lm(folder, torch.float32)
+    found = []
+    for trees in (True, False):
+        batch = batch_of(renderer, *items, trees=trees)
+        lm.zero_grad()
+        logp, _, _ = LogProbModel(lm)(batch, 1.0, False)
+        (logp * torch.linspace(-1, 1, len(logp))).sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in lm.parameters() if p.grad is not None]))
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < 1e-5
+    assert batch_of(renderer, *items[:3]).sequences.num_positions < 1.3 * items[0].num_tokens
+    one_each = [items[0], items[3]]
+    read = batch_of(renderer, *one_each).sequences.num_positions
+    assert read > 1.5 * items[0].num_tokens

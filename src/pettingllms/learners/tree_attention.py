@@ -1,0 +1,204 @@
+"""Attention within a forest of token trees, for any Transformers model.
+
+A model gets the distinct tokens of a forest in one row, and each token attends to its ancestors.
+Transformers passes keyword arguments of a model to its attention function, so the layout travels
+with the call; activation checkpointing recomputes a layer with the same layout.
+
+On CPU, the keys of each run's sequence are gathered, and runs of similar size form one padded
+product. On GPU, flex attention applies the ancestor mask to the row as it is, without a copy of
+keys; that code has never run on a GPU.
+
+N distinct tokens in a row, R runs in a block, Q tokens of the longest run, K keys of the longest
+sequence, A attention heads, D size of a head.
+"""
+
+# ruff: noqa: N803, N806, N815
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pettingllms.learners.forest import Forest, Run
+
+NAME = "pettingllms_tree"
+OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")
+"""Arguments of attention functions that this one does not implement."""
+NO_MASK = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+"""Transformers passes a mask with four axes on as it is, instead of building one for every pair."""
+MAX_PADDING = 1.3
+"""Largest size of a block relative to its runs without padding."""
+SMALL_BLOCK = 128 * 128
+"""Blocks up to this many pairs of query and key may have any padding: their cost is that of the
+call."""
+
+
+class UnsupportedAttentionError(Exception):
+    """A model's attention is more than that of each token to its prefix."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Runs of similar size."""
+
+    query_RQ: Tensor
+    """Positions of the runs' tokens in the row; padding repeats position 0."""
+    key_RK: Tensor
+    """Positions of the tokens of their sequences."""
+    mask_R1QK: Tensor
+    """True if a query may attend to a key. Padding attends to the first key."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Which tokens of a row attend to which."""
+
+    blocks: list[Block]
+    order_N: Tensor
+    """Position of each token of the row among the queries of all blocks."""
+    block_mask: Any = None
+    """The ancestor mask of flex attention, on a GPU."""
+
+
+def make_layout(forest: Forest, device: torch.device) -> Layout:
+    """The layout that suits the device."""
+    if device.type != "cpu":  # never run on a GPU
+        end_N = torch.from_numpy(forest.end_N).to(device)
+        return Layout([], end_N, ancestor_mask(end_N))
+    grouped = _similar(forest.runs)
+    order = np.zeros(forest.num_tokens, np.int64)
+    start = 0
+    for runs in grouped:
+        width = max(run.length for run in runs)
+        for row, run in enumerate(runs):
+            order[run.start : run.start + run.length] = start + row * width + np.arange(run.length)
+        start += len(runs) * width
+    return Layout([_block(forest, runs) for runs in grouped], torch.from_numpy(order))
+
+
+def ancestor_mask(end_N: Tensor) -> Any:
+    """The block mask of flex attention in which tokens attend to their ancestors."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def is_ancestor(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < end_N[key])
+
+    size = len(end_N)
+    return create_block_mask(is_ancestor, None, None, size, size, device=end_N.device)
+
+
+def _similar(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs in groups that need little padding."""
+    groups: list[list[Run]] = []
+    area = 0
+    widest = most = 0
+    for run in sorted(runs, key=lambda run: (run.length, run.depth), reverse=True):
+        own = run.length * (run.depth + run.length)
+        widest, most = max(widest, run.length), max(most, run.depth + run.length)
+        padded = (len(groups[-1]) + 1) * widest * most if groups else 0
+        if not groups or padded > max(SMALL_BLOCK, MAX_PADDING * (area + own)):
+            groups.append([])
+            area, widest, most = 0, run.length, run.depth + run.length
+        groups[-1].append(run)
+        area += own
+    return groups
+
+
+def _block(forest: Forest, runs: Sequence[Run]) -> Block:
+    width = max(run.length for run in runs)
+    most = max(run.depth + run.length for run in runs)
+    query = np.zeros((len(runs), width), np.int64)
+    key = np.zeros((len(runs), most), np.int64)
+    depth = np.zeros((len(runs), width), np.int64)
+    for row, run in enumerate(runs):
+        query[row, : run.length] = np.arange(run.start, run.start + run.length)
+        key[row, : run.depth + run.length] = forest.places[run.sequence][: run.depth + run.length]
+        depth[row, : run.length] = np.arange(run.depth, run.depth + run.length)
+    mask = np.arange(most) <= depth[:, None, :, None]
+    return Block(torch.from_numpy(query), torch.from_numpy(key), torch.from_numpy(mask))
+
+
+def tree_attention(
+    module: Any,
+    query_1AND: Tensor,
+    key_1AND: Tensor,
+    value_1AND: Tensor,
+    attention_mask: Tensor | None,
+    tree: Layout | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that Transformers calls. Without a tree it is the ordinary one."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if tree is None:
+        out: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query_1AND, key_1AND, value_1AND, attention_mask, **kwargs
+        )
+        return out
+    if unknown := [name for name in OTHER_ATTENTION if kwargs.get(name) is not None]:
+        raise UnsupportedAttentionError(f"its attention uses {' and '.join(unknown)}")
+    scaling = kwargs.get("scaling")
+    if tree.block_mask is not None:
+        return _flex(query_1AND, key_1AND, value_1AND, tree.block_mask, scaling), None
+    inputs = tuple(x[0].transpose(0, 1) for x in (query_1AND, key_1AND, value_1AND))
+    outputs = [_attend(*inputs, block, scaling) for block in tree.blocks]
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return joined.index_select(0, tree.order_N)[None], None
+
+
+def _attend(
+    query_NAD: Tensor, key_NAD: Tensor, value_NAD: Tensor, block: Block, scaling: float | None
+) -> Tensor:
+    """The outputs of a block's queries, padding included."""
+    query_RAQD, key_RAKD, value_RAKD = (
+        x_NAD.index_select(0, at.flatten()).unflatten(0, at.shape).transpose(1, 2)
+        for x_NAD, at in (
+            (query_NAD, block.query_RQ),
+            (key_NAD, block.key_RK),
+            (value_NAD, block.key_RK),
+        )
+    )
+    out_RAQD = torch.nn.functional.scaled_dot_product_attention(
+        query_RAQD,
+        key_RAKD,
+        value_RAKD,
+        attn_mask=block.mask_R1QK,
+        scale=scaling,
+        enable_gqa=query_RAQD.shape[1] != key_RAKD.shape[1],
+    )
+    return out_RAQD.transpose(1, 2).flatten(0, 1)
+
+
+def _flex(
+    query: Tensor, key: Tensor, value: Tensor, block_mask: Any, scaling: float | None
+) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    compiled = torch.compile(flex_attention, dynamic=True)
+    out: Tensor = compiled(query, key, value, block_mask=block_mask, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2)
+
+
+def install(decoder: Any) -> bool:
+    """Let a model's decoder use tree attention; False if it cannot.
+
+    It cannot if some layer has a sliding window or a recurrent state, which depend on the order of
+    the row."""
+    from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+    from transformers.cache_utils import DynamicLayer
+    from transformers.masking_utils import sdpa_mask
+
+    if not hasattr(decoder, "config"):
+        return False
+    if "past_key_values" not in inspect.signature(decoder.forward).parameters:
+        return False
+    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=decoder.config).layers):
+        return False
+    AttentionInterface.register(NAME, tree_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    decoder.config._attn_implementation = NAME  # noqa: SLF001 - a public setter checks known names
+    return True
