@@ -23,15 +23,17 @@ class Learners:
         ranks = range(spec.config.num_ranks)
         self.actors: list[Any] = [actor.remote(spec, rank, num_threads) for rank in ranks]
 
-    async def start(self, loopback: bool) -> None:
-        """Connect the ranks and load the model."""
+    async def start(self, loopback: bool) -> str:
+        """Connect the ranks and load the model; what users should know, or empty."""
         try:
             async with asyncio.timeout(START_SECONDS):
                 alone = len(self.actors) == 1
                 meeting = "" if alone else await self.actors[0].rendezvous.remote(loopback)
-                await asyncio.gather(*(actor.start.remote(meeting) for actor in self.actors))
+                starts = [actor.start.remote(meeting) for actor in self.actors]
+                notice: str = (await asyncio.gather(*starts))[0]
         except TimeoutError:
             raise ClusterError(f"a learner did not start within {START_SECONDS:g} s") from None
+        return notice
 
     async def call(self, method: str, *args: Any) -> Any:
         """The result of rank 0, once all ranks are done."""

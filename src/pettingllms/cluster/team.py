@@ -93,10 +93,12 @@ class Team:
         team._models = models
         require_image_support(config, team.env, team._groups, models)
         team._start_processes(models, learning, sampling)
-        await asyncio.gather(
-            *(engines.start() for engines in team._engines.values()),
+        starts = [
             *(learners.start(not config.cluster.address) for learners in team._all_learners()),
-        )
+            *(engines.start() for engines in team._engines.values()),
+        ]
+        for notice in filter(None, await asyncio.gather(*starts)):
+            notify(notice)
         if sampling:
             team._add_samplers(models)
             if isinstance(team.env, Workflow):

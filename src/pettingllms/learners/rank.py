@@ -34,8 +34,8 @@ class Rank:
             port = free.getsockname()[1]
         return f"tcp://{socket.gethostbyname(socket.gethostname())}:{port}"
 
-    def start(self, rendezvous: str) -> None:
-        """Join the process group, if there is one, and load the model."""
+    def start(self, rendezvous: str) -> str:
+        """Join the process group, if there is one, and load the model; what users should know."""
         if rendezvous:
             if rendezvous.startswith(FILE):
                 os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
@@ -51,6 +51,7 @@ class Rank:
             dist.barrier()
         if rendezvous.startswith(FILE) and self._rank == 0:
             shutil.rmtree(Path(rendezvous.removeprefix(FILE)).parent)
+        return self._learner.notice
 
     def call(self, method: str, *args: Any) -> Any:
         """Call a method of the learner."""

@@ -144,8 +144,10 @@ def tree_attention(
     scaling = kwargs.get("scaling")
     if tree.block_mask is not None:
         return _flex(query_1AND, key_1AND, value_1AND, tree.block_mask, scaling), None
-    inputs = tuple(x[0].transpose(0, 1) for x in (query_1AND, key_1AND, value_1AND))
-    outputs = [_attend(*inputs, block, scaling) for block in tree.blocks]
+    query_NAD, key_NAD, value_NAD = (
+        x_1AND[0].transpose(0, 1) for x_1AND in (query_1AND, key_1AND, value_1AND)
+    )
+    outputs = [_attend(query_NAD, key_NAD, value_NAD, b, scaling) for b in tree.blocks]
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined.index_select(0, tree.order_N)[None], None
 
@@ -154,14 +156,8 @@ def _attend(
     query_NAD: Tensor, key_NAD: Tensor, value_NAD: Tensor, block: Block, scaling: float | None
 ) -> Tensor:
     """The outputs of a block's queries, padding included."""
-    query_RAQD, key_RAKD, value_RAKD = (
-        x_NAD.index_select(0, at.flatten()).unflatten(0, at.shape).transpose(1, 2)
-        for x_NAD, at in (
-            (query_NAD, block.query_RQ),
-            (key_NAD, block.key_RK),
-            (value_NAD, block.key_RK),
-        )
-    )
+    query_RAQD = _gather(query_NAD, block.query_RQ)
+    key_RAKD, value_RAKD = (_gather(x_NAD, block.key_RK) for x_NAD in (key_NAD, value_NAD))
     out_RAQD = torch.nn.functional.scaled_dot_product_attention(
         query_RAQD,
         key_RAKD,
@@ -171,6 +167,12 @@ def _attend(
         enable_gqa=query_RAQD.shape[1] != key_RAKD.shape[1],
     )
     return out_RAQD.transpose(1, 2).flatten(0, 1)
+
+
+def _gather(x_NAD: Tensor, at: Tensor) -> Tensor:
+    """The chosen tokens with their heads before their positions."""
+    chosen = x_NAD.index_select(0, at.flatten())  # its backward is faster than that of x[at]
+    return chosen.view(*at.shape, *x_NAD.shape[1:]).transpose(1, 2)
 
 
 def _flex(

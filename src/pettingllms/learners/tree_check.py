@@ -5,9 +5,8 @@ passes. A model family may have attention code that ignores them. So the learner
 names: it reads a few short sequences in both forms. All ranks take part and get the same result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from pettingllms.learners.batches import Item
 from pettingllms.learners.micro_batches import MicroBatches
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.tree_attention import UnsupportedAttentionError
+from pettingllms.types import Ids
 
 TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.2}
 """Largest difference relative to the standard deviation: at least ten times that of rounding."""
@@ -69,5 +69,5 @@ def sequences() -> list[Item]:
     ]
 
 
-def _item(prompt: Any, reply: Sequence[int]) -> Item:
-    return Item(prompt, np.asarray(reply), np.zeros(len(reply), np.float32), 0.0)
+def _item(prompt: Ids, reply: Ids) -> Item:
+    return Item(prompt, reply, np.zeros(len(reply), np.float32), 0.0)
