@@ -4,7 +4,7 @@ N reply tokens in a pass, U distinct predictions, M value positions, B replies, 
 model reads, H hidden size, V vocabulary.
 """
 
-# ruff: noqa: N803, N806
+# ruff: noqa: N806
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pettingllms.errors import LearnerError
+from pettingllms.learners.output_head import token_logprobs
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.sequences import PaddedSequences
 from pettingllms.learners.tree_attention import install
@@ -23,7 +24,7 @@ from pettingllms.learners.value_head import ValueHead, hidden_size
 class LogProbModel(nn.Module):
     """A causal language model whose forward pass returns log-probs; the FSDP root module.
 
-    Logits are computed for reply tokens only, because they are the largest tensor of a pass.
+    Logits are computed for reply tokens only, and in chunks: they would be the largest tensor.
     """
 
     def __init__(self, lm: Any, heads: Sequence[str] = ()) -> None:
@@ -62,11 +63,11 @@ class LogProbModel(nn.Module):
         if whole:
             return self._own_logprobs(plain, batch, temperature), None, None
         hidden_PH = batch.sequences.hidden_states(plain.base_model)
-        logits_UV = self.output_layer(hidden_PH.index_select(0, batch.place_U))
-        logp_U, logp_UV = _logprobs(logits_UV, batch.target_U, temperature)
-        entropy_N = None
-        if entropy:
-            entropy_N = -(logp_UV.exp() * logp_UV).sum(-1).index_select(0, batch.number_N)
+        hidden_UH = hidden_PH.index_select(0, batch.place_U)
+        logp_U, entropy_U = token_logprobs(
+            self.output_layer, hidden_UH, batch.target_U, temperature, entropy
+        )
+        entropy_N = None if entropy_U is None else entropy_U.index_select(0, batch.number_N)
         value_M = None
         if head is not None:
             value_M = self.head(head)(hidden_PH.index_select(0, batch.value_place_M))
@@ -77,13 +78,8 @@ class LogProbModel(nn.Module):
         assert isinstance(batch.sequences, PaddedSequences)  # noqa: S101 - the check's batch is
         logits_BLV = plain(input_ids=batch.sequences.ids_BL, use_cache=False).logits
         logits_UV = logits_BLV.flatten(0, 1)[batch.place_U]
-        return _logprobs(logits_UV, batch.target_U, temperature)[0][batch.number_N]
-
-
-def _logprobs(logits_UV: Tensor, target_U: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probs of the targets, and of the whole vocabulary at their positions."""
-    logp_UV = torch.log_softmax(logits_UV.float() / temperature, dim=-1)
-    return logp_UV.gather(1, target_U.unsqueeze(1)).squeeze(1), logp_UV
+        logp_UV = torch.log_softmax(logits_UV.float() / temperature, dim=-1)
+        return logp_UV.gather(1, batch.target_U[:, None]).squeeze(1)[batch.number_N]
 
 
 class ValueModel(nn.Module):
