@@ -71,7 +71,8 @@ def _plain(
     layer: nn.Module, hidden_CH: Tensor, targets_C: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     logp_CV = torch.log_softmax(layer(hidden_CH).float() / temperature, dim=-1)
-    logp_C = logp_CV.gather(1, targets_C[:, None]).squeeze(1)
+    # Not a view of another tensor: FSDP hooks the outputs of its root, and warns of views.
+    logp_C = logp_CV[torch.arange(len(targets_C), device=targets_C.device), targets_C]
     return logp_C, -(logp_CV.exp() * logp_CV).sum(-1) if entropy else None
 
 
