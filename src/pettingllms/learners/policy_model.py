@@ -120,5 +120,6 @@ def decoder_layers(lm: Any) -> list[nn.Module]:
         if isinstance(layers, nn.ModuleList):
             return list(layers)
     raise LearnerError(
-        f"{type(lm).__name__} has no list of layers to shard; set learner.num_ranks = 1"
+        f"{type(lm).__name__} has no list of layers to shard or to checkpoint; set "
+        "learner.num_ranks = 1 and learner.activation_checkpointing = false"
     )
