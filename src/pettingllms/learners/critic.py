@@ -26,6 +26,7 @@ from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
+from pettingllms.learners.checkpointing import checkpoint_layers
 from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
 from pettingllms.learners.policy_model import ValueModel, decoder_layers, load_lm
@@ -91,6 +92,7 @@ class Critic:
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
+        checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
         self._model = ValueModel(lm)

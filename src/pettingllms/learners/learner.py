@@ -21,6 +21,7 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batch_metrics import MAXIMA, Sums, mean_mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
+from pettingllms.learners.checkpointing import checkpoint_layers
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
@@ -69,6 +70,7 @@ class Learner:
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
         lm = load_lm(spec.model, torch.float32)
+        checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
@@ -135,10 +137,8 @@ class Learner:
         for epoch in range(1, config.num_epochs):
             epochs += split(minibatches, 1, self._seed(policy, step, epoch))
         old = self._old_logprobs(policy, minibatches) if sum(map(len, epochs)) > 1 else None
-        bound, sums = (
-            np.inf if max_mismatch is None else max_mismatch,
-            Sums(self._loss.reply_metrics),
-        )
+        bound = np.inf if max_mismatch is None else max_mismatch
+        sums = Sums(self._loss.reply_metrics)
         if old is not None and not (mismatch := mean_mismatch(items, old)) <= bound:
             return {"mismatch": mismatch}
         grad_norms, num_skipped, loss = [], 0, 0.0
