@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -41,10 +42,11 @@ class Adapters:
                 target_modules=targets[name],
                 task_type="CAUSAL_LM",
             )
-            if self.model is None:
-                self.model = get_peft_model(base, config, adapter_name=self._inner[name])
-            else:
-                self.model.add_adapter(self._inner[name], config)
+            with _kept_values():
+                if self.model is None:
+                    self.model = get_peft_model(base, config, adapter_name=self._inner[name])
+                else:
+                    self.model.add_adapter(self._inner[name], config)
         self._active = next(iter(policies))
         self.activate(self._active)
 
@@ -91,6 +93,25 @@ class Adapters:
             name.removesuffix(".weight") + f".{inner}.weight": tensor
             for name, tensor in saved.items()
         }
+
+
+@contextmanager
+def _kept_values() -> Iterator[None]:
+    """Keep the initial values of new adapters in float32 on the CPU. PEFT moves an adapter to the
+    device and dtype of its layer; on the meta device it has no values, in bfloat16 rounded ones."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    kept: list[tuple[nn.Module, str, nn.Parameter]] = []
+
+    def keep(layer: Any, adapter: str, **_: Any) -> None:
+        parts = [getattr(layer, name) for name in layer.adapter_layer_names]
+        modules = [part[adapter] for part in parts if adapter in part]
+        kept.extend((module, *named) for module in modules for named in module.named_parameters())
+
+    with patch.object(BaseTunerLayer, "_move_adapter_to_device_of_base_layer", keep):
+        yield
+    for module, name, parameter in kept:
+        setattr(module, name, parameter)
 
 
 def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:

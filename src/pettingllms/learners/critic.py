@@ -29,8 +29,9 @@ from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.checkpointing import checkpoint_layers
 from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
-from pettingllms.learners.policy_model import ValueModel, decoder_layers, load_lm
+from pettingllms.learners.policy_model import ValueModel, decoder_layers
 from pettingllms.learners.reply_batch import ReplyBatch
+from pettingllms.learners.sharded_load import open_lm
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
@@ -91,7 +92,7 @@ class Critic:
         self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
-        lm = load_lm(spec.model, torch.float32)
+        lm, pending = open_lm(spec.model, torch.float32)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
@@ -104,7 +105,7 @@ class Critic:
             load_image_processor(spec.model),
         )
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
-        place_model(self._model, layers, self._device, self._dtype)
+        place_model(self._model, layers, self._device, self._dtype, pending)
         self._micro_batches, self.notice = checked(
             micro_batches,
             lambda batch: self._forward(batch)[1],

@@ -27,9 +27,10 @@ from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
 from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.learners.micro_batches import KeptLogProbs, MicroBatches, rows_of
-from pettingllms.learners.policy_model import LogProbModel, decoder_layers, load_lm
+from pettingllms.learners.policy_model import LogProbModel, decoder_layers
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.serialization import Rows
+from pettingllms.learners.sharded_load import PendingWeights, open_lm
 from pettingllms.learners.sharding import (
     DTYPES,
     arithmetic,
@@ -69,7 +70,7 @@ class Learner:
         self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
-        lm = load_lm(spec.model, torch.float32)
+        lm, pending = open_lm(spec.model, torch.float32)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
@@ -83,12 +84,12 @@ class Learner:
             load_image_processor(spec.model),
         )
         self._loss: type[Loss] = LOSSES.load(spec.loss.type)
+        self._place(self._model, pending)
         self._reference: LogProbModel | None = None
         if self._loss.needs_reference(spec.loss) and not self._adapters:
-            self._reference = LogProbModel(load_lm(spec.model, self._dtype)).requires_grad_(False)
-        for model in filter(None, (self._model, self._reference)):
-            layers = decoder_layers(model.lm) if self._ranks > 1 else []
-            place_model(model, layers, self._device, self._dtype)
+            copy, pending = open_lm(spec.model, self._dtype)
+            self._reference = LogProbModel(copy).requires_grad_(False)
+            self._place(self._reference, pending)
         check_logits(self._model, micro_batches, arithmetic(self._device, self._dtype))
         self._micro_batches, self.notice = checked(
             micro_batches,
@@ -110,6 +111,10 @@ class Learner:
         self._num_updates = dict.fromkeys(spec.policies, 0)
         self._skipped: dict[str, list[Item]] = {}
         self._kept: KeptLogProbs | None = None
+
+    def _place(self, model: LogProbModel, pending: PendingWeights | None) -> None:
+        layers = decoder_layers(model.lm) if self._ranks > 1 else []
+        place_model(model, layers, self._device, self._dtype, pending)
 
     def train(
         self,

@@ -100,17 +100,20 @@ class ValueModel(nn.Module):
 
 def load_lm(folder: Path, dtype: torch.dtype) -> Any:
     """Load a model from a folder, with dropout disabled."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-
-    supports_images = hasattr(
-        AutoConfig.from_pretrained(folder, local_files_only=True), "vision_config"
-    )
-    auto: Any = AutoModelForImageTextToText if supports_images else AutoModelForCausalLM
-    lm: Any = auto.from_pretrained(
+    lm: Any = auto_class(folder).from_pretrained(
         folder, dtype=dtype, local_files_only=True, use_safetensors=True, attn_implementation="sdpa"
     )
     lm.eval()  # no dropout: engines sample without it
     return lm
+
+
+def auto_class(folder: Path) -> Any:
+    """The class of Transformers that creates the model of a folder."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    supports_images = hasattr(config, "vision_config")
+    return AutoModelForImageTextToText if supports_images else AutoModelForCausalLM
 
 
 def decoder_layers(lm: Any) -> list[nn.Module]:

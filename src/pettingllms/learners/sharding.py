@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,20 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 RowT = TypeVar("RowT")
 
 
+class Pending(Protocol):
+    """Weights that are read once their model is sharded."""
+
+    def read(self, model: nn.Module, device: torch.device) -> None:
+        """Allocate and fill the shards."""
+        ...
+
+
 def place_model(
-    model: nn.Module, layers: Sequence[nn.Module], device: torch.device, dtype: torch.dtype
+    model: nn.Module,
+    layers: Sequence[nn.Module],
+    device: torch.device,
+    dtype: torch.dtype,
+    pending: Pending | None = None,
 ) -> None:
     """Move a model to its device, or shard it over the ranks with FSDP2, layer by layer.
 
@@ -36,6 +48,8 @@ def place_model(
         module.set_gradient_divide_factor(1.0)  # sum gradients over ranks
         module.set_reduce_scatter_unused_params(True)  # one rank may read images, another none
         module.set_force_sum_reduction_for_comms(True)  # gloo supports only sums
+    if pending is not None:
+        pending.read(model, device)
 
 
 def reshard(model: nn.Module) -> None:

@@ -1,0 +1,137 @@
+"""Loads a model that is sharded over ranks: each rank reads only its shard.
+
+The model is created without memory for its parameters, on the meta device. Adapters are added and
+FSDP shards it; then every rank reads its rows from the files of the model. Never run on a GPU.
+"""
+
+import json
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pettingllms.learners.policy_model import auto_class, load_lm
+from pettingllms.learners.sharding import num_ranks, own_rank
+from pettingllms.learners.tensor_files import TensorFiles, local_part
+from pettingllms.learners.weight_plan import NoPlan, Step, plan_of
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
+class PendingWeights:
+    """The weights of a model on the meta device, which are read once it is sharded."""
+
+    def __init__(self, lm: Any, plan: Iterable[Step], files: TensorFiles) -> None:
+        self._lm = lm
+        self._dtype = lm.dtype
+        self._plan = list(plan)
+        self._files = files
+        # Adapters and FSDP rename parameters and replace them, but the modules stay.
+        self._owners: dict[str, list[tuple[nn.Module, str]]] = {}
+        tied: dict[int, list[tuple[nn.Module, str]]] = {}
+        for prefix, module in lm.named_modules(remove_duplicate=False):
+            for name, tensor in (*_parameters(module), *module.named_buffers(recurse=False)):
+                owners = tied.setdefault(id(tensor), [])
+                owners.append((module, name))
+                self._owners[f"{prefix}.{name}" if prefix else name] = owners
+
+    def read(self, model: nn.Module, device: torch.device) -> None:
+        """Allocate the shards of a model that contains the language model, and fill them."""
+        _allocate(model, device)
+        used = set(model.modules())
+        for step in self._plan:
+            if step.converter is None:
+                target = self._target(step.first, used)
+                if target is not None:
+                    self._files.fill(step.keys[0][0], target)
+            else:
+                self._convert(step, used)
+        self._files.close()
+
+    def _target(self, name: str, used: set[nn.Module]) -> Tensor | None:
+        """A parameter or buffer; None if no module of the model has it. A critic, for example, has
+        no output layer."""
+        owners = ((module, own) for module, own in self._owners[name] if module in used)
+        return next((getattr(module, own) for module, own in owners), None)
+
+    @torch.no_grad()
+    def _convert(self, step: Step, used: set[nn.Module]) -> None:
+        """Read whole tensors, such as the experts of a layer, and keep this rank's rows."""
+        tensors = [self._files.read(key).to(self._dtype) for key, _ in step.keys]
+        for name, made in step.convert(self._lm, tensors).items():
+            if (target := self._target(name, used)) is not None:
+                local, start = local_part(target)
+                local.view(-1).copy_(made.reshape(-1)[start : start + local.numel()])
+
+
+def open_lm(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights | None]:
+    """A language model; with several ranks on the meta device, with its pending weights.
+
+    A model that cannot be loaded in shards is loaded whole by every rank, with a warning."""
+    if num_ranks() == 1:
+        return load_lm(folder, dtype), None
+    try:
+        return _on_meta(folder, dtype)
+    except NoPlan as reason:
+        if own_rank() == 0:
+            warnings.warn(
+                f"every rank loads the whole model {folder}, which takes num_ranks times its "
+                f"memory, because it cannot be loaded in shards: {reason}",
+                stacklevel=2,
+            )
+        return load_lm(folder, dtype), None
+
+
+def _on_meta(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights]:
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if getattr(config, "quantization_config", None):
+        raise NoPlan("it is quantized")
+    with init_empty_weights(include_buffers=False):
+        lm = auto_class(folder).from_config(config, dtype=dtype, attn_implementation="sdpa")
+    lm.tie_weights()
+    lm.eval()  # as in `load_lm`
+    if lm._get_dtype_plan(dtype):  # noqa: SLF001 - as `from_pretrained` does
+        raise NoPlan(f"some of its parameters stay in float32 if the others are {dtype}")
+    files = TensorFiles(_paths(folder))
+    try:
+        return lm, PendingWeights(lm, plan_of(lm, files), files)
+    except NoPlan:
+        files.close()
+        raise
+
+
+def _paths(folder: Path) -> list[Path]:
+    """The weight files of a model."""
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if not (folder / INDEX).is_file():
+        raise NoPlan(f"{folder} has neither {SINGLE} nor {INDEX}")
+    index = json.loads((folder / INDEX).read_bytes())
+    return [folder / name for name in sorted(set(index["weight_map"].values()))]
+
+
+def _allocate(model: nn.Module, device: torch.device) -> None:
+    """Allocate tensors on the meta device. Not by `to_empty`, which also empties buffers that no
+    file has, such as rotary frequencies."""
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in _parameters(module):
+            owners.setdefault(id(parameter), []).append((module, name))
+    model._apply(  # noqa: SLF001 - `to_empty` does the same
+        lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor
+    )
+    for (first, name), *others in owners.values():
+        for module, other in others:  # PyTorch allocates tied parameters separately
+            setattr(module, other, getattr(first, name))
+
+
+def _parameters(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+    """The parameters of a module without its submodules."""
+    return module.named_parameters(recurse=False, remove_duplicate=False)
