@@ -47,6 +47,10 @@ class Adapters:
                     self.model = get_peft_model(base, config, adapter_name=self._inner[name])
                 else:
                     self.model.add_adapter(self._inner[name], config)
+        for layer in self.model.modules():
+            if hasattr(layer, "cast_input_dtype_enabled"):
+                # PEFT casts inputs to the adapter's float32, and autocast casts them back.
+                layer.cast_input_dtype_enabled = base.dtype == torch.float32
         self._active = next(iter(policies))
         self.activate(self._active)
 

@@ -92,7 +92,7 @@ class Critic:
         self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
-        lm, pending = open_lm(spec.model, torch.float32)
+        lm, pending = open_lm(spec.model, self._dtype if spec.adapter else torch.float32)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()

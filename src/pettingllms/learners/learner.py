@@ -70,9 +70,10 @@ class Learner:
         self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.config.dtype]
-        lm, pending = open_lm(spec.model, torch.float32)
-        checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
+        # A frozen base needs no more precision than it computes with.
+        lm, pending = open_lm(spec.model, self._dtype if lora else torch.float32)
+        checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
         self._model = LogProbModel(self._adapters.model if self._adapters else lm, tuple(heads))
