@@ -1,5 +1,6 @@
 """Sections of the engines: inference, learner, loss and cluster."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
@@ -10,7 +11,7 @@ from pettingllms.registry import ENGINES
 
 Dtype = Literal["float32", "bfloat16"]
 LAST_RATE = 0.1
-"""Share of the learning rate that remains after decay."""
+"""Default share of the learning rate that remains after decay."""
 MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
 """About ten times and twice what correct weights of SmolLM2 give; see "Weight sync" in the docs."""
 
@@ -94,21 +95,34 @@ class LearnerConfig(Section):
     num_epochs: int = Field(default=1, ge=1)
     """Passes over each batch."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Maximum gradient norm (gradient clipping)."""
+    """Maximum gradient norm (gradient clipping). The metric `grad_norm` of each policy is the norm
+    before clipping."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Weight decay of AdamW."""
+    """Decoupled weight decay, scaled by the learning rate. It applies to matrices, LoRA matrices
+    included. Biases, norms and embeddings do not decay."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """First beta of AdamW. In self-play the best direction changes at every step, and momentum
     carries a policy past an equilibrium: try 0 there."""
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    """Second beta of AdamW: the decay of its running mean of squared gradients. Smaller values,
+    such as 0.95, adapt faster after a jump of the gradient norm."""
+    epsilon: float = Field(default=1e-8, gt=0)
+    """Epsilon of AdamW, added to the root of the mean of squared gradients."""
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps of linear learning-rate warmup."""
     decay_steps: int = Field(default=0, ge=0)
-    """Training steps over which the learning rate decays linearly to a tenth, where it stays. 0:
-    constant. Self-play at a constant rate can lose a good policy again."""
+    """Training steps over which the learning rate decays to `min_lr_share`, where it stays. 0:
+    constant. Self-play at a constant rate can lose a good policy again. `sft`, `dpo` and `verifier`
+    use their own number of steps instead."""
     decay_tokens: int = Field(default=0, ge=0)
     """The same decay by sampled tokens, counted as in train.max_tokens. 0: use `decay_steps`. Use
     it with a token budget: runs with equal budgets take different numbers of steps, and with
     decay_steps they would end at different points of the schedule."""
+    decay: Literal["linear", "cosine", "constant"] = "linear"
+    """Shape of the decay over `decay_steps` or `decay_tokens`. `cosine`: slow at both ends.
+    `constant`: no decay, also in `sft`, `dpo` and `verifier`."""
+    min_lr_share: float = Field(default=LAST_RATE, ge=0, le=1)
+    """Share of the learning rate at the end of the decay."""
     decay_entropy: bool = True
     """Decay `loss.entropy_coef` along with the learning rate, so that exploration decreases. Try
     false in self-play, where no opponent punishes a policy that stops exploring."""
@@ -117,11 +131,31 @@ class LearnerConfig(Section):
     def _one_unit(self) -> Self:
         if self.decay_steps and self.decay_tokens:
             raise ValueError("decay_steps and decay_tokens exclude each other; set one of them")
+        is_constant = self.decay == "constant"
+        if is_constant and self._has_length:
+            raise ValueError(
+                'decay = "constant" has no length; leave decay_steps and decay_tokens out'
+            )
+        is_shaped = self.decay == "cosine" or self.min_lr_share != LAST_RATE
+        if is_shaped and (is_constant or not self._has_length):
+            raise ValueError(
+                f'decay = "{self.decay}" with min_lr_share = {self.min_lr_share:g} needs a length; '
+                "set decay_steps (such as train.num_steps) or decay_tokens"
+            )
         return self
+
+    @property
+    def _has_length(self) -> bool:
+        return bool(self.decay_steps or self.decay_tokens)
 
     def unused_keys(self) -> set[str]:
         """Keys of a schedule."""
-        return set() if self.decay_steps or self.decay_tokens else {"decay_entropy"}
+        return set() if self._has_length else {"decay", "min_lr_share", "decay_entropy"}
+
+    def over(self, num_steps: int) -> Self:
+        """The same options, with a decay over a number of steps unless it is constant."""
+        decay_steps = 0 if self.decay == "constant" else num_steps
+        return self.model_copy(update={"decay_steps": decay_steps, "decay_tokens": 0})
 
     def rate(self, num_updates: int, step: int, num_tokens: int) -> float:
         """Factor of the learning rate after `num_updates` optimizer steps, in a training step that
@@ -136,7 +170,9 @@ class LearnerConfig(Section):
             fall = min(1.0, num_tokens / self.decay_tokens)
         elif self.decay_steps:
             fall = min(1.0, (step - 1) / self.decay_steps)
-        return 1 - (1 - LAST_RATE) * fall
+        if self.decay == "cosine":
+            fall = (1 - math.cos(math.pi * fall)) / 2
+        return 1 - (1 - self.min_lr_share) * fall
 
 
 class ClusterConfig(Section):

@@ -29,6 +29,7 @@ from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.checkpointing import checkpoint_layers
 from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
+from pettingllms.learners.optimizers import NamedOptimizer, embeddings_of
 from pettingllms.learners.policy_model import ValueModel, decoder_layers
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.sharded_load import open_lm
@@ -53,9 +54,6 @@ from pettingllms.learners.value_head import (
 )
 from pettingllms.learners.weights import (
     from_bytes,
-    moments_of,
-    parameters_of,
-    set_moments,
     set_tensor,
     to_bytes,
     whole,
@@ -125,18 +123,9 @@ class Critic:
             rates.append(
                 ({f"mixer.{n}": p for n, p in self._mixer.named_parameters()}, spec.critic.mixer_lr)
             )
-        self._parts = [
-            Part(
-                parameters,
-                lr,
-                torch.optim.AdamW(
-                    parameters.values(),
-                    lr=lr,
-                    betas=(spec.config.momentum, 0.999),
-                    weight_decay=spec.config.weight_decay,
-                    fused=True,
-                ),
-            )
+        embeddings = embeddings_of(self._model)
+        self._parts = [  # sharded and plain parameters cannot share an optimizer
+            NamedOptimizer([(parameters, lr)], spec.config, embeddings)
             for parameters, lr in rates
             if parameters
         ]
@@ -178,7 +167,7 @@ class Critic:
                 else:
                     num_skipped += 1
                 for moved in self._parts:
-                    moved.optimizer.zero_grad(set_to_none=True)
+                    moved.zero_grad()
         release_memory(self._device)
         return {
             "value_loss": float(np.mean(losses)) if losses else 0.0,
@@ -198,7 +187,7 @@ class Critic:
         weights = {n: whole(p) for part in self._parts for n, p in part.parameters.items()}
         moments: dict[str, Tensor] = {}
         for part in self._parts:
-            moments |= moments_of(part.optimizer, part.parameters)
+            moments |= part.state()
         if self._rank:
             return {}
         moments["num_updates"] = torch.tensor(self._num_updates)
@@ -218,7 +207,7 @@ class Critic:
         if OPTIMIZER_FILE in files:
             moments = from_bytes(files[OPTIMIZER_FILE])
             for part in self._parts:
-                set_moments(part.optimizer, part.parameters, moments)
+                part.load_state(moments)
             self._num_updates = int(moments["num_updates"])
 
     def _forward(self, batch: ReplyBatch) -> tuple[Tensor, Tensor]:
@@ -320,29 +309,13 @@ class Critic:
 
     def _clip(self) -> float:
         """Clip the gradients of each part by itself; the largest norm."""
-        bound = self._spec.config.max_grad_norm
-        norms = [
-            float(whole(torch.nn.utils.clip_grad_norm_(parameters_of(part.optimizer), bound)))
-            for part in self._parts
-        ]
-        return float(np.max(norms))
+        return float(np.max([part.clip() for part in self._parts]))
 
     def _update(self, step: int, num_tokens: int) -> None:
         share = self._spec.config.rate(self._num_updates, step, num_tokens)
         for part in self._parts:
-            for group in part.optimizer.param_groups:
-                group["lr"] = part.lr * share
-            part.optimizer.step()
+            part.step(share)
         self._num_updates += 1
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Parameters by name with their optimizer, which sharded and plain ones cannot share."""
-
-    parameters: dict[str, Tensor]
-    lr: float
-    optimizer: torch.optim.Optimizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
 from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.learners.micro_batches import KeptLogProbs, MicroBatches, rows_of
+from pettingllms.learners.optimizers import NamedOptimizer, embeddings_of
 from pettingllms.learners.policy_model import LogProbModel, decoder_layers
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.serialization import Rows
@@ -48,9 +49,6 @@ from pettingllms.learners.value_head import num_targets, squared_errors, value_m
 from pettingllms.learners.weights import (
     fingerprint,
     from_bytes,
-    moments_of,
-    parameters_of,
-    set_moments,
     set_tensor,
     to_bytes,
     whole,
@@ -100,13 +98,9 @@ class Learner:
         )
         """Why the model cannot read token trees, or empty."""
         reshard(self._model)
+        embeddings = embeddings_of(self._model)
         self._optimizers = {
-            name: torch.optim.AdamW(
-                [{"params": [*part.values()], "base": lr} for part, lr in self._rates(name)],
-                betas=(spec.config.momentum, 0.999),
-                weight_decay=spec.config.weight_decay,
-                fused=True,
-            )
+            name: NamedOptimizer(self._rates(name), spec.config, embeddings)
             for name in spec.policies
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
@@ -152,9 +146,9 @@ class Learner:
             part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
             sums.add(part_sums)
             if old is None and not (mismatch := sums.means()["mismatch"]) <= bound:
-                self._optimizers[policy].zero_grad(set_to_none=True)
+                self._optimizers[policy].zero_grad()
                 return {"mismatch": mismatch}
-            grad_norm = self._clip(policy)
+            grad_norm = self._optimizers[policy].clip()
             if np.isfinite(grad_norm) and np.isfinite(part_loss):
                 self._update(policy, step, num_tokens)
                 grad_norms.append(grad_norm)
@@ -162,7 +156,7 @@ class Learner:
             else:
                 num_skipped += 1
                 self._skipped.setdefault(policy, []).extend(replies_of(part))
-            self._optimizers[policy].zero_grad(set_to_none=True)
+            self._optimizers[policy].zero_grad()
         errors = sums.pop("value_errors", 0.0) / config.num_epochs
         valued = value_metrics(items, errors) if self._spec.critic else {}
         release_memory(self._device)
@@ -236,9 +230,8 @@ class Learner:
     def state(self, policy: str) -> dict[str, bytes]:
         """Optimizer state and value head: what training needs besides the weights to resume."""
         trim_heap()
-        names = [*self._parameters(policy), *self._head(policy)]
         reshard(self._model)
-        tensors = moments_of(self._optimizers[policy], names)
+        tensors = self._optimizers[policy].state()
         head = {name: whole(parameter) for name, parameter in self._head(policy).items()}
         if self._rank:
             return {}
@@ -268,7 +261,7 @@ class Learner:
                 set_tensor(parameter, critic[name])
         if OPTIMIZER_FILE in files:
             saved = from_bytes(files[OPTIMIZER_FILE])
-            set_moments(self._optimizers[policy], {**parameters, **head}, saved)
+            self._optimizers[policy].load_state(saved)
             self._num_updates[policy] = int(saved["num_updates"])
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
@@ -402,14 +395,7 @@ class Learner:
     def _without_adapter(self) -> AbstractContextManager[None]:
         return self._adapters.disabled() if self._adapters else nullcontext()
 
-    def _clip(self, policy: str) -> float:
-        parameters = parameters_of(self._optimizers[policy])
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self._spec.config.max_grad_norm)
-        return float(whole(norm))
-
     def _update(self, policy: str, step: int, num_tokens: int) -> None:
         share = self._spec.config.rate(self._num_updates[policy], step, num_tokens)
-        for group in self._optimizers[policy].param_groups:
-            group["lr"] = group["base"] * share
-        self._optimizers[policy].step()
+        self._optimizers[policy].step(share)
         self._num_updates[policy] += 1

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ DTYPE_NAMES = {
     torch.uint8: "U8",
 }
 """Names of dtypes in safetensors."""
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -37,34 +36,6 @@ def set_tensor(target: Tensor, value: Tensor) -> None:
     if isinstance(target, DTensor):
         value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
     target.copy_(value)
-
-
-def moments_of(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> dict[str, Tensor]:
-    """The optimizer's state of each parameter; empty before its first step."""
-    found: dict[str, Tensor] = {}
-    for name, parameter in zip(names, parameters_of(optimizer), strict=True):
-        state = optimizer.state.get(parameter, {})
-        found |= {f"{moment}.{name}": whole(state[moment]) for moment in MOMENTS if state}
-    return found
-
-
-def set_moments(
-    optimizer: torch.optim.Optimizer, names: Iterable[str], saved: Mapping[str, Tensor]
-) -> None:
-    """Restore the optimizer's state."""
-    for name, parameter in zip(names, parameters_of(optimizer), strict=True):
-        if f"step.{name}" not in saved:
-            continue
-        state = {"step": saved[f"step.{name}"].to(parameter.device, copy=True)}
-        for moment in ("exp_avg", "exp_avg_sq"):
-            state[moment] = torch.zeros_like(parameter)
-            set_tensor(state[moment], saved[f"{moment}.{name}"])
-        optimizer.state[parameter] = state
-
-
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[Any]:
-    """The optimizer's parameters, in order."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:

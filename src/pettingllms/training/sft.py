@@ -262,9 +262,8 @@ def supervised_config(
 ) -> RunConfig:
     """The configuration of a run with one optimizer step per batch and a learning rate that decays
     to the end. It has no critic, because there are no rewards."""
-    schedule = {"decay_steps": num_steps, "decay_tokens": 0}
-    once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
-    learner = config.learner.model_copy(update=once)
+    once = {"num_minibatches": 1, "num_epochs": 1}
+    learner = config.learner.over(num_steps).model_copy(update=once)
     policies = dict(config.policies)
     if lr is not None:
         for name in config.trained_policies():

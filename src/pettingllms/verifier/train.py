@@ -54,9 +54,8 @@ async def _train(
 
     device, _ = find_device(config.cluster)
     section = config.verifier or VerifierConfig()
-    schedule = {"decay_steps": section.num_steps, "decay_tokens": 0}
-    once = {"num_minibatches": 1, "num_epochs": 1, **schedule}
-    learner = config.learner.model_copy(update=once)
+    once = {"num_minibatches": 1, "num_epochs": 1}
+    learner = config.learner.over(section.num_steps).model_copy(update=once)
     critic_spec = spec.critic(learner, config.seed, section.lr, device)
     num_gpus = 0.0 if device == "cpu" else 1.0
     critic = Learners(critic_spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))

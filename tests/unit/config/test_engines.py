@@ -38,3 +38,50 @@ def test_the_learning_rate_falls_by_tokens_whatever_the_step(num_tokens, share) 
 def test_a_schedule_goes_by_steps_or_by_tokens() -> None:
     with pytest.raises(ValidationError, match="exclude each other"):
         LearnerConfig(decay_steps=10, decay_tokens=1000)
+
+
+@pytest.mark.parametrize(
+    ("decay", "floor", "step", "share"),
+    [
+        ("linear", 0.3, 6, 0.65),
+        ("linear", 0.0, 11, 0.0),
+        ("cosine", 0.0, 1, 1.0),
+        ("cosine", 0.0, 6, 0.5),
+        ("cosine", 0.2, 11, 0.2),
+        ("cosine", 0.2, 99, 0.2),
+        ("cosine", 0.0, 3, 0.9045084971874737),  # (1 + cos 36°) / 2
+    ],
+)
+def test_a_decay_has_a_shape_and_a_floor(decay, floor, step, share) -> None:
+    config = LearnerConfig(decay_steps=10, decay=decay, min_lr_share=floor)
+    assert config.rate(10**6, step, num_tokens=0) == pytest.approx(share)
+    by_tokens = LearnerConfig(decay_tokens=100, decay=decay, min_lr_share=floor)
+    assert by_tokens.cooled(1, 10 * (step - 1)) == pytest.approx(share)
+
+
+def test_warmup_multiplies_a_cosine() -> None:
+    config = LearnerConfig(warmup_steps=4, decay_steps=10, decay="cosine", min_lr_share=0.0)
+    assert config.rate(1, 6, num_tokens=0) == pytest.approx(0.5 * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"decay": "cosine"}, "needs a length; set decay_steps"),
+        ({"min_lr_share": 0.3}, "needs a length; set decay_steps"),
+        ({"decay": "constant", "decay_steps": 5}, "has no length"),
+        ({"decay": "constant", "decay_tokens": 5}, "has no length"),
+        ({"decay": "constant", "min_lr_share": 0.0}, "needs a length"),
+    ],
+)
+def test_a_shape_without_a_length_is_rejected(keys, message) -> None:
+    with pytest.raises(ValidationError, match=message):
+        LearnerConfig(**keys)
+
+
+def test_a_run_with_its_own_length_keeps_the_shape() -> None:
+    """`sft`, `dpo` and `verifier` decay over their own steps, unless the rate is constant."""
+    assert LearnerConfig().over(10).rate(0, 11, 0) == pytest.approx(0.1)
+    assert LearnerConfig(decay="constant").over(10).rate(0, 11, 0) == 1.0
+    shaped = LearnerConfig(decay="cosine", decay_tokens=5, min_lr_share=0.0).over(10)
+    assert shaped.rate(0, 6, num_tokens=10**9) == pytest.approx(0.5)

@@ -371,4 +371,4 @@ def test_a_critic_follows_the_learners_settings(model: Path) -> None:
     made = critic(model, mixer="qmix", momentum=0.3, weight_decay=0.1)
     for part in made._parts:
         assert part.optimizer.defaults["betas"] == (0.3, 0.999)
-        assert part.optimizer.defaults["weight_decay"] == 0.1
+        assert {group["weight_decay"] for group in part.optimizer.param_groups} == {0.0, 0.1}

@@ -244,7 +244,7 @@ def test_a_rate_and_a_bonus_fall_by_sampled_tokens(model: Path) -> None:
         made = learner(model, FULL, {"entropy_coef": 0.5}, decay_tokens=1000)
         items = [replace(item, advantage=0.0) for item in batch(made, "f")]
         found = made.train("f", items, 50, num_tokens=num_tokens)
-        return found["grad_norm"], made._optimizers["f"].param_groups[0]["lr"]
+        return found["grad_norm"], made._optimizers["f"].optimizer.param_groups[0]["lr"]
 
     (bonus, rate), (last_bonus, last_rate) = pull(0), pull(1000)
     assert last_bonus == pytest.approx(bonus / 10, rel=1e-3)
