@@ -137,7 +137,8 @@ def values(field: FieldInfo) -> str:
     several = "list of " if get_origin(field.annotation) is list else ""
     words = next((get_args(part) for part in types if get_origin(part) is Literal), ())
     if words:
-        return several + ", ".join(f"`{json.dumps(word)}`" for word in words)
+        or_list = ["list"] if not several and list in map(get_origin, types) else []
+        return several + ", ".join([*(f"`{json.dumps(word)}`" for word in words), *or_list])
     if several:
         return "list"
     plain = [part.__name__ for part in (int, float, bool, str) if part in types]

@@ -46,6 +46,14 @@ class LoraPolicy(Section):
     """Parts of the model that get adapters. VLMs have a vision encoder (`vision`) and a projector
     from image features to token embeddings (`projector`) besides the language model (`language`);
     text-only models have only `language`."""
+    target_modules: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
+    """Layers that get adapters: `all-linear`, or a list of names such as `["q_proj", "v_proj"]`,
+    each of which matches the end of the names of linear layers. Never the output layer."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """LoRA dropout, applied only in the passes that compute gradients. Engines sample without it,
+    so log-probs of the sampler, of the policy before the update and of the reference are computed
+    without it too, at the cost of one more forward pass. Probability ratios then contain its
+    noise: keep it small, such as 0.05."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate."""
     join_step: int = Field(default=1, ge=1)
@@ -55,7 +63,7 @@ class LoraPolicy(Section):
 
     def unused_keys(self) -> set[str]:
         """Keys whose defaults change nothing."""
-        return {"parts", "join_step"}
+        return {"parts", "target_modules", "dropout", "join_step"}
 
     @property
     def supports_images_by(self) -> list[str]:
@@ -109,6 +117,22 @@ PolicyConfig = Annotated[
 """A policy of any kind; `kind` selects the class."""
 
 TRAINED_KINDS = ("full", "lora")
+
+
+def unknown_targets(policy: LoraPolicy, layers: Iterable[str]) -> list[str]:
+    """The entries of `target_modules` that match no layer; `layers` are full names."""
+    if policy.target_modules == "all-linear":
+        return []
+    known = [f".{layer}" for layer in layers]
+    wanted = policy.target_modules
+    return [name for name in wanted if not any(one.endswith(f".{name}") for one in known)]
+
+
+def target_problem(unknown: Iterable[str], layers: Iterable[str]) -> str:
+    """The message about layers that a model does not have."""
+    names = sorted({layer.rpartition(".")[2] for layer in layers})
+    wrong = ", ".join(f"'{name}'" for name in unknown)
+    return f"target_modules: the model has no layer {wrong}; choose from {', '.join(names)}"
 
 
 def player_problems(env: Any, key: str, names: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from pettingllms.config.policies import LoraPolicy
+from pettingllms.config.policies import LoraPolicy, target_problem, unknown_targets
 from pettingllms.errors import LearnerError
 from pettingllms.learners.weights import from_bytes, to_bytes
 from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE
@@ -38,7 +38,7 @@ class Adapters:
             config = LoraConfig(
                 r=policy.rank,
                 lora_alpha=policy.alpha,
-                lora_dropout=0.0,
+                lora_dropout=policy.dropout,
                 target_modules=targets[name],
                 task_type="CAUSAL_LM",
             )
@@ -51,6 +51,7 @@ class Adapters:
             if hasattr(layer, "cast_input_dtype_enabled"):
                 # PEFT casts inputs to the adapter's float32, and autocast casts them back.
                 layer.cast_input_dtype_enabled = base.dtype == torch.float32
+        self.model.eval()  # no dropout, except in `dropout`
         self._active = next(iter(policies))
         self.activate(self._active)
 
@@ -75,6 +76,20 @@ class Adapters:
         with self.model.disable_adapter():
             yield
         self.activate(self._active)
+
+    @contextmanager
+    def dropout(self, policy: str, seed: int) -> Iterator[None]:
+        """Apply the dropout of a policy's adapter, if it has one, drawn from a seed."""
+        own = f".lora_dropout.{self._inner[policy]}"
+        layers = [m for n, m in self.model.named_modules() if n.endswith(own)]
+        torch.manual_seed(seed)
+        for layer in layers:
+            layer.train()
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.eval()
 
     def files(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
         """The adapter in PEFT's file format."""
@@ -120,21 +135,30 @@ def _kept_values() -> Iterator[None]:
 
 def _targets(base: Any, policy: LoraPolicy) -> str | list[str]:
     """The linear layers that the adapter changes, never the output layer."""
-    if not hasattr(base.config, "vision_config"):
-        if policy.supports_images_by:
-            raise LearnerError(
-                f"parts: an adapter cannot change {', '.join(policy.supports_images_by)} of "
-                f"'{policy.model}', which is text-only; leave `parts` out, or set "
-                'parts = ["language"]'
-            )
+    sees = hasattr(base.config, "vision_config")
+    if policy.supports_images_by and not sees:
+        raise LearnerError(
+            f"parts: an adapter cannot change {', '.join(policy.supports_images_by)} of "
+            f"'{policy.model}', which is text-only; leave `parts` out, or set "
+            'parts = ["language"]'
+        )
+    if not sees and policy.target_modules == "all-linear":
         return "all-linear"
-    return [
+    layers = [
         name
         for name, module in base.named_modules()
         if isinstance(module, nn.Linear)
         and module is not base.get_output_embeddings()
-        and _part(name) in policy.parts
+        and (not sees or _part(name) in policy.parts)
     ]
+    if unknown := unknown_targets(policy, layers):
+        raise LearnerError(target_problem(unknown, layers))
+    if policy.target_modules == "all-linear":
+        return layers
+    if not sees:
+        return policy.target_modules
+    ends = tuple(f".{name}" for name in policy.target_modules)
+    return [name for name in layers if f".{name}".endswith(ends)]
 
 
 def _part(name: str) -> str:

@@ -136,14 +136,16 @@ class Learner:
         epochs = [minibatches]
         for epoch in range(1, config.num_epochs):
             epochs += split(minibatches, 1, self._seed(policy, step, epoch))
-        old = self._old_logprobs(policy, minibatches) if sum(map(len, epochs)) > 1 else None
+        needs_old = sum(map(len, epochs)) > 1 or self._dropout(policy) > 0
+        old = self._old_logprobs(policy, minibatches) if needs_old else None
         bound = np.inf if max_mismatch is None else max_mismatch
         sums = Sums(self._loss.reply_metrics)
         if old is not None and not (mismatch := mean_mismatch(items, old)) <= bound:
             return {"mismatch": mismatch}
         grad_norms, num_skipped, loss = [], 0, 0.0
         for part in chain.from_iterable(epochs):
-            part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
+            with self._with_dropout(policy, step):
+                part_loss, part_sums = self._accumulate(policy, part, old, loss_config)
             sums.add(part_sums)
             if old is None and not (mismatch := sums.means()["mismatch"]) <= bound:
                 self._optimizers[policy].zero_grad()
@@ -300,6 +302,17 @@ class Learner:
                 batch, temperature, entropy, head
             )
         return result
+
+    def _dropout(self, policy: str) -> float:
+        found = self._spec.policies[policy]
+        return found.dropout if isinstance(found, LoraPolicy) else 0.0
+
+    def _with_dropout(self, policy: str, step: int) -> AbstractContextManager[None]:
+        """Dropout in passes that compute gradients, drawn anew for each update and rank."""
+        if self._adapters is None or not self._dropout(policy):
+            return nullcontext()
+        names = ("dropout", policy, step, self._num_updates[policy], self._rank)
+        return self._adapters.dropout(policy, derive_seed(self._spec.seed, *names))
 
     def _seed(self, policy: str, step: int, epoch: int) -> int:
         return derive_seed(self._spec.seed, policy, step, epoch)

@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pettingllms.config import RunConfig
-from pettingllms.config.policies import ApiPolicy
+from pettingllms.config.policies import ApiPolicy, LoraPolicy, target_problem, unknown_targets
 from pettingllms.envs import make_env_for
 from pettingllms.envs.check_start import check_start
 from pettingllms.errors import ClusterError, EnvContractError, ModelError, PettingError
-from pettingllms.models.folder import find_model, has_template, missing_in
+from pettingllms.models.folder import find_model, has_template, missing_in, tensor_shapes
 from pettingllms.policies import (
     ModelGroup,
     check_resources,
@@ -40,6 +40,8 @@ SAVED = 3 * FLOAT
 """Bytes of a parameter that learns in a checkpoint."""
 LEARNER = 0.5 * GIB
 """Memory of a learner without its model."""
+NOT_ADAPTED = ("embed_tokens", "lm_head")
+"""Matrices of common model families that are not linear layers, or the output layer."""
 CONNECT_TIMEOUT = 1.0
 """Seconds that a server has to accept a connection."""
 
@@ -66,6 +68,7 @@ def inspect(config: RunConfig, out: Path) -> list[Finding]:
     return [
         *found,
         *_check_image_support(config, folders),
+        *_check_targets(config, folders),
         *_check_tasks(config),
         *_check_start(config),
         *_check_schedule(config),
@@ -119,6 +122,19 @@ def _check_image_support(config: RunConfig, folders: Mapping[str, Path]) -> Iter
         what = f"{_key(config, min(image_roles))}: a VLM on vLLM needs {', '.join(missing)}"
         advice = 'pip install torchvision (CPU: scripts/vision_cpu.sh), or inference.engine="torch"'
         yield Finding("problem", what, advice)
+
+
+def _check_targets(config: RunConfig, folders: Mapping[str, Path]) -> Iterator[Finding]:
+    """Layers that adapters would change and the model does not have, by the names in its files."""
+    for name, policy in config.policies.items():
+        if not isinstance(policy, LoraPolicy) or policy.model not in folders:
+            continue
+        shapes = tensor_shapes(folders[policy.model])
+        layers = [n.removesuffix(".weight") for n, shape in shapes.items() if len(shape) == 2]
+        layers = [layer for layer in layers if layer.rpartition(".")[2] not in NOT_ADAPTED]
+        if unknown := unknown_targets(policy, layers):
+            what, _, advice = target_problem(unknown, layers).partition("; ")
+            yield Finding("problem", f"policies.{name}.{what}", advice)
 
 
 def _context(folder: Path) -> int | None:

@@ -68,6 +68,16 @@ def test_a_sound_run_has_no_problem(model: Path) -> None:
     assert problems(config_of(model)) == []
 
 
+def test_layers_that_a_model_does_not_have_are_found(model: Path) -> None:
+    def policies(*names: str) -> Any:
+        policy = {"kind": "lora", "model": str(model), "target_modules": [*names]}
+        return {"policies": {"p": policy}}
+
+    (found,) = problems(config_of(model, **policies("w", "q_proj")))
+    assert found == "policies.p.target_modules: the model has no layer 'q_proj' | choose from w"
+    assert problems(config_of(model, **policies("w"))) == []
+
+
 @pytest.mark.parametrize(
     ("broken", "expected"),
     [
