@@ -27,7 +27,7 @@ def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
     """The return of a turn: its rewards and those after it, mixed over the levels."""
     if turn.credit.failure is not None:
         return turn.credit.failure
-    return _mixed(turn_levels(episode, turn), mix)
+    return _penalized(_mixed(turn_levels(episode, turn), mix), [turn], mix)
 
 
 def shaped_reward(
@@ -38,7 +38,7 @@ def shaped_reward(
     if failure is not None:
         return failure
     _, agent, team = turn_levels(episode, turn)
-    return _mixed((process, agent, team), mix)
+    return _penalized(_mixed((process, agent, team), mix), [turn], mix)
 
 
 def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
@@ -68,7 +68,10 @@ def sibling_rewards(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
         any(rewards) if known else all(rewards)
         for known, rewards in zip((True, is_over, is_over), each, strict=False)
     ]
-    return [turn.credit.failure or _mixed(_only(counts, levels[id(turn)]), mix) for turn in turns]
+    return [
+        turn.credit.failure or _penalized(_mixed(_only(counts, levels[id(turn)]), mix), [turn], mix)
+        for turn in turns
+    ]
 
 
 def differ_in_end(episode: Episode, siblings: Sequence[Turn]) -> bool:
@@ -91,7 +94,10 @@ def role_reward(episode: Episode, role: str, mix: RewardConfig) -> Reward:
     """The return of a role over the main branch of an episode."""
     if episode.failure is not None:
         return episode.failure
-    return _mixed(role_levels(episode, role), mix)
+    reward = _mixed(role_levels(episode, role), mix)
+    if not mix.overlong_buffer:
+        return reward
+    return _penalized(reward, [turn for turn in episode.main_turns() if turn.role == role], mix)
 
 
 def role_levels(episode: Episode, role: str) -> Levels:
@@ -119,7 +125,8 @@ def team_reward(episode: Episode, first: int, mix: RewardConfig) -> Reward:
     if episode.failure is not None:
         return episode.failure
     steps = [episode.steps[at] for at in episode.path(episode.last, first)]
-    return _mixed((None, None, total(step.rewards.team for step in steps)), mix)
+    reward = _mixed((None, None, total(step.rewards.team for step in steps)), mix)
+    return _penalized(reward, [episode.turns[at] for step in steps for at in step.turns], mix)
 
 
 def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) -> list[float]:
@@ -130,17 +137,34 @@ def rewards_between(episode: Episode, turns: Sequence[Turn], mix: RewardConfig) 
     main_branch = [episode.steps[at] for at in episode.main_branch()]
     depth = {id(episode.turns[index]): at for at, s in enumerate(main_branch) for index in s.turns}
     firsts = [depth[id(turn)] for turn in turns]
+    spans = zip(firsts, [*firsts[1:], len(main_branch)], strict=True)
+    between = [main_branch[first:after] for first, after in spans]
     return [
-        _or_zero(
-            _mixed(_levels(main_branch[first:after], main_branch[first:after], turns[0].role), mix)
-        )
-        for first, after in zip(firsts, [*firsts[1:], len(main_branch)], strict=True)
+        _or_zero(_mixed(_levels(steps, steps, turn.role), mix)) - _penalty([turn], mix)
+        for steps, turn in zip(between, turns, strict=True)
     ]
 
 
 def team_rewards(episode: Episode, steps: Sequence[int], mix: RewardConfig) -> list[float]:
     """The team reward of each step, zero if absent, for teams with a known return."""
-    return [_or_zero(_mixed((None, None, episode.steps[at].rewards.team), mix)) for at in steps]
+    return [
+        _or_zero(_mixed((None, None, episode.steps[at].rewards.team), mix))
+        - _penalty([episode.turns[index] for index in episode.steps[at].turns], mix)
+        for at in steps
+    ]
+
+
+def _penalized(reward: Reward, turns: Sequence[Turn], mix: RewardConfig) -> Reward:
+    """A return minus the length penalties of the replies that count toward it."""
+    if not mix.overlong_buffer or not isinstance(reward, Scored):
+        return reward
+    return Scored(reward.value - _penalty(turns, mix))
+
+
+def _penalty(turns: Sequence[Turn], mix: RewardConfig) -> float:
+    """Length penalties of the replies that a policy wrote."""
+    written = (turn for turn in turns if turn.policy_version is not None)
+    return math.fsum(mix.length_penalty(turn.num_tokens) for turn in written)
 
 
 def _or_zero(reward: Reward) -> float:

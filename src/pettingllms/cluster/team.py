@@ -267,7 +267,9 @@ class Team:
         """Update the policies of one model, one after another."""
         measured: dict[str, dict[str, float]] = {}
         for policy in group.trained:
-            turns = turns_of(episodes, policy, self.config.learner.skip_zero, self._has_heads)
+            options = self.config.learner
+            skip, mask = options.skip_zero, options.mask_truncated
+            turns = turns_of(episodes, policy, skip, self._has_heads, mask)
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes
                 items = Units(item_of(turn) for turn in turns)

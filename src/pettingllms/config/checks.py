@@ -12,6 +12,7 @@ from pettingllms.config.engines import engine_problems
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import anchor_problems, league_problems
 from pettingllms.config.policies import image_problem, player_problems
+from pettingllms.config.rollout_checks import limit_problems
 from pettingllms.config.run import RunConfig, policies_without_roles
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
@@ -67,7 +68,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
-    problems += _check_limits(env, sections)
+    problems += limit_problems(env, sections)
     problems += _check_exploitability(env, sections)
     problems += _check_inference(sections)
     if sections.get("curriculum") is not None:
@@ -222,23 +223,6 @@ def _check_needs(env: Any, algo_type: str, rollout: Any) -> Iterator[str]:
         yield (
             f"rollout.num_samples: '{algo_type}' compares at least {algorithm.min_samples} "
             f"samples with each other, and this is {rollout.num_samples}"
-        )
-
-
-def _check_limits(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
-    if not sections.keys() >= {"algo", "rollout", "reward"}:
-        return
-    on_limit, reward, algo = sections["rollout"].on_limit, sections["reward"], sections["algo"].type
-    if on_limit == "bootstrap" and not ALGORITHMS.load(algo).bootstraps:
-        yield (
-            f"rollout.on_limit: \"bootstrap\" needs a critic's value for every turn, and '{algo}' "
-            'has none; set "reward" or "exclude", or algo.type = "ppo"'
-        )
-    if on_limit == "reward" and not getattr(reward, env.limit_level):
-        yield (
-            f"rollout.on_limit: '{env.id}' rewards a cut at the level of the {env.limit_level}, "
-            f"and reward.{env.limit_level} is 0, so it would not count; raise it, or set "
-            'rollout.on_limit = "exclude"'
         )
 
 

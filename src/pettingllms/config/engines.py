@@ -90,6 +90,11 @@ class LearnerConfig(Section):
     to the entropy bonus and the KL penalty, at full cost. Loss means are then over the remaining
     replies, as in DAPO's dynamic sampling: if three of four are skipped, gradients are four times
     as large."""
+    mask_truncated: bool = False
+    """Exclude replies from the loss that rollout.max_reply_tokens truncated (overlong filtering of
+    DAPO): their reward depends on where they were cut. They still count in the baselines of their
+    group, so a low reward of a truncated reply raises the advantages of complete ones, and a policy
+    cannot gain by being cut. Replies cut by the context length follow rollout.on_limit instead."""
     num_minibatches: int = Field(default=1, ge=1)
     """Optimizer steps per pass over a batch."""
     num_epochs: int = Field(default=1, ge=1)

@@ -39,12 +39,35 @@ class RewardConfig(Section):
     """Weight of the agent reward, which one role receives."""
     process: float = 1.0
     """Weight of the process reward, which one reply receives."""
+    overlong_buffer: int = Field(default=0, ge=0)
+    """Tokens over which a penalty for long replies grows linearly from 0 to `overlong_penalty`,
+    from `overlong_start` on: the soft overlong punishment of DAPO. 0: no penalty. Returns of a role
+    contain the penalties of its replies; team returns contain those of all roles."""
+    overlong_start: int = Field(default=0, ge=0)
+    """Reply length in tokens at which the penalty begins. DAPO: rollout.max_reply_tokens minus
+    `overlong_buffer`, so that a truncated reply has the full penalty."""
+    overlong_penalty: float = Field(default=1.0, gt=0)
+    """Penalty of replies that are longer than `overlong_start` and `overlong_buffer` together, on
+    the scale of the weighted rewards."""
 
     @model_validator(mode="after")
     def _some_weight(self) -> Self:
         if not (self.team or self.agent or self.process):
             raise ValueError("all weights are 0, so there is no reward to learn from; set one")
+        if self.overlong_start and not self.overlong_buffer:
+            raise ValueError("overlong_start needs the length of the ramp; set overlong_buffer")
         return self
+
+    def unused_keys(self) -> set[str]:
+        """Keys of the length penalty."""
+        return set() if self.overlong_buffer else {"overlong_start", "overlong_penalty"}
+
+    def length_penalty(self, num_tokens: int) -> float:
+        """The penalty of a reply, by its length."""
+        if num_tokens <= self.overlong_start or not self.overlong_buffer:
+            return 0.0
+        excess = (num_tokens - self.overlong_start) / self.overlong_buffer
+        return self.overlong_penalty * min(1.0, excess)
 
 
 ROLLOUT_KEYS = (

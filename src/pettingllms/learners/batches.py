@@ -71,17 +71,24 @@ def replies_of(units: Sequence[Unit]) -> list[Item]:
 
 
 def turns_of(
-    episodes: Sequence[Episode], policy: str, skip_zero: bool, has_head: bool
+    episodes: Sequence[Episode],
+    policy: str,
+    skip_zero: bool,
+    has_head: bool,
+    mask_truncated: bool = False,
 ) -> list[Turn]:
     """The turns that one policy is trained on, in the order of episodes and turns.
 
     Empty replies are excluded. With `skip_zero` so are replies whose advantage is 0, unless the
-    policy has a value head that is trained on them.
+    policy has a value head that is trained on them. With `mask_truncated` so are replies that
+    reached the token limit, for the value head too.
     """
     turns: list[Turn] = []
     for episode in episodes:
         for turn in episode.turns:
             if turn.policy != policy or turn.credit.advantage is None or not turn.num_tokens:
+                continue
+            if mask_truncated and turn.finish == "length" and not turn.limit:
                 continue
             valued = has_head and turn.credit.returns is not None
             flat = not turn.credit.advantage and turn.credit.advantages is None

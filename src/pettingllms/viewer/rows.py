@@ -4,7 +4,7 @@ from typing import Any
 
 from pettingllms.algos.credit import mean, role_reward
 from pettingllms.config import RewardConfig
-from pettingllms.types import Scored, episode_from_json
+from pettingllms.types import Episode, Scored, episode_from_json
 
 COLUMNS = {
     "id": "TEXT",
@@ -33,8 +33,13 @@ def row_of(data: dict[str, Any], weights: RewardConfig) -> dict[str, Any]:
     turns = data["turns"]
     outline = episode_from_json({**data, "turns": []})
     roles = list(dict.fromkeys(turn["role"] for turn in turns))
-    role_rewards = {role: role_reward(outline, role, weights) for role in roles}
-    rewards = {role: one.value for role, one in role_rewards.items() if isinstance(one, Scored)}
+    by_level = weights.model_copy(update={"overlong_buffer": 0})  # an outline has no lengths
+    role_rewards = {role: role_reward(outline, role, by_level) for role in roles}
+    rewards = {
+        role: one.value - _penalty(data, outline, role, weights)
+        for role, one in role_rewards.items()
+        if isinstance(one, Scored)
+    }
     success = data["success"]
     advantages = [abs(t["advantage"]) for t in turns if t["advantage"] is not None]
     return {
@@ -75,6 +80,13 @@ def _kind(data: dict[str, Any]) -> str:
         main_branch.add(at)
         at = data["steps"][at]["parent"]
     return "linear" if len(main_branch) == len(data["steps"]) else "replay"
+
+
+def _penalty(data: dict[str, Any], outline: Episode, role: str, weights: RewardConfig) -> float:
+    """Length penalties of a role's replies on the main branch."""
+    indices = (index for at in outline.main_branch() for index in outline.steps[at].turns)
+    turns = (turn for turn in map(data["turns"].__getitem__, indices) if turn["role"] == role)
+    return sum(weights.length_penalty(_num_tokens(turn)) for turn in turns)
 
 
 def _reason(data: dict[str, Any]) -> str | None:

@@ -52,6 +52,19 @@ def items_of(
     return [item_of(turn) for turn in turns_of(episodes, policy, skip_zero, has_head)]
 
 
+def test_replies_cut_at_the_token_limit_are_masked_if_asked() -> None:
+    """They stay in baselines: masking comes after credit. The context length is another matter."""
+    (episode,) = [played(1, "a", "a", "a")]
+    _, cut, out_of_context = episode.turns
+    overwrite(cut, finish="length")
+    overwrite(out_of_context, finish="length", limit="context")
+    kept = turns_of([episode], "policy_a", False, False, mask_truncated=True)
+    assert kept == [episode.turns[0], out_of_context]
+    assert len(turns_of([episode], "policy_a", False, False)) == 3
+    cut.credit.returns = np.zeros(3, np.float32)
+    assert cut not in turns_of([episode], "policy_a", False, True, mask_truncated=True)
+
+
 def test_items_are_the_turns_of_a_policy_in_order() -> None:
     episodes = [played(1, "a", "b", "a"), played(0, "b"), played(2, "a")]
     episodes[0].turns[0].credit.advantage = None
