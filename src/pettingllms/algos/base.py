@@ -95,6 +95,20 @@ class Algorithm(ABC):
         self.update(groups)
         return groups
 
+    def flat_tasks(self, episodes: Sequence[Episode]) -> list[str]:
+        """Ids of the tasks in which every advantage is 0; writes nothing. Nothing can be learned
+        from them, for example because all rewards are equal."""
+        useful: set[int] = set()
+        for group in self.groups(episodes):
+            advantages = self._checked_advantages(group)
+            for member, advantage in zip(group.members, advantages, strict=True):
+                useful |= {id(turn) for turn in member.turns if advantage}
+        found: dict[str, bool] = {}
+        for episode in episodes:
+            is_flat = not any(id(turn) in useful for turn in episode.turns)
+            found[episode.task.id] = found.get(episode.task.id, True) and is_flat
+        return [task for task, is_flat in found.items() if is_flat]
+
     def _checked_advantages(self, group: Group) -> list[float]:
         """The advantages of a group, checked to be finite numbers, one per member."""
         given: Any = self.advantages(group)

@@ -268,7 +268,8 @@ class Team:
         measured: dict[str, dict[str, float]] = {}
         for policy in group.trained:
             options = self.config.learner
-            skip, mask = options.skip_zero, options.mask_truncated
+            skip = options.skip_zero or self.config.rollout.max_resamples > 0
+            mask = options.mask_truncated
             turns = turns_of(episodes, policy, skip, self._has_heads, mask)
             if turns:
                 learners, keep = self._learners[group.name], self.config.log.episodes

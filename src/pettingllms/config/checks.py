@@ -12,7 +12,7 @@ from pettingllms.config.engines import engine_problems
 from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
 from pettingllms.config.league import anchor_problems, league_problems
 from pettingllms.config.policies import image_problem, player_problems
-from pettingllms.config.rollout_checks import limit_problems
+from pettingllms.config.rollout_checks import limit_problems, resample_problems
 from pettingllms.config.run import RunConfig, policies_without_roles
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
@@ -57,6 +57,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     problems += _check_success(sections, env)
     problems += _check_reference(sections)
     problems += _check_loss(sections)
+    problems += resample_problems(sections)
     problems += log_problems(sections.get("log"))
     if env is None:
         return problems

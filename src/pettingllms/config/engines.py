@@ -154,8 +154,9 @@ class LearnerConfig(Section):
         return bool(self.decay_steps or self.decay_tokens)
 
     def unused_keys(self) -> set[str]:
-        """Keys of a schedule."""
-        return set() if self._has_length else {"decay", "min_lr_share", "decay_entropy"}
+        """Keys of a schedule, and details of the optimizer at their usual values."""
+        schedule = set() if self._has_length else {"decay", "min_lr_share", "decay_entropy"}
+        return {"beta2", "epsilon", *schedule}
 
     def over(self, num_steps: int) -> Self:
         """The same options, with a decay over a number of steps unless it is constant."""

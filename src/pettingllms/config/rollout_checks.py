@@ -30,3 +30,20 @@ def limit_problems(env: Any, sections: Mapping[str, Any]) -> Iterator[str]:
             f"most {limit} (rollout.max_reply_tokens); set overlong_start to "
             f"{max(0, limit - reward.overlong_buffer)}"
         )
+
+
+def resample_problems(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Why advantages are not known between rounds of sampling."""
+    if not sections.keys() >= {"algo", "rollout"} or not sections["rollout"].max_resamples:
+        return
+    algo = sections["algo"].type
+    if "values" in ALGORITHMS.load(algo).needs:
+        yield (
+            f"rollout.max_resamples: '{algo}' compares returns with a critic's values, so equal "
+            "rewards still have advantages; leave the key out"
+        )
+    if sections.get("judge") is not None:
+        yield (
+            "rollout.max_resamples: judges score the whole batch after sampling, so advantages are "
+            "not known before; leave the key out, or [judge]"
+        )

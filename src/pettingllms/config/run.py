@@ -87,6 +87,11 @@ class RolloutConfig(Section):
     algorithm needs."""
     num_tasks: int = Field(default=8, ge=1)
     """Tasks per batch."""
+    max_resamples: int = Field(default=0, ge=0)
+    """Rounds of further sampling per step (dynamic sampling of DAPO). Tasks whose advantages are
+    all 0, for example because all rewards are equal, teach nothing; each round samples new tasks
+    for those that are missing. Such tasks are left out of the loss, as with learner.skip_zero, but
+    count in metrics, curricula and token budgets. 0: no further sampling."""
     num_samples: int = Field(default=4, ge=1)
     """Linear and replay: episodes per task. Tree: sibling replies per decision."""
     select: Literal["best", "sampled"] = "best"

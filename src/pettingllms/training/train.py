@@ -1,6 +1,7 @@
 """The training loop: sample, judge, value, credit, learn, publish, evaluate, save."""
 
 import asyncio
+from collections.abc import Sequence
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.cluster.checks import check_models
@@ -19,7 +20,7 @@ from pettingllms.seeds import derive_seed
 from pettingllms.training.component import RunContext, TrainStep
 from pettingllms.training.compose import make_components
 from pettingllms.training.initial_weights import check_same_policies, initial_weights
-from pettingllms.types import Episode
+from pettingllms.types import Episode, Task
 
 __all__ = ["Trainer", "train"]
 
@@ -100,7 +101,9 @@ class Trainer:
         self._team = await Team.start(self._config, self._callback.on_message)
         self._algorithm.load_state(self.state.algorithm)
         tasks = self._team.env.tasks("train")
-        self._ledger = Ledger(tasks, self._config.seed, self.state.num_tasks_done)
+        varies = self._config.rollout.max_resamples > 0
+        num_done = self.state.num_tasks_done
+        self._ledger = Ledger(tasks, self._config.seed, num_done, varies=varies)
         await self._team.load(self.state.versions, saved)
         self.state.versions = dict(self._team.versions)
         self.state.weight_hashes = dict(self._team.weight_hashes)
@@ -139,17 +142,44 @@ class Trainer:
         return step
 
     async def sample(self, step: TrainStep) -> list[Episode]:
-        """Sample the episodes of the step."""
-        total = len(step.tasks) * self._config.rollout.num_episodes
+        """Sample the episodes of the step, again for tasks that teach nothing if asked to."""
+        num_wanted = len(step.tasks)
         with step.phase("sampling"):
-            step.episodes = await self._team.play(
-                step.tasks,
-                step.seed,
-                deliver=lambda done: self._callback.on_progress(done, total),
-                learning=step.learning,
-                assignments=step.assignments,
-            )
+            await self._play(step, step.tasks)
+            for _ in range(self._config.rollout.max_resamples):
+                num_useful = len(step.tasks) - len(self._algorithm.flat_tasks(step.episodes))
+                num_missing = 0 if self._is_spent(step) else num_wanted - num_useful
+                tasks = self._more_tasks(step, num_missing)
+                if not tasks:
+                    break
+                await self._play(step, tasks)
         return step.episodes
+
+    async def _play(self, step: TrainStep, tasks: Sequence[Task]) -> None:
+        """Sample episodes of some tasks of the step."""
+        num_before = len(step.episodes)
+        total = num_before + len(tasks) * self._config.rollout.num_episodes
+        step.episodes += await self._team.play(
+            tasks,
+            step.seed,
+            deliver=lambda done: self._callback.on_progress(num_before + done, total),
+            learning=step.learning,
+            assignments=step.assignments,
+        )
+
+    def _more_tasks(self, step: TrainStep, count: int) -> list[Task]:
+        """Add tasks to the step, and choose their players; those of earlier tasks stay."""
+        tasks, chosen = self._ledger.take_more(count), step.assignments
+        step.tasks += tasks
+        for component in self._components:
+            component.before_step(step)
+        step.assignments = {**step.assignments, **chosen}
+        return tasks
+
+    def _is_spent(self, step: TrainStep) -> bool:
+        """Whether the step's tokens use up the budget."""
+        num_tokens = self.state.num_tokens + learner_tokens(step.episodes, self._config)
+        return self._config.train.is_over(self.state.step, num_tokens)
 
     async def judge(self, step: TrainStep) -> None:
         """Let components write rewards that need the whole batch, such as those of a judge."""
@@ -168,6 +198,10 @@ class Trainer:
         summary = summarize(step.episodes, self._config)
         step.metrics.update(episode_metrics(step.episodes, self._config, summary))
         step.metrics["rollout"]["num_groups"] = float(len(groups))
+        if self._config.rollout.max_resamples:
+            useful = {e.task.id for e in step.episodes if any(t.credit.advantage for t in e.turns)}
+            counts = {"num_tasks": len(step.tasks), "flat_tasks": len(step.tasks) - len(useful)}
+            step.metrics["rollout"] |= {name: float(count) for name, count in counts.items()}
         problem = alarm(summary, self._config)
         for text in (sandbox_alarm(summary), problem):
             if text is not None:

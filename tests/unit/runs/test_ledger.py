@@ -98,3 +98,29 @@ def test_batches_are_whole_wherever_passes_end(num_tasks: int, count: int, num_d
     for _ in range(8):
         assert len(ledger.take(count)) == min(count, num_tasks)
         ledger.done()
+
+
+@given(
+    st.integers(1, 12),
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), min_size=1, max_size=12),
+    st.integers(0, 11),
+)
+def test_batches_that_grow_have_no_task_twice_and_go_on_after_a_stop(
+    num_tasks: int, sizes: list[tuple[int, int]], cut: int
+) -> None:
+    def batch(ledger: Ledger, count: int, more: int) -> list[str]:
+        taken = [task.id for task in [*ledger.take(count), *ledger.take_more(more)]]
+        assert ledger.in_progress == taken
+        ledger.done()
+        return taken
+
+    whole = Ledger(tasks(num_tasks), 5, varies=True)
+    found = [batch(whole, *size) for size in sizes]
+    for taken, (count, more) in zip(found, sizes, strict=True):
+        assert len(set(taken)) == len(taken) == min(num_tasks, count + more)
+    assert set().union(*found) == set(map(str, range(num_tasks))) or whole.num_done < num_tasks
+    first = Ledger(tasks(num_tasks), 5, varies=True)
+    for size in sizes[:cut]:
+        batch(first, *size)
+    second = Ledger(tasks(num_tasks), 5, first.num_done, varies=True)
+    assert [batch(second, *size) for size in sizes[cut:]] == found[cut:]
