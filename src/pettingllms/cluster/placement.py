@@ -8,7 +8,7 @@ from typing import Any
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import image_problem
 from pettingllms.envs import Environment
-from pettingllms.errors import ModelError
+from pettingllms.errors import ConfigError, ModelError
 from pettingllms.inference.engines.base import UNBOUND, EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.learner_spec import LearnerSpec
@@ -81,6 +81,8 @@ def engine_specs(
 
 def learner_spec(config: RunConfig, group: ModelGroup, model: Path, device: str) -> LearnerSpec:
     """The learner of a model."""
+    if problem := config.learner.optimizer_problem(device):
+        raise ConfigError("config", [problem])
     return LearnerSpec(
         model=model,
         policies=group.trained,

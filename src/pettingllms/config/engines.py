@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -102,6 +103,13 @@ class LearnerConfig(Section):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Maximum gradient norm (gradient clipping). The metric `grad_norm` of each policy is the norm
     before clipping."""
+    optimizer: Literal["adamw", "adamw_8bit", "adafactor"] = "adamw"
+    """`adamw`: two float32 moments per weight, 8 bytes. `adamw_8bit`: the same in 2 bytes, on GPUs,
+    with torchao. `adafactor`: one mean of squared gradients per row and per column of a matrix,
+    almost no memory, and no momentum; try a higher learning rate and `warmup_steps`."""
+    offload_optimizer: bool = False
+    """GPU: keep the optimizer's state in host memory between updates, which frees device memory for
+    activations and costs two transfers per update. On CPU nothing changes."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay, scaled by the learning rate. It applies to matrices, LoRA matrices
     included. Biases, norms and embeddings do not decay."""
@@ -149,6 +157,33 @@ class LearnerConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _own_moments(self) -> Self:
+        unused = [
+            name
+            for name in ("momentum", "beta2", "epsilon")
+            if getattr(self, name) != type(self).model_fields[name].default
+        ]
+        if self.optimizer == "adafactor" and unused:
+            raise ValueError(f"adafactor has no {' and no '.join(unused)}; leave it out")
+        return self
+
+    def optimizer_problem(self, device: str) -> str:
+        """Why the optimizer cannot run on a device, `cpu` or another; empty if it can."""
+        if self.optimizer != "adamw_8bit":
+            return ""
+        if device == "cpu":
+            return (
+                'learner.optimizer: "adamw_8bit" runs only on GPUs, and learners are on CPU; '
+                'set "adamw" or "adafactor"'
+            )
+        if find_spec("torchao") is None:
+            return (
+                'learner.optimizer: "adamw_8bit" needs torchao, which is not installed; '
+                'pip install torchao, or set "adamw" or "adafactor"'
+            )
+        return ""
+
     @property
     def _has_length(self) -> bool:
         return bool(self.decay_steps or self.decay_tokens)
@@ -156,7 +191,7 @@ class LearnerConfig(Section):
     def unused_keys(self) -> set[str]:
         """Keys of a schedule, and details of the optimizer at their usual values."""
         schedule = set() if self._has_length else {"decay", "min_lr_share", "decay_entropy"}
-        return {"beta2", "epsilon", *schedule}
+        return {"optimizer", "beta2", "epsilon", *schedule}
 
     def over(self, num_steps: int) -> Self:
         """The same options, with a decay over a number of steps unless it is constant."""

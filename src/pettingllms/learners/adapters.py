@@ -82,11 +82,13 @@ class Adapters:
         """Apply the dropout of a policy's adapter, if it has one, drawn from a seed."""
         own = f".lora_dropout.{self._inner[policy]}"
         layers = [m for n, m in self.model.named_modules() if n.endswith(own)]
-        torch.manual_seed(seed)
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         for layer in layers:
             layer.train()
         try:
-            yield
+            with torch.random.fork_rng(devices):
+                torch.manual_seed(seed)
+                yield
         finally:
             for layer in layers:
                 layer.eval()

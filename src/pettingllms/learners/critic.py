@@ -125,7 +125,7 @@ class Critic:
             )
         embeddings = embeddings_of(self._model)
         self._parts = [  # sharded and plain parameters cannot share an optimizer
-            NamedOptimizer([(parameters, lr)], spec.config, embeddings)
+            NamedOptimizer([(parameters, lr)], spec.config, embeddings, self._device)
             for parameters, lr in rates
             if parameters
         ]

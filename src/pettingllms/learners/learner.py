@@ -100,7 +100,7 @@ class Learner:
         reshard(self._model)
         embeddings = embeddings_of(self._model)
         self._optimizers = {
-            name: NamedOptimizer(self._rates(name), spec.config, embeddings)
+            name: NamedOptimizer(self._rates(name), spec.config, embeddings, self._device)
             for name in spec.policies
         }
         self._num_updates = dict.fromkeys(spec.policies, 0)
@@ -170,6 +170,7 @@ class Learner:
                 "grad_norm": float(np.mean(grad_norms)) if grad_norms else 0.0,
                 "skipped_updates": num_skipped,
                 "updates": self._num_updates[policy],
+                "learning_rate": self._optimizers[policy].learning_rate,
                 "tokens": sum(item.num_tokens for item in items),
                 "seconds": time.perf_counter() - start,
             }

@@ -1,15 +1,25 @@
 """Optimizers of learners and critics: parameter groups, gradient clipping, and state by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pettingllms.config import LearnerConfig
-from pettingllms.learners.weights import set_tensor, whole
+from pettingllms.errors import LearnerError
+from pettingllms.learners import adafactor, eight_bit
+from pettingllms.learners.adafactor import Adafactor
+from pettingllms.learners.offload import HostState
+from pettingllms.learners.weights import whole
 
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-"""State that AdamW keeps of each parameter."""
+MOMENTS = {
+    "adamw": ("exp_avg", "exp_avg_sq", "step"),
+    "adamw_8bit": ("exp_avg", "exp_avg_sq", "step"),
+    "adafactor": adafactor.MOMENTS,
+}
+"""State that an optimizer can have of a parameter."""
 
 Part = tuple[Mapping[str, Tensor], float]
 """Parameters by name, and their learning rate."""
@@ -23,17 +33,24 @@ class NamedOptimizer:
     """
 
     def __init__(
-        self, parts: Sequence[Part], config: LearnerConfig, embeddings: frozenset[int]
+        self,
+        parts: Sequence[Part],
+        config: LearnerConfig,
+        embeddings: frozenset[int],
+        device: torch.device,
     ) -> None:
         """`embeddings`: from `embeddings_of` the model."""
+        if problem := config.optimizer_problem(device.type):
+            raise LearnerError(problem)
         self.parameters = {name: p for part, _ in parts for name, p in part.items()}
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            list(_groups(parts, config.weight_decay, embeddings)),
-            betas=(config.momentum, config.beta2),
-            eps=config.epsilon,
-            fused=True,
-        )
+        groups = list(_groups(parts, config.weight_decay, embeddings))
+        self.optimizer = _made(config, groups)
+        self._moments = MOMENTS[config.optimizer]
         self._max_norm = config.max_grad_norm
+        self.learning_rate = 0.0
+        """That of the first part in the last step."""
+        offloads = config.offload_optimizer and device.type != "cpu"
+        self._host = HostState(self.optimizer, device) if offloads else None
 
     def clip(self) -> float:
         """Clip the gradients; their norm before clipping."""
@@ -42,9 +59,15 @@ class NamedOptimizer:
 
     def step(self, share: float) -> None:
         """Update the parameters with a share of their learning rates."""
+        self.learning_rate = self.optimizer.param_groups[0]["base"] * share
         for group in self.optimizer.param_groups:
-            group["lr"] = group["base"] * share
-        self.optimizer.step()
+            lr = group["base"] * share
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)  # compiled code holds the tensor
+            else:
+                group["lr"] = lr
+        with self._on_device():
+            self.optimizer.step()
 
     def zero_grad(self) -> None:
         """Free the gradients."""
@@ -52,22 +75,35 @@ class NamedOptimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The state of each parameter; empty before its first step. All ranks must call this."""
-        found: dict[str, Tensor] = {}
-        for name, parameter in self.parameters.items():
-            state = self.optimizer.state.get(parameter, {})
-            found |= {f"{moment}.{name}": whole(state[moment]) for moment in MOMENTS if state}
-        return found
+        with self._on_device():
+            return {
+                f"{moment}.{name}": self._kept(whole(eight_bit.as_floats(state[moment])))
+                for name, parameter in self.parameters.items()
+                if (state := self.optimizer.state.get(parameter))
+                for moment in self._moments
+                if moment in state
+            }
 
     def load_state(self, saved: Mapping[str, Tensor]) -> None:
         """Restore the state."""
-        for name, parameter in self.parameters.items():
-            if f"step.{name}" not in saved:
-                continue
-            state = {"step": saved[f"step.{name}"].to(parameter.device, copy=True)}
-            for moment in ("exp_avg", "exp_avg_sq"):
-                state[moment] = torch.zeros_like(parameter)
-                set_tensor(state[moment], saved[f"{moment}.{name}"])
-            self.optimizer.state[parameter] = state
+        names = [name for name in self.parameters if f"step.{name}" in saved]
+        with self._on_device():
+            _make_states(self.optimizer, [self.parameters[name] for name in names])
+            for name in names:
+                for moment, tensor in self.optimizer.state[self.parameters[name]].items():
+                    if f"{moment}.{name}" not in saved:
+                        raise LearnerError(
+                            "the saved state is that of another optimizer; set learner.optimizer "
+                            "to the one that the run was started with"
+                        )
+                    eight_bit.set_state(tensor, saved[f"{moment}.{name}"])
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        """A copy that outlives the state on the device, which `whole` may share if that is CPU."""
+        return tensor.clone() if self._host and self._host.device.type == "cpu" else tensor
+
+    def _on_device(self) -> AbstractContextManager[None]:
+        return self._host.on_device() if self._host else nullcontext()
 
 
 def embeddings_of(model: nn.Module) -> frozenset[int]:
@@ -78,7 +114,7 @@ def embeddings_of(model: nn.Module) -> frozenset[int]:
 
 def _groups(
     parts: Sequence[Part], weight_decay: float, embeddings: frozenset[int]
-) -> Iterator[dict[str, object]]:
+) -> Iterator[dict[str, Any]]:
     """Parameter groups by learning rate, and by whether they decay if there is a weight decay."""
     for parameters, lr in parts:
         by_decay: dict[float, list[Tensor]] = {}
@@ -87,3 +123,25 @@ def _groups(
             by_decay.setdefault(weight_decay if decays else 0.0, []).append(parameter)
         for decay, params in by_decay.items():
             yield {"params": params, "base": lr, "weight_decay": decay}
+
+
+def _made(config: LearnerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    if config.optimizer == "adafactor":
+        return Adafactor(groups)
+    betas, eps = (config.momentum, config.beta2), config.epsilon
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, betas=betas, eps=eps, fused=True)
+    return eight_bit.make_adamw(groups, betas, eps)
+
+
+def _make_states(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
+    """Give parameters the state of an optimizer that made no step."""
+    for parameter in parameters:
+        if isinstance(optimizer, torch.optim.AdamW):
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            optimizer.state[parameter] = {"step": step, **moments}
+        elif isinstance(optimizer, Adafactor):
+            optimizer.state[parameter] = adafactor.empty_state(parameter)
+        else:
+            optimizer.state[parameter] = eight_bit.empty_state(optimizer, parameter)

@@ -152,6 +152,10 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
         yield Finding("problem", what, "pip install 'pettingllms[cpu]', or [gpu]")
     if config.cluster.address:
         return
+    trains_on = "cpu" if device == "cpu" or not gpus else "cuda"
+    if config.trained_policies() and (problem := config.learner.optimizer_problem(trains_on)):
+        what, _, advice = problem.partition("; ")
+        yield Finding("problem", what, advice)
     if device == "gpu" and not gpus:
         what = 'cluster.device: is "gpu", but no NVIDIA GPU was found'
         yield Finding("problem", what, 'set cluster.device = "cpu", or see `nvidia-smi`')

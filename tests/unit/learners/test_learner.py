@@ -131,16 +131,21 @@ def test_weights_that_have_not_moved_clip_nothing_in_bfloat16(model: Path, num_e
     assert numbers["kl"] == 0
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_learner_that_was_saved_goes_on_bit_for_bit(model: Path, kind: str) -> None:
+def test_a_learner_that_was_saved_goes_on_bit_for_bit(
+    model: Path, kind: str, optimizer: str
+) -> None:
     policies = KINDS[kind]
     policy = next(iter(policies))
-    made = learner(model, policies, num_minibatches=2, warmup_steps=3)
+    options = {"num_minibatches": 2, "warmup_steps": 3, "optimizer": optimizer, "weight_decay": 0.1}
+    made = learner(model, policies, **options)
     made.train(policy, batch(made, policy, 1), 1)
     files = {**made.files(policy)[0], **made.state(policy)}
     second = batch(made, policy, 2)
     numbers = made.train(policy, second, 2)
-    again = learner(model, policies, num_minibatches=2, warmup_steps=3)
+    assert numbers["learning_rate"] == pytest.approx(policies[policy].lr)
+    again = learner(model, policies, **options)
     again.load(policy, files)
     repeated = again.train(policy, second, 2)
     assert weight_hashes(again, {policy: 0}) == weight_hashes(made, {policy: 0})
