@@ -286,7 +286,7 @@ async def _bench_learner(
                 lr=policy.lr,
                 weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
-                dtype=config.dtype,
+                dtype=spec.dtype,
                 device=device,
                 num_threads=num_threads,
                 seed=derive_seed(spec.seed, "adapter", POLICY),

@@ -36,7 +36,7 @@ from pettingllms.league import Assignment
 from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, turns_of
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
-from pettingllms.policies import ModelGroup, check_resources, plan_models
+from pettingllms.policies import ModelGroup, check_lora_dtype, check_resources, plan_models
 from pettingllms.policies.files import FOR_LEARNERS, Saved
 from pettingllms.rollouts import Player, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
@@ -360,9 +360,10 @@ class Team:
         return mismatch
 
     def _start_processes(self, models: Mapping[str, Path], learning: bool, sampling: bool) -> None:
-        config = self.config
-        device, num_gpus = find_device(config.cluster)
+        device, num_gpus = find_device(self.config.cluster)
+        config = self.config = self.config.for_device(device)
         if device != "cpu":
+            check_lora_dtype(config, self._groups)
             check_resources(config, self._groups, num_gpus)
         engine_gpus, learner_gpus = gpu_shares(config, device)
         self.concurrent = learner_gpus > 0

@@ -11,10 +11,18 @@ from pettingllms.config.section import Section
 from pettingllms.registry import ENGINES
 
 Dtype = Literal["float32", "bfloat16"]
+DtypeOption = Literal["auto", "float32", "bfloat16"]
 LAST_RATE = 0.1
 """Default share of the learning rate that remains after decay."""
 MISMATCH_BOUNDS: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
 """About ten times and twice what correct weights of SmolLM2 give; see "Weight sync" in the docs."""
+
+
+def resolve_dtype(dtype: DtypeOption, device: str) -> Dtype:
+    """The dtype in use on a device: `auto` is bfloat16 on GPUs and float32 on CPU."""
+    if dtype != "auto":
+        return dtype
+    return "float32" if device == "cpu" else "bfloat16"
 
 
 class InferenceConfig(Section):
@@ -23,9 +31,9 @@ class InferenceConfig(Section):
     engine: str = "vllm"
     """`vllm`, `torch`, or `file.py:Class`. `torch` is plain PyTorch on CPU: it starts in seconds
     and is faster for models of a few million parameters."""
-    dtype: Dtype = "float32"
-    """Type of the weights during sampling. Use bfloat16 on GPUs; float32 gives the smallest
-    mismatch with the learner."""
+    dtype: DtypeOption = "auto"
+    """Type of the weights during sampling. `auto`: bfloat16 on GPUs, float32 on CPU. float32 gives
+    the smallest mismatch with the learner; vLLM cannot serve LoRA adapters in float32 on GPUs."""
     num_replicas: int = Field(default=1, ge=1)
     """Engines per model. Requests for the same task go to the same engine, which keeps its prefix
     cache effective."""
@@ -74,8 +82,9 @@ class InferenceConfig(Section):
 class LearnerConfig(Section):
     """PyTorch with FSDP2 and PEFT, which trains policies of the kinds full and lora."""
 
-    dtype: Dtype = "float32"
-    """Type of the arithmetic. Trained weights and optimizer state are always float32."""
+    dtype: DtypeOption = "auto"
+    """Type of the arithmetic. `auto`: bfloat16 on GPUs, float32 on CPU. Trained weights and
+    optimizer state are always float32."""
     num_ranks: int = Field(default=1, ge=1)
     """Processes, or GPUs, that each model is sharded over."""
     max_batch_tokens: int = Field(default=8192, ge=16)

@@ -11,6 +11,7 @@ from pettingllms.config.engines import (
     ClusterConfig,
     InferenceConfig,
     LearnerConfig,
+    resolve_dtype,
 )
 from pettingllms.config.judge import JudgeConfig
 from pettingllms.config.league import LeagueConfig
@@ -266,10 +267,20 @@ class RunConfig(Section):
         return self.model_copy(update=dict.fromkeys(COMMAND_SECTIONS))
 
     def mismatch_bound(self) -> float:
-        """Mean train-inference mismatch above which the run stops."""
+        """Mean train-inference mismatch above which the run stops. Until the device is known,
+        `auto` counts as bfloat16 unless cluster.device is "cpu"."""
         if self.inference.max_mismatch is not None:
             return self.inference.max_mismatch
-        return max(MISMATCH_BOUNDS[self.inference.dtype], MISMATCH_BOUNDS[self.learner.dtype])
+        sides = (self.inference.dtype, self.learner.dtype)
+        return max(MISMATCH_BOUNDS[resolve_dtype(one, self.cluster.device)] for one in sides)
+
+    def for_device(self, device: str) -> Self:
+        """The same run with the dtypes that `auto` means on a device."""
+        parts = {
+            name: part.model_copy(update={"dtype": resolve_dtype(part.dtype, device)})
+            for name, part in (("inference", self.inference), ("learner", self.learner))
+        }
+        return self.model_copy(update=parts)
 
     def trained_policies(self) -> frozenset[str]:
         """Names of the policies that learn."""

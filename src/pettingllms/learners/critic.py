@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pettingllms.algos.base import Mixer
 from pettingllms.config import CriticConfig, LearnerConfig
+from pettingllms.config.engines import resolve_dtype
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
@@ -89,7 +90,7 @@ class Critic:
         self._spec = spec
         self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
-        self._dtype = DTYPES[spec.config.dtype]
+        self._dtype = DTYPES[resolve_dtype(spec.config.dtype, spec.device)]
         lm, pending = open_lm(spec.model, self._dtype if spec.adapter else torch.float32)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         if spec.adapter is not None:

@@ -67,7 +67,7 @@ class Learner:
         self._spec = spec
         self._ranks, self._rank = num_ranks(), own_rank()
         self._device = torch.device(spec.device)
-        self._dtype = DTYPES[spec.config.dtype]
+        self._dtype = DTYPES[spec.dtype]
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         # A frozen base needs no more precision than it computes with.
         lm, pending = open_lm(spec.model, self._dtype if lora else torch.float32)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pettingllms.config import CriticConfig, LearnerConfig, LossConfig
+from pettingllms.config.engines import Dtype, resolve_dtype
 from pettingllms.config.policies import FullPolicy, LoraPolicy
 
 
@@ -21,3 +22,8 @@ class LearnerSpec:
     device: str = "cpu"
     critic: CriticConfig | None = None
     """If set, every policy has a value head."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """Type of the arithmetic on this device."""
+        return resolve_dtype(self.config.dtype, self.device)

@@ -3,6 +3,7 @@
 from pettingllms.policies.plan import (
     CriticPlan,
     ModelGroup,
+    check_lora_dtype,
     check_resources,
     num_gpus_needed,
     plan_critics,
@@ -12,6 +13,7 @@ from pettingllms.policies.plan import (
 __all__ = [
     "CriticPlan",
     "ModelGroup",
+    "check_lora_dtype",
     "check_resources",
     "num_gpus_needed",
     "plan_critics",

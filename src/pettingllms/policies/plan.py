@@ -119,6 +119,18 @@ def num_gpus_needed(config: RunConfig, groups: Sequence[ModelGroup]) -> int:
     return engines + num_learner_ranks(config, groups)
 
 
+def check_lora_dtype(config: RunConfig, groups: Sequence[ModelGroup]) -> None:
+    """Raise ClusterError if vLLM on GPUs cannot serve adapters in the dtype of a run: its kernels
+    would fail an assertion at the first request."""
+    adapters = [name for group in groups for name in group.adapters]
+    if adapters and config.inference.engine == "vllm" and config.inference.dtype == "float32":
+        raise ClusterError(
+            'inference.dtype = "float32" cannot serve LoRA adapters on GPUs '
+            f'(policies.{adapters[0]} has kind = "lora"): vLLM\'s LoRA kernels need 16-bit '
+            'weights there; set inference.dtype = "bfloat16", or leave it out'
+        )
+
+
 def check_resources(config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float) -> None:
     """Raise ClusterError if there are too few GPUs: Ray would wait for more without a message."""
     can = config.inference.capabilities

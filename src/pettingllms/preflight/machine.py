@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from pettingllms.config import ClusterConfig
 from pettingllms.errors import GraderError
 from pettingllms.grading.grader import UNCONFINED, VARIABLE, check_installed, is_confined
 from pettingllms.models.folder import kept_models, models_folder
@@ -271,6 +272,16 @@ def check_environment(environ: Mapping[str, str], gpus: bool) -> list[Finding]:
             what = f"{name} is {environ[name]}, where a run would set {value}"
             found.append(Finding("note", what, f"unset {name}: {why}"))
     return found
+
+
+def find_device(config: ClusterConfig, gpus: Sequence[str]) -> Literal["cpu", "gpu"] | None:
+    """The device of a run's models, given the GPUs of this machine; None: it depends on a running
+    Ray cluster, which is asked when the run starts."""
+    if config.device != "auto":
+        return config.device
+    if config.address:
+        return None
+    return "gpu" if gpus else "cpu"
 
 
 def find_gpus() -> list[str]:

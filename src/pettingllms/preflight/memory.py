@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.config import RunConfig
+from pettingllms.config.engines import resolve_dtype
 from pettingllms.models.folder import tensor_shapes
 from pettingllms.policies import ModelGroup, num_gpus_needed, plan_critics
 from pettingllms.preflight.machine import Finding
@@ -115,7 +116,7 @@ def estimate_memory(
 
 def _engine(config: RunConfig, group: ModelGroup, size: ModelSize) -> DeviceEstimate:
     inference = config.inference
-    width, gpus = BYTES[inference.dtype], inference.tensor_parallel
+    width, gpus = BYTES[resolve_dtype(inference.dtype, "cuda")], inference.tensor_parallel
     over = f" / {gpus} GPUs" if gpus > 1 else ""
     parts = [
         Part(
@@ -146,7 +147,7 @@ def _learner(config: RunConfig, group: ModelGroup, size: ModelSize) -> DeviceEst
     if group.full:
         parts += _trained("", size.num_parameters, ranks)
         if config.loss.kl_coef:
-            width = BYTES[config.learner.dtype]
+            width = BYTES[resolve_dtype(config.learner.dtype, "cuda")]
             num_bytes = size.num_parameters * width / ranks
             parts.append(Part("reference model", f"{base} * {width} B{over}", num_bytes))
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pettingllms.config import RunConfig
+from pettingllms.config.engines import resolve_dtype
 from pettingllms.config.policies import ApiPolicy, LoraPolicy, target_problem, unknown_targets
 from pettingllms.envs import make_env_for
 from pettingllms.envs.check_start import check_start
@@ -20,11 +21,12 @@ from pettingllms.errors import ClusterError, EnvContractError, ModelError, Petti
 from pettingllms.models.folder import find_model, has_template, missing_in, tensor_shapes
 from pettingllms.policies import (
     ModelGroup,
+    check_lora_dtype,
     check_resources,
     plan_critics,
     plan_models,
 )
-from pettingllms.preflight.machine import Finding, check_sandbox, find_gpus
+from pettingllms.preflight.machine import Finding, check_sandbox, find_device, find_gpus
 from pettingllms.preflight.memory import check_gpu_memory, read_size
 from pettingllms.registry import ENGINES
 from pettingllms.runs.folder import RunFolder
@@ -63,6 +65,7 @@ def inspect(config: RunConfig, out: Path) -> list[Finding]:
             found.append(Finding("problem", f"{key}: {what}", advice))
     if groups:
         found += _check_engine(config)
+        found += _check_dtypes(config, groups)
     if len(folders) == len(models):
         found += _check_room(config, groups, folders, out)
     return [
@@ -170,6 +173,27 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
             yield Finding("problem", f"cluster: {what}", advice)
 
 
+def _check_dtypes(config: RunConfig, groups: list[ModelGroup]) -> Iterator[Finding]:
+    """The dtypes in use, and adapters that cannot be served in theirs."""
+    device = find_device(config.cluster, find_gpus())
+    if device == "gpu":
+        try:
+            check_lora_dtype(config, groups)
+        except ClusterError as error:
+            what, _, advice = str(error).partition("; ")
+            yield Finding("problem", what, advice)
+            return
+    if device is None:
+        yield Finding("ok", f"dtype: bfloat16 if {config.cluster.address} has GPUs, else float32")
+        return
+    known = config.for_device(device)
+    what = f"inference.dtype: {known.inference.dtype}; learner.dtype: {known.learner.dtype}"
+    what = f"{what} (on {device.upper()})"
+    if config.trained_policies():
+        what = f"{what}; the run stops at a mismatch above {known.mismatch_bound():g}"
+    yield Finding("ok", what)
+
+
 def _check_room(
     config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], out: Path
 ) -> Iterator[Finding]:
@@ -206,7 +230,7 @@ def _check_room(
 def memory_needed(config: RunConfig, groups: list[ModelGroup], sizes: dict[str, int]) -> float:
     """Bytes that inference engines and learners need on a CPU, without activations."""
     inference = config.inference
-    width = FLOAT if inference.dtype == "float32" else FLOAT / 2
+    width = FLOAT if resolve_dtype(inference.dtype, "cpu") == "float32" else FLOAT / 2
     cache = inference.cache_gib if inference.capabilities.kv_cache else 0
     engine = (ENGINES.load(inference.engine).process_gib + cache) * GIB
     total = 0.0

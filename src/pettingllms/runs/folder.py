@@ -52,8 +52,12 @@ class RunFolder:
         if supervised:
             (self.path / SUPERVISED_FILE).touch()
         write_whole(self.path / VERSIONS_FILE, json.dumps(versions(), indent=1))
-        write_whole(self.path / CONFIG_FILE, to_toml(config))
+        self.write_config(config)
         remember_code(config)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write the configuration of the run."""
+        write_whole(self.path / CONFIG_FILE, to_toml(config))
 
     @property
     def is_supervised(self) -> bool:

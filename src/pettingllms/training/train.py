@@ -99,6 +99,9 @@ class Trainer:
         self._folder.rewind(self.state.step)
         self._trackers = make_trackers(self._config, self._folder.path, self._callback.on_message)
         self._team = await Team.start(self._config, self._callback.on_message)
+        if self._team.config != self._config:  # a resumed run keeps the dtypes of its device
+            self._config = self._team.config
+            self._folder.write_config(self._config)
         self._algorithm.load_state(self.state.algorithm)
         tasks = self._team.env.tasks("train")
         varies = self._config.rollout.max_resamples > 0

@@ -47,7 +47,11 @@ WRONG_CONFIGURATIONS = [
     (["check", SOLO, "rollout.num_sample=3"], "rollout.num_sample", "did you mean 'num_samples'?"),
     (["check", SOLO, "rollout.num_samples=many"], "rollout.num_samples", "valid integer"),
     (["check", SOLO, "rollout.num_samples=0"], "rollout.num_samples", "greater than or equal to 1"),
-    (["check", SOLO, "inference.dtype=float16"], "inference.dtype", "'float32' or 'bfloat16'"),
+    (
+        ["check", SOLO, "inference.dtype=float16"],
+        "inference.dtype",
+        "'auto', 'float32' or 'bfloat16'",
+    ),
     (["check", SOLO, "algo.type=gpro"], "algo.type", "did you mean 'grpo'?"),
     (["check", SOLO, "env.id=tictactoe-v1"], "env.id", "did you mean 'tic_tac_toe-v1'?"),
     (["check", SOLO, "num_samples"], "'num_samples'", "such as rollout.num_samples=8"),

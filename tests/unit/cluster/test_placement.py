@@ -1,5 +1,6 @@
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from pettingllms.cluster.placement import (
 )
 from pettingllms.config import parse_config
 from pettingllms.errors import ClusterError
-from pettingllms.inference.engines.vllm import vllm_environment
-from pettingllms.policies import check_resources, plan_critics, plan_models
+from pettingllms.inference.engines.vllm import vllm_environment, vllm_options
+from pettingllms.policies import check_lora_dtype, check_resources, plan_critics, plan_models
 from pettingllms.runtime import resources as machine
 
 
@@ -112,6 +113,49 @@ def test_what_does_not_fit_is_refused(
             check_resources(config, plan_models(config), num_gpus)
     else:
         check_resources(config, plan_models(config), num_gpus)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "is_rejected"),
+    [
+        ("lora", "float32", True),
+        ("lora", "auto", False),
+        ("lora", "bfloat16", False),
+        ("full", "float32", False),
+    ],
+)
+def test_adapters_in_float32_are_rejected_on_gpus(kind: str, dtype: str, is_rejected: bool) -> None:
+    """vLLM's LoRA kernels there assert 16-bit weights."""
+    config = parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": kind, "model": "m"}},
+            "inference": {"dtype": dtype},
+        }
+    ).for_device("cuda")
+    rejected = (
+        pytest.raises(ClusterError, match=r"policies\.p .*16-bit.*set inference\.dtype")
+        if is_rejected
+        else nullcontext()
+    )
+    with rejected:
+        check_lora_dtype(config, plan_models(config))
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", "float32"), ("cuda", "bfloat16")])
+def test_processes_get_the_dtype_of_their_device(device: str, dtype: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    policies = {"p": {"kind": "lora", "model": "m"}}
+    config = parse_config(
+        {"env": {"id": "plan_path-v1"}, "policies": policies, "algo": {"type": "ppo"}}
+    )
+    (group,) = plan_models(config)
+    (engine,) = engine_specs(config, group, tmp_path, device, 0, 1)
+    assert learner_spec(config, group, Path("m"), device).dtype == engine.dtype == dtype
+    options = vllm_options(engine)
+    assert options["dtype"] == dtype
+    assert options["lora_dtype"] == "auto", "float32 files of an adapter are cast to this dtype"
 
 
 def test_critics_that_are_models_need_gpus() -> None:

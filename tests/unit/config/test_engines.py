@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from pettingllms.config import LearnerConfig
+from pettingllms.config import LearnerConfig, RunConfig, parse_config
+from pettingllms.config.engines import MISMATCH_BOUNDS
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,52 @@ def test_a_run_with_its_own_length_keeps_the_shape() -> None:
     assert LearnerConfig(decay="constant").over(10).rate(0, 11, 0) == 1.0
     shaped = LearnerConfig(decay="cosine", decay_tokens=5, min_lr_share=0.0).over(10)
     assert shaped.rate(0, 6, num_tokens=10**9) == pytest.approx(0.5)
+
+
+def run_with(inference: str, learner: str, device: str = "auto") -> RunConfig:
+    return parse_config(
+        {
+            "env": {"id": "tic_tac_toe-v1"},
+            "algo": {"type": "grpo"},
+            "policies": {"p": {"kind": "lora", "model": "m"}},
+            "inference": {"dtype": inference},
+            "learner": {"dtype": learner},
+            "cluster": {"device": device},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "dtype"),
+    [
+        ("cpu", "auto", "float32"),
+        ("cuda", "auto", "bfloat16"),
+        ("gpu", "auto", "bfloat16"),
+        ("cpu", "bfloat16", "bfloat16"),
+        ("cuda", "float32", "float32"),
+    ],
+)
+def test_dtypes_follow_the_device_unless_they_are_given(device, given, dtype) -> None:
+    for known in (run_with(given, "auto"), run_with("auto", given)):
+        sides = {known.for_device(device).inference.dtype, known.for_device(device).learner.dtype}
+        assert sides == {dtype, "float32" if device == "cpu" else "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    ("inference", "learner", "device", "dtype"),
+    [
+        ("auto", "auto", "cpu", "float32"),
+        ("auto", "auto", "cuda", "bfloat16"),
+        ("float32", "float32", "cuda", "float32"),
+        ("float32", "auto", "cuda", "bfloat16"),
+        ("auto", "bfloat16", "cpu", "bfloat16"),
+    ],
+)
+def test_the_mismatch_bound_follows_the_resolved_dtypes(inference, learner, device, dtype) -> None:
+    known = run_with(inference, learner).for_device(device)
+    assert known.mismatch_bound() == MISMATCH_BOUNDS[dtype]
+
+
+def test_without_a_device_the_mismatch_bound_is_the_wider_one() -> None:
+    assert run_with("auto", "auto").mismatch_bound() == MISMATCH_BOUNDS["bfloat16"]
+    assert run_with("auto", "auto", "cpu").mismatch_bound() == MISMATCH_BOUNDS["float32"]

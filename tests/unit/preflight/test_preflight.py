@@ -64,6 +64,36 @@ def test_a_schedule_by_steps_with_a_token_budget_is_noted(model: Path) -> None:
     assert problems(config_of(model, learner={"decay_steps": 5}), "note") == []
 
 
+@pytest.mark.parametrize(
+    ("gpus", "device", "shown"),
+    [
+        ([], "auto", "inference.dtype: float32; learner.dtype: float32 (on CPU); the run stops at"),
+        (["H100"] * 2, "auto", "inference.dtype: bfloat16; learner.dtype: bfloat16 (on GPU)"),
+        (["H100"] * 2, "cpu", "inference.dtype: float32; learner.dtype: float32 (on CPU)"),
+    ],
+)
+def test_dtypes_in_use_are_shown(
+    model: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], device: str, shown: str
+) -> None:
+    monkeypatch.setattr(preflight, "find_gpus", lambda: gpus)
+    config = config_of(model, cluster={"device": device})
+    (found,) = (one for one in problems(config, "ok") if "learner.dtype" in one)
+    assert found.startswith(shown)
+
+
+@pytest.mark.parametrize("gpus", [[], ["H100"] * 2])
+def test_adapters_in_float32_on_gpus_are_a_problem(
+    model: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str]
+) -> None:
+    monkeypatch.setattr(preflight, "find_gpus", lambda: gpus)
+    policies = {"p": {"kind": "lora", "model": str(model)}}
+    config = config_of(
+        model, policies=policies, inference={"dtype": "float32"}, cluster={"device": "gpu"}
+    )
+    (found,) = (one for one in problems(config) if "16-bit" in one)
+    assert found.endswith('| set inference.dtype = "bfloat16", or leave it out')
+
+
 def test_a_sound_run_has_no_problem(model: Path) -> None:
     assert problems(config_of(model)) == []
 

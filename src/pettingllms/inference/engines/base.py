@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pettingllms.config import InferenceConfig
+from pettingllms.config.engines import Dtype, resolve_dtype
 from pettingllms.errors import ImageError, SamplerError
 from pettingllms.policies.files import Files
 from pettingllms.types import Failed, LogProbs, PromptTooLong, Sample, SampleRequest, ScoreRequest
@@ -77,6 +78,11 @@ class EngineSpec:
     """Whether the whole run is on this machine."""
     sleeps: bool = False
     """GPU: whether the engine frees its memory while learners work."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """Type of the weights on this device."""
+        return resolve_dtype(self.config.dtype, self.device)
 
 
 class InferenceEngine(ABC):

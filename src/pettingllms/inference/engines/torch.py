@@ -67,7 +67,7 @@ class TorchEngine(InferenceEngine):
         )
         self._lm = auto.from_pretrained(
             self._spec.model,
-            dtype=getattr(torch, self._spec.config.dtype),
+            dtype=getattr(torch, self._spec.dtype),
             local_files_only=True,
             use_safetensors=True,
             attn_implementation="sdpa",

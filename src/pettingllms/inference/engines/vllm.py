@@ -298,7 +298,7 @@ def vllm_options(spec: EngineSpec) -> dict[str, Any]:
     config = spec.config
     options: dict[str, Any] = {
         "model": str(spec.model),
-        "dtype": config.dtype,
+        "dtype": spec.dtype,
         "max_model_len": config.max_model_len,
         "max_num_seqs": config.max_num_seqs,
         "tensor_parallel_size": config.tensor_parallel,
@@ -314,6 +314,7 @@ def vllm_options(spec: EngineSpec) -> dict[str, Any]:
     if spec.num_adapters:
         options |= {
             "enable_lora": True,
+            "lora_dtype": "auto",  # the learner's float32 adapters are cast to `dtype` at load
             "max_loras": spec.num_adapters + spec.num_opponents,
             "max_cpu_loras": 2 * spec.num_adapters + spec.num_snapshots,
             "max_lora_rank": next(r for r in LORA_RANKS if r >= spec.max_rank),
