@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from pettingllms.config.policies import LoraPolicy, target_problem, unknown_targets
 from pettingllms.errors import LearnerError
-from pettingllms.learners.weights import from_bytes, to_bytes
-from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE
+from pettingllms.learners.tensor_files import StoredTensor
+from pettingllms.learners.weights import tensors_in, to_bytes
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, Files
 from pettingllms.seeds import derive_seed
 
 PARTS = (
@@ -106,9 +107,9 @@ class Adapters:
             ADAPTER_CONFIG: json.dumps(config, indent=1).encode(),
         }
 
-    def weights(self, policy: str, files: Mapping[str, bytes]) -> dict[str, Tensor]:
+    def weights(self, policy: str, files: Files) -> dict[str, Tensor | StoredTensor]:
         """The weights in files, by their names in the model."""
-        saved = from_bytes(files[ADAPTER_FILE])
+        saved = tensors_in(files[ADAPTER_FILE])
         inner = self._inner[policy]
         return {
             name.removesuffix(".weight") + f".{inner}.weight": tensor

@@ -10,7 +10,7 @@ not sharded.
 # ruff: noqa: N806
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,6 @@ from pettingllms.algos.base import Mixer
 from pettingllms.config import CriticConfig, LearnerConfig
 from pettingllms.config.engines import resolve_dtype
 from pettingllms.config.policies import LoraPolicy
-from pettingllms.errors import LearnerError
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.checkpointing import checkpoint_layers
@@ -53,13 +52,13 @@ from pettingllms.learners.value_head import (
     num_targets,
     squared_errors,
 )
+from pettingllms.learners.weight_stream import collect, write_tensors
 from pettingllms.learners.weights import (
-    from_bytes,
-    set_tensor,
+    load_tensors,
+    tensors_in,
     to_bytes,
-    whole,
 )
-from pettingllms.policies.files import CRITIC_FILE, OPTIMIZER_FILE
+from pettingllms.policies.files import CRITIC_FILE, OPTIMIZER_FILE, Files
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Values
 from pettingllms.vision.processor import load_image_processor
@@ -183,30 +182,33 @@ class Critic:
 
     def saved(self) -> dict[str, bytes]:
         """Weights and optimizer state. All ranks must call this; only rank 0 returns files."""
+        found = {name: collect(tensors) for name, tensors in self._tensors().items()}
+        return {} if self._rank else {name: to_bytes(tensors) for name, tensors in found.items()}
+
+    def save(self, folder: Path) -> None:
+        """Write the files of `saved` to a folder that rank 0 can reach, without a copy of the whole
+        model in memory."""
+        for name, tensors in self._tensors().items():
+            write_tensors(folder / name, tensors)
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Sharded tensors of the files of `saved`."""
         trim_heap()
         reshard(self._model)
-        weights = {n: whole(p) for part in self._parts for n, p in part.parameters.items()}
-        moments: dict[str, Tensor] = {}
+        moments: dict[str, Tensor] = {"num_updates": torch.tensor(self._num_updates)}
         for part in self._parts:
             moments |= part.state()
-        if self._rank:
-            return {}
-        moments["num_updates"] = torch.tensor(self._num_updates)
-        return {CRITIC_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(moments)}
+        weights = {n: p for part in self._parts for n, p in part.parameters.items()}
+        return {CRITIC_FILE: weights, OPTIMIZER_FILE: moments}
 
-    def load(self, files: Mapping[str, bytes]) -> None:
-        """Load weights, and optimizer state if present, saved by any number of ranks."""
+    def load(self, files: Files) -> None:
+        """Load weights, and optimizer state if present, saved by any number of ranks. Of a file
+        that is given by its path, each rank reads its shard."""
         reshard(self._model)
-        weights = from_bytes(files[CRITIC_FILE])
-        names = {name for part in self._parts for name in part.parameters}
-        if weights.keys() != names:
-            odd = ", ".join(sorted(weights.keys() ^ names)[:3])
-            raise LearnerError(f"saved weights belong to another critic: {odd}")
-        for part in self._parts:
-            for name, parameter in part.parameters.items():
-                set_tensor(parameter, weights[name])
+        parameters = {n: p for part in self._parts for n, p in part.parameters.items()}
+        load_tensors(parameters, tensors_in(files[CRITIC_FILE]), "a critic")
         if OPTIMIZER_FILE in files:
-            moments = from_bytes(files[OPTIMIZER_FILE])
+            moments = tensors_in(files[OPTIMIZER_FILE])
             for part in self._parts:
                 part.load_state(moments)
             self._num_updates = int(moments["num_updates"])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -46,14 +47,14 @@ from pettingllms.learners.sharding import (
 )
 from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
+from pettingllms.learners.weight_stream import collect, write_tensors
 from pettingllms.learners.weights import (
     fingerprint,
-    from_bytes,
-    set_tensor,
+    load_tensors,
+    tensors_in,
     to_bytes,
-    whole,
 )
-from pettingllms.policies.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE
+from pettingllms.policies.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE, Files
 from pettingllms.registry import LOSSES
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
@@ -222,7 +223,7 @@ class Learner:
 
         All ranks must call this to gather the shards; only rank 0 returns files."""
         reshard(self._model)
-        weights = {name: whole(p) for name, p in self._parameters(policy).items()}
+        weights = collect(self._parameters(policy))
         if self._rank:
             return {}, ""
         weight_hash = fingerprint(weights)
@@ -230,42 +231,51 @@ class Learner:
             return self._adapters.files(policy, weights), weight_hash
         return {MODEL_FILE: to_bytes(weights)}, weight_hash
 
+    def write(self, policy: str, folder: Path) -> str:
+        """Write the files of `files` to a folder that rank 0 can reach, without a copy of the whole
+        model in memory; return the hash of the weights."""
+        if not self._adapters:
+            reshard(self._model)
+            return write_tensors(folder / MODEL_FILE, self._parameters(policy))
+        files, weight_hash = self.files(policy)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return weight_hash
+
     def state(self, policy: str) -> dict[str, bytes]:
         """Optimizer state and value head: what training needs besides the weights to resume."""
+        found = {name: collect(tensors) for name, tensors in self._state(policy).items()}
+        return {} if self._rank else {name: to_bytes(tensors) for name, tensors in found.items()}
+
+    def save(self, policy: str, folder: Path) -> None:
+        """Write the policy's weights and the files of `state` to a folder, as `write` does."""
+        self.write(policy, folder)
+        for name, tensors in self._state(policy).items():
+            write_tensors(folder / name, tensors)
+
+    def _state(self, policy: str) -> dict[str, dict[str, Tensor]]:
+        """Sharded tensors of the files of `state`."""
         trim_heap()
         reshard(self._model)
-        tensors = self._optimizers[policy].state()
-        head = {name: whole(parameter) for name, parameter in self._head(policy).items()}
-        if self._rank:
-            return {}
-        tensors["num_updates"] = torch.tensor(self._num_updates[policy])
-        critic = {CRITIC_FILE: to_bytes(head)} if head else {}
-        return {OPTIMIZER_FILE: to_bytes(tensors), **critic}
-
-    def load(self, policy: str, files: Mapping[str, bytes]) -> None:
-        """Load weights, and optimizer state if present, saved by any number of ranks."""
-        reshard(self._model)
-        parameters = self._parameters(policy)
-        if self._adapters:
-            weights = self._adapters.weights(policy, files)
-        else:
-            weights = from_bytes(files[MODEL_FILE])
-        if weights.keys() != parameters.keys():
-            odd = sorted(weights.keys() ^ parameters.keys())[:3]
-            raise LearnerError(
-                f"saved weights of '{policy}' belong to another model: {', '.join(odd)}"
-            )
-        for name, parameter in parameters.items():
-            set_tensor(parameter, weights[name])
         head = self._head(policy)
+        tensors = self._optimizers[policy].state()
+        tensors["num_updates"] = torch.tensor(self._num_updates[policy])
+        return {OPTIMIZER_FILE: tensors, **({CRITIC_FILE: head} if head else {})}
+
+    def load(self, policy: str, files: Files) -> None:
+        """Load weights, and optimizer state if present, saved by any number of ranks. Of a file
+        that is given by its path, each rank reads its shard."""
+        reshard(self._model)
+        parameters, head = self._parameters(policy), self._head(policy)
+        adapters = self._adapters
+        saved = adapters.weights(policy, files) if adapters else tensors_in(files[MODEL_FILE])
+        load_tensors(parameters, saved, f"'{policy}'")
         if head and CRITIC_FILE in files:
-            critic = from_bytes(files[CRITIC_FILE])
-            for name, parameter in head.items():  # every rank in the same order
-                set_tensor(parameter, critic[name])
+            load_tensors(head, tensors_in(files[CRITIC_FILE]), f"the value head of '{policy}'")
         if OPTIMIZER_FILE in files:
-            saved = from_bytes(files[OPTIMIZER_FILE])
-            self._optimizers[policy].load_state(saved)
-            self._num_updates[policy] = int(saved["num_updates"])
+            moments = tensors_in(files[OPTIMIZER_FILE])
+            self._optimizers[policy].load_state(moments)
+            self._num_updates[policy] = int(moments["num_updates"])
 
     def _parameters(self, policy: str) -> dict[str, Tensor]:
         if self._adapters:

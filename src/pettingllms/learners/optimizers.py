@@ -74,17 +74,17 @@ class NamedOptimizer:
         self.optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """The state of each parameter; empty before its first step. All ranks must call this."""
+        """The state of each parameter, sharded as it is; empty before its first step."""
         with self._on_device():
             return {
-                f"{moment}.{name}": self._kept(whole(eight_bit.as_floats(state[moment])))
+                f"{moment}.{name}": self._kept(eight_bit.as_floats(state[moment]))
                 for name, parameter in self.parameters.items()
                 if (state := self.optimizer.state.get(parameter))
                 for moment in self._moments
                 if moment in state
             }
 
-    def load_state(self, saved: Mapping[str, Tensor]) -> None:
+    def load_state(self, saved: Mapping[str, Any]) -> None:
         """Restore the state."""
         names = [name for name in self.parameters if f"step.{name}" in saved]
         with self._on_device():
@@ -99,7 +99,7 @@ class NamedOptimizer:
                     eight_bit.set_state(tensor, saved[f"{moment}.{name}"])
 
     def _kept(self, tensor: Tensor) -> Tensor:
-        """A copy that outlives the state on the device, which `whole` may share if that is CPU."""
+        """A copy that outlives the state on the device, if that is the CPU of a test."""
         return tensor.clone() if self._host and self._host.device.type == "cpu" else tensor
 
     def _on_device(self) -> AbstractContextManager[None]:

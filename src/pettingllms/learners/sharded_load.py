@@ -50,7 +50,6 @@ class PendingWeights:
                     self._files.fill(step.keys[0][0], target)
             else:
                 self._convert(step, used)
-        self._files.close()
 
     def _target(self, name: str, used: set[nn.Module]) -> Tensor | None:
         """A parameter or buffer; None if no module of the model has it. A critic, for example, has
@@ -100,11 +99,7 @@ def _on_meta(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights]:
     if lm._get_dtype_plan(dtype):  # noqa: SLF001 - as `from_pretrained` does
         raise NoPlan(f"some of its parameters stay in float32 if the others are {dtype}")
     files = TensorFiles(_paths(folder))
-    try:
-        return lm, PendingWeights(lm, plan_of(lm, files), files)
-    except NoPlan:
-        files.close()
-        raise
+    return lm, PendingWeights(lm, plan_of(lm, files), files)
 
 
 def _paths(folder: Path) -> list[Path]:

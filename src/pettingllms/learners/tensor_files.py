@@ -7,11 +7,10 @@ Here a rank reads only the bytes of its shard, so its memory follows the shard.
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,8 +40,6 @@ BLOCK = 4 * 2**20
 class Entry:
     """Where a tensor is in a file."""
 
-    file: int
-    """File descriptor."""
     path: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -60,27 +57,8 @@ class TensorFiles:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.entries: dict[str, Entry] = {}
-        self._files: list[int] = []
         for path in paths:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._files.append(file)
-            self.entries |= _entries(file, path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the files."""
-        while self._files:
-            os.close(self._files.pop())
+            self.entries |= _entries(path)
 
     def keys(self) -> Iterable[str]:
         """Names of the tensors."""
@@ -146,23 +124,57 @@ def local_part(target: Tensor) -> tuple[Tensor, int]:
     return local, start
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a file, which is read when it is written into a parameter."""
+
+    files: TensorFiles
+    name: str
+
+    def fill(self, target: Tensor) -> None:
+        """Read the tensor into a parameter of equal shape; each rank reads its shard."""
+        self.files.fill(self.name, target)
+
+
+class StoredTensors(Mapping[str, Any]):
+    """The tensors of a safetensors file by name: scalars as tensors, others as StoredTensor."""
+
+    def __init__(self, path: Path) -> None:
+        self._files = TensorFiles([path])
+
+    def __getitem__(self, name: str) -> Any:
+        entry = self._files.entries[name]
+        return StoredTensor(self._files, name) if entry.shape else self._files.read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files.entries)
+
+    def __len__(self) -> int:
+        return len(self._files.entries)
+
+
 def _read_exactly(entry: Entry, start: int, out: Tensor) -> None:
     """Read bytes into the memory of a flat tensor on the CPU."""
-    left = memoryview(out.view(torch.uint8).numpy()).cast("B") if out.numel() else memoryview(b"")
-    while left:
-        count = os.preadv(entry.file, [left], start)
-        if not count:
-            raise OSError(f"{entry.path} ends before byte {start + len(left)}; is it truncated?")
-        start, left = start + count, left[count:]
+    if not out.numel():
+        return
+    left = memoryview(out.view(torch.uint8).numpy()).cast("B")
+    with entry.path.open("rb", buffering=0) as file:
+        while left:
+            count = os.preadv(file.fileno(), [left], start)
+            if not count:
+                end = start + len(left)
+                raise OSError(f"{entry.path} ends before byte {end}; is it truncated?")
+            start, left = start + count, left[count:]
 
 
-def _entries(file: int, path: Path) -> dict[str, Entry]:
+def _entries(path: Path) -> dict[str, Entry]:
     """The header of a file."""
-    length = int.from_bytes(os.pread(file, 8, 0), "little")
-    size = os.fstat(file).st_size
-    if not 0 < length <= size - 8:
-        raise OSError(f"{path} is not a safetensors file: its header has {length} bytes")
-    header: Mapping[str, Any] = json.loads(os.pread(file, length, 8))
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= size - 8:
+            raise OSError(f"{path} is not a safetensors file: its header has {length} bytes")
+        header: Mapping[str, Any] = json.loads(file.read(length))
     found = {}
     for name, given in header.items():
         if name == "__metadata__":
@@ -170,7 +182,7 @@ def _entries(file: int, path: Path) -> dict[str, Entry]:
         if given["dtype"] not in DTYPES:
             raise OSError(f"{path}: {name} has dtype {given['dtype']}, which is not supported")
         start, end = (8 + length + at for at in given["data_offsets"])
-        entry = Entry(file, path, DTYPES[given["dtype"]], tuple(given["shape"]), start)
+        entry = Entry(path, DTYPES[given["dtype"]], tuple(given["shape"]), start)
         if end - start != entry.num_elements * entry.dtype.itemsize or end > size:
             raise OSError(f"{path}: {name} has wrong offsets; is the file truncated?")
         found[name] = entry

@@ -2,13 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
+
+from pettingllms.errors import LearnerError
+from pettingllms.learners.tensor_files import StoredTensor, StoredTensors, local_part
 
 DTYPE_NAMES = {
     torch.float32: "F32",
@@ -29,35 +33,51 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def set_tensor(target: Tensor, value: Tensor) -> None:
-    """Write a full tensor into a parameter; each rank writes its shard."""
+def set_tensor(target: Tensor, value: Tensor | StoredTensor) -> None:
+    """Write a full tensor into a parameter; each rank writes its shard, and reads no more of a
+    file."""
+    if isinstance(value, StoredTensor):
+        value.fill(target)
+        return
     if target.shape != value.shape:
         raise ValueError(f"got shape {tuple(value.shape)}, expected {tuple(target.shape)}")
-    if isinstance(target, DTensor):
-        value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
-    target.copy_(value)
+    local, start = local_part(target)
+    local.view(-1).copy_(value.reshape(-1)[start : start + local.numel()])
+
+
+def load_tensors(parameters: Mapping[str, Tensor], saved: Mapping[str, Any], owner: str) -> None:
+    """Write saved tensors into all parameters."""
+    if saved.keys() != parameters.keys():
+        odd = ", ".join(sorted(saved.keys() ^ parameters.keys())[:3])
+        raise LearnerError(f"saved weights of {owner} belong to another model: {odd}")
+    for name, parameter in parameters.items():
+        set_tensor(parameter, saved[name])
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as a safetensors file, copied once. The library's own function copies them twice,
     which for an optimizer's moments takes four times the model's memory."""
+    order = sorted(tensors.items(), key=widest_first)
+    parts = (t.contiguous().flatten().view(torch.uint8).numpy().data for _, t in order)
+    return b"".join([header_of(order), *parts])
+
+
+def header_of(order: Iterable[tuple[str, Tensor]]) -> bytes:
+    """The start of a safetensors file with these tensors, in this order."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    parts: list[Any] = []
     end = 0
-    for name, tensor in sorted(tensors.items(), key=_widest_first):
-        part = tensor.contiguous().flatten().view(torch.uint8).numpy()
+    for name, tensor in order:
         header[name] = {
             "dtype": DTYPE_NAMES[tensor.dtype],
             "shape": list(tensor.shape),
-            "data_offsets": [end, end := end + len(part)],
+            "data_offsets": [end, end := end + tensor.numel() * tensor.element_size()],
         }
-        parts.append(part.data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+    return len(text).to_bytes(8, "little") + text
 
 
-def _widest_first(named: tuple[str, Tensor]) -> tuple[int, str]:
+def widest_first(named: tuple[str, Tensor]) -> tuple[int, str]:
     """A sort key that aligns every tensor to its element size."""
     name, tensor = named
     return -tensor.element_size(), name
@@ -68,11 +88,22 @@ def from_bytes(content: bytes) -> dict[str, Tensor]:
     return load(content)
 
 
+def tensors_in(content: bytes | Path) -> Mapping[str, Any]:
+    """The tensors of a safetensors file; if a path is given, as StoredTensor where they are not
+    scalars."""
+    return StoredTensors(content) if isinstance(content, Path) else from_bytes(content)
+
+
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     """A hash of names and bits, equal if and only if the weights are."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(describe(name, tensor))
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def describe(name: str, tensor: Tensor) -> bytes:
+    """What a fingerprint contains of a tensor besides its bits."""
+    return f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode()

@@ -1,8 +1,12 @@
 """Types of the files that hold a policy, as learners, engines and checkpoints exchange them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
-Files = Mapping[str, bytes]
+Content = bytes | Path
+"""The content of a file, or where it is. Files of full models are given by path, because no process
+should hold a whole model."""
+Files = Mapping[str, Content]
 """The files of one policy, by file name."""
 Saved = Mapping[str, Files]
 """The files of several policies, by policy."""
