@@ -108,7 +108,7 @@ class Critic:
             micro_batches,
             lambda batch: self._forward(batch)[1],
             self._dtype,
-            lm.config.model_type,
+            lm.config,
         )
         """Why the model cannot read token trees, or empty."""
         reshard(self._model)

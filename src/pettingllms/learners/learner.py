@@ -95,7 +95,7 @@ class Learner:
             micro_batches,
             lambda batch: self._forward(self._model, batch, 1.0)[0],
             self._dtype,
-            lm.config.model_type,
+            lm.config,
         )
         """Why the model cannot read token trees, or empty."""
         reshard(self._model)

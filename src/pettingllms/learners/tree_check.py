@@ -7,6 +7,7 @@ names: it reads a few short sequences in both forms. All ranks take part and get
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +19,9 @@ from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.tree_attention import UnsupportedAttentionError
 from pettingllms.types import Ids
 
-TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.2}
-"""Largest difference relative to the standard deviation: at least ten times that of rounding."""
+TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+"""Largest mean difference relative to the standard deviation. In bfloat16, rounding causes 0.03 in
+SmolLM2, and attention to tokens of other branches 0.3."""
 Read = Callable[[ReplyBatch], Tensor]
 
 
@@ -27,13 +29,13 @@ def checked(
     micro_batches: MicroBatches,
     read: Read,
     dtype: torch.dtype,
-    family: str,
+    config: Any,
 ) -> tuple[MicroBatches, str]:
     """Micro-batches in a form that the model reads correctly, and why not as token trees, or ""."""
-    padded = replace(micro_batches, use_trees=False)
+    padded, family = replace(micro_batches, use_trees=False), config.model_type
     if not micro_batches.use_trees:
         return padded, _notice(family, "its layers do not all attend to the whole prefix")
-    items = sequences()
+    items = sequences(config.get_text_config().vocab_size)
     try:
         with torch.no_grad():
             rows, trees = (
@@ -41,7 +43,7 @@ def checked(
             )
     except UnsupportedAttentionError as error:
         return padded, _notice(family, str(error))
-    difference = float((rows - trees).abs().max() / rows.std())
+    difference = float((rows - trees).abs().mean() / rows.std())
     if difference <= TOLERANCES[dtype]:
         return micro_batches, ""
     found = f"its outputs differ by {difference:.2g} standard deviations from those of padded rows"
@@ -55,11 +57,11 @@ def _notice(family: str, reason: str) -> str:
     )
 
 
-def sequences() -> list[Item]:
-    """Two turns of a dialogue, siblings of both, and an unrelated reply."""
+def sequences(vocab_size: int) -> list[Item]:
+    """Two turns of a dialogue, siblings of both, and an unrelated reply, of tokens from the whole
+    vocabulary: control tokens, which are the first of some, have erratic log-probs."""
     rng = np.random.default_rng(0)
-    tokens = rng.integers(5, 17, 24).astype(np.int32)
-    other = rng.integers(5, 17, 24).astype(np.int32)
+    tokens, other = rng.integers(0, vocab_size, (2, 24)).astype(np.int32)
     return [
         _item(tokens[:6], tokens[6:12]),
         _item(tokens[:6], other[:5]),

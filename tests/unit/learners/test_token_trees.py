@@ -255,7 +255,7 @@ def test_attention_of_another_kind_is_found(
 
 
 def test_the_check_reads_shared_and_unrelated_prefixes() -> None:
-    items = tree_check.sequences()
+    items = tree_check.sequences(200)
     prompts = {item.prompt_ids.tobytes() for item in items}
     assert len(prompts) < len(items)
     assert max(item.num_tokens for item in items) < 32
