@@ -24,6 +24,7 @@ from pettingllms.algos.base import Mixer
 from pettingllms.config import CriticConfig, LearnerConfig
 from pettingllms.config.engines import resolve_dtype
 from pettingllms.config.policies import LoraPolicy
+from pettingllms.learners.accumulation import accumulated
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.checkpointing import checkpoint_layers
@@ -288,7 +289,7 @@ class Critic:
         items = [item for joint_action in joint_actions for item in joint_action.items]
         count, clip = max(1, num_targets(items)), self._spec.critic.clip
         total = torch.zeros(())
-        for replies in self._micro_batches.split(items):
+        for replies in accumulated(self._model, self._micro_batches.split(items)):
             batch = self._micro_batches.batch(replies)
             value_BS, _ = self._forward(batch)
             if mixed is None and self._spec.loss == "binary":

@@ -19,6 +19,7 @@ from torch import Tensor
 from pettingllms.config import LossConfig
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
+from pettingllms.learners.accumulation import accumulated
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batch_metrics import MAXIMA, Sums, mean_mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
@@ -353,7 +354,7 @@ class Learner:
         want_entropy = config.entropy_coef > 0 or "entropy" in self._loss.needs
         total = torch.zeros(())
         sums: dict[str, Tensor] = {}
-        for part in self._micro_batches.split(units):
+        for part in accumulated(self._model, self._micro_batches.split(units)):
             replies = replies_of(part)
             batch = self._micro_batches.batch(replies)
             logp_N, entropy_N, value_M = self._forward(
