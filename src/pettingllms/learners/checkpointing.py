@@ -38,7 +38,7 @@ def checkpoint_layer(layer: nn.Module) -> None:
             return plain(*args, **kwargs)
         return checkpoint(plain, *args, use_reentrant=False, **kwargs)
 
-    layer.forward = forward  # type: ignore[method-assign]
+    layer.forward = forward
 
 
 def _has_cache(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

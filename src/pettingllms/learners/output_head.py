@@ -63,7 +63,7 @@ def token_logprobs(
             out: tuple[Tensor, ...] = head.apply(*tensors, temperature, entropy, size)
             return out[0], out[1] if entropy else None
         compute = partial(checkpoint, _plain, use_reentrant=False)
-    chunks = zip(hidden_NH.split(size), targets_N.split(size), strict=True)
+    chunks = zip(torch.split(hidden_NH, size), torch.split(targets_N, size), strict=True)
     return _joined([compute(layer, *chunk, temperature, entropy) for chunk in chunks])
 
 
