@@ -15,7 +15,7 @@ import pytest
 
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy
-from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, read_content
 from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
@@ -84,10 +84,14 @@ class FakeLearners:
             case "values":
                 return [np.full(len(i.response_ids) + 1, 0.5, np.float32) for i in args[0]]
             case "load":
-                self.weights[policy] = int(args[0]["weights"])
+                self.weights[policy] = int(read_content(args[0]["weights"]))
                 return None
             case "state":
                 return {}
+            case "save":
+                for name, content in (await (await self.files(policy))[0]).items():
+                    (args[0] / name).write_bytes(content)
+                return None
         raise AssertionError(method)
 
 

@@ -16,6 +16,7 @@ from pettingllms.cluster.canary import first_prompt
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import load_config
 from pettingllms.errors import StaleWeightsError
+from pettingllms.policies.files import read_content
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training import train as loop
@@ -132,7 +133,7 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
         learnt = await team.learn(episodes, 2)
         await team.publish(list(learnt))
         alone = await fingerprints(team)
-        files = await (await team._learners[group.name].files(only))[0]
+        files = await contents((await team._learners[group.name].files(only))[0])
         (result.parent / "adapter.bytes").write_bytes(files["adapter_model.safetensors"])
         del files
         memory_after = await memory_of(team, group.name)
@@ -319,11 +320,17 @@ async def learners_of(config: Any, group: Any, model: Path, num_ranks: int) -> A
     return learners
 
 
+async def contents(files: Any) -> dict[str, bytes]:
+    """Files that are in Ray's store, or on this machine's disk."""
+    found = files if isinstance(files, dict) else await files
+    return {name: read_content(content) for name, content in found.items()}
+
+
 async def files_of(learners: Any, group: Any) -> dict[str, dict[str, bytes]]:
     found = {}
     for policy in group.trained:
         weights, _ = await learners.files(policy)
-        found[policy] = {**await weights, **await learners.call("state", policy)}
+        found[policy] = {**await contents(weights), **await learners.call("state", policy)}
     return found
 
 

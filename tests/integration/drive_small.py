@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from drive import Quiet, add_prompt, fingerprints
+from drive import Quiet, add_prompt, contents, fingerprints
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import ClusterConfig, RunConfig, load_config
@@ -53,7 +53,7 @@ def trained(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
             saved = RunFolder(Path(config.train.init_from)).load(print)
             assert saved is not None
             for policy, group in self._team._trained():
-                files = await (await self._team._learners[group.name].files(policy))[0]
+                files = await contents((await self._team._learners[group.name].files(policy))[0])
                 same = [saved[1][policy][name] == content for name, content in files.items()]
                 began_as_taught[policy] = bool(same) and all(same)
 

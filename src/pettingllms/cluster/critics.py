@@ -11,7 +11,7 @@ from pettingllms.errors import ModelError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.learners.batches import joint_actions_of
 from pettingllms.policies import CriticPlan, plan_critics
-from pettingllms.policies.files import Saved
+from pettingllms.policies.files import Files, Saved, files_in
 from pettingllms.types import Turn
 
 JointActions = Sequence[Sequence[Turn]]
@@ -63,8 +63,11 @@ class Critics:
         results = await run_all(asked, self._concurrent)
         return {plan.name: found for (plan, _), found in zip(shares, results, strict=True)}
 
-    async def saved(self, name: str) -> dict[str, bytes]:
-        """A critic's weights and optimizer state, as files."""
+    async def saved(self, name: str, folder: Path | None) -> Files:
+        """A critic's weights and optimizer state, as files; in the folder if one is given."""
+        if folder is not None:
+            await self.learners[name].call("save", folder)
+            return files_in(folder)
         files: dict[str, bytes] = await self.learners[name].call("saved")
         return files
 

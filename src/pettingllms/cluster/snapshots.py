@@ -15,7 +15,7 @@ from pettingllms.cluster.learners import Learners
 from pettingllms.cluster.weight_sync import Publisher
 from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.policies import ModelGroup
-from pettingllms.policies.files import Files
+from pettingllms.policies.files import Files, read_content
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class SnapshotSamplers:
     sources: dict[str, str] = field(default_factory=dict)
     """The policy of each snapshot."""
     _files: dict[str, Any] = field(default_factory=dict)
-    """Weights of snapshots, in memory or in Ray's object store."""
+    """Weights of snapshots, in memory, in temporary files, or in Ray's object store."""
 
     async def take(self, name: str, policy: str, version: int) -> str:
         """Take a snapshot of a policy's current weights; return their hash."""
@@ -57,7 +57,9 @@ class SnapshotSamplers:
         """Serve a snapshot of a checkpoint."""
         if files is None:
             raise CheckpointError(f"the checkpoint lists snapshot {name} but has no weights for it")
-        await self._serve(name, policy, version, weight_hash, dict(files))
+        # In memory, because the checkpoint may be deleted before an engine restarts.
+        content = {file: read_content(content) for file, content in files.items()}
+        await self._serve(name, policy, version, weight_hash, content)
         if (publisher := self.publishers.get(self.group_of(policy).name)) is not None:
             await publisher.add_snapshot(name, None)
 
@@ -69,7 +71,7 @@ class SnapshotSamplers:
             del self.publishers[group].expected[name]
         del self._files[name], self.weight_hashes[name]
 
-    async def files(self, name: str) -> dict[str, bytes]:
+    async def files(self, name: str) -> Files:
         """The weights of a snapshot, as files."""
         files = self._files[name]
         return files if isinstance(files, dict) else dict(await files)

@@ -37,7 +37,7 @@ from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, 
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, check_lora_dtype, check_resources, plan_models
-from pettingllms.policies.files import FOR_LEARNERS, Saved
+from pettingllms.policies.files import FOR_LEARNERS, Files, Saved, files_in, read_content
 from pettingllms.rollouts import Player, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
@@ -151,7 +151,8 @@ class Team:
                     "it with the configuration of its run"
                 )
             check_weights_fit(policy, saved[policy], self._models.get(group.name))
-            files = {n: c for n, c in saved[policy].items() if n not in FOR_LEARNERS}
+            own = saved[policy].items()
+            files = {n: read_content(c) for n, c in own if n not in FOR_LEARNERS}
             self.weight_hashes[policy] = hashlib.sha256(b"".join(files.values())).hexdigest()
             new = Published(group.publish_method, 0, files)
             await self._engines[group.name].publish(policy, new)
@@ -330,11 +331,17 @@ class Team:
         """Names of all that learns: policies, and critics that are separate models."""
         return [*self.versions, *self.critics.learners]
 
-    async def saved(self, policy: str) -> dict[str, bytes]:
-        """Weights and optimizer state of a policy or critic, as files."""
+    async def saved(self, policy: str, folder: Path) -> Files:
+        """Weights and optimizer state of a policy or critic, as files.
+
+        On one machine, learners write them to the folder, so that no process holds them."""
+        one_machine = not self.config.cluster.address
         if policy in self.critics.learners:
-            return await self.critics.saved(policy)
+            return await self.critics.saved(policy, folder if one_machine else None)
         learners = self._learners[self._group(policy).name]
+        if one_machine:
+            await learners.call("save", policy, folder)
+            return files_in(folder)
         weights, _ = await learners.files(policy)
         state: dict[str, bytes] = await learners.call("state", policy)
         return {**await weights, **state}

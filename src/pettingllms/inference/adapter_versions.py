@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pettingllms.policies.files import Files
+from pettingllms.policies.files import Files, write_content
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
@@ -85,5 +85,5 @@ def write_files(parent: Path, name: str, files: Files) -> Path:
     """A new folder with these files."""
     folder = Path(tempfile.mkdtemp(prefix=name, dir=parent))
     for file, content in files.items():
-        (folder / file).write_bytes(content)
+        write_content(content, folder / file)
     return folder

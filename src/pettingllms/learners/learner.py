@@ -269,8 +269,8 @@ class Learner:
         reshard(self._model)
         parameters, head = self._parameters(policy), self._head(policy)
         adapters = self._adapters
-        saved = adapters.weights(policy, files) if adapters else tensors_in(files[MODEL_FILE])
-        load_tensors(parameters, saved, f"'{policy}'")
+        weights = adapters.weights(policy, files) if adapters else tensors_in(files[MODEL_FILE])
+        load_tensors(parameters, weights, f"'{policy}'")
         if head and CRITIC_FILE in files:
             load_tensors(head, tensors_in(files[CRITIC_FILE]), f"the value head of '{policy}'")
         if OPTIMIZER_FILE in files:

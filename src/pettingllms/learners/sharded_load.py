@@ -86,7 +86,7 @@ def open_lm(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights | Non
 
 
 def _on_meta(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights]:
-    from accelerate import init_empty_weights
+    from accelerate import init_empty_weights  # type: ignore[import-untyped]
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -119,9 +119,8 @@ def _allocate(model: nn.Module, device: torch.device) -> None:
     for module in model.modules():
         for name, parameter in _parameters(module):
             owners.setdefault(id(parameter), []).append((module, name))
-    model._apply(  # noqa: SLF001 - `to_empty` does the same
-        lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor
-    )
+    apply: Any = model._apply  # noqa: SLF001 - as `to_empty` does
+    apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
     for (first, name), *others in owners.values():
         for module, other in others:  # PyTorch allocates tied parameters separately
             setattr(module, other, getattr(first, name))

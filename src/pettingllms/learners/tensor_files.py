@@ -157,7 +157,7 @@ def _read_exactly(entry: Entry, start: int, out: Tensor) -> None:
     """Read bytes into the memory of a flat tensor on the CPU."""
     if not out.numel():
         return
-    left = memoryview(out.view(torch.uint8).numpy()).cast("B")
+    left = out.view(torch.uint8).numpy().data
     with entry.path.open("rb", buffering=0) as file:
         while left:
             count = os.preadv(file.fileno(), [left], start)

@@ -33,7 +33,7 @@ class Step:
     def convert(self, lm: Any, tensors: Iterable[Tensor]) -> dict[str, Tensor]:
         """The parameters by name, given the tensors of the files in order."""
         from transformers.core_model_loading import SkipParameters
-        from transformers.modeling_utils import LoadStateDictInfo
+        from transformers.utils.loading_report import LoadStateDictInfo
 
         converter = deepcopy(self.converter)
         for (key, pattern), tensor in zip(self.keys, tensors, strict=True):

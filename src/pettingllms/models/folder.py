@@ -121,8 +121,10 @@ def tensor_shapes(folder: Path) -> dict[str, list[int]]:
     return {name: shape for file in files for name, shape in _shapes(file).items()}
 
 
-def shapes_in(content: bytes, file: str) -> dict[str, list[int]]:
+def shapes_in(content: bytes | Path, file: str) -> dict[str, list[int]]:
     """The tensor shapes in the content of a safetensors file; its header is enough."""
+    if isinstance(content, Path):
+        return _shapes(content)
     end = 8 + int.from_bytes(content[:8], "little")
     try:
         head = json.loads(content[8:end])

@@ -16,6 +16,7 @@ from typing import Any
 
 from pettingllms.config.renames import player_name
 from pettingllms.errors import CheckpointError
+from pettingllms.policies.files import Files, write_content
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -54,6 +55,7 @@ class Writer:
     """Writes a checkpoint policy by policy, so that none has to stay in memory."""
 
     def __init__(self, root: Path, state: State) -> None:
+        root = root.absolute()  # learners have another working directory
         self._root = root
         self._state = state
         self._final = root / checkpoint_name(state.step)
@@ -62,13 +64,22 @@ class Writer:
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(parents=True)
 
-    def add(self, policy: str, files: Mapping[str, bytes]) -> None:
-        """Write the files of a policy."""
+    def folder(self, policy: str) -> Path:
+        """The folder of a policy in the unfinished checkpoint, where learners may write its files
+        before they are added."""
         folder = self._work / POLICIES / policy
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def add(self, policy: str, files: Files) -> None:
+        """Write the files of a policy, unless they are already there."""
+        folder = self.folder(policy)
         for name, content in files.items():
-            _write(folder / name, content)
-            self._hashes[f"{policy}/{name}"] = hashlib.sha256(content).hexdigest()
+            path = folder / name
+            if content != path:
+                write_content(content, path)
+            _sync(path)
+            self._hashes[f"{policy}/{name}"] = _hash(path)
         _sync(folder)
 
     def carry(self, policy: str) -> bool:
@@ -79,13 +90,10 @@ class Writer:
         if last is None or source is None or not source.is_dir():
             return False
         hashes = json.loads((last / MANIFEST).read_bytes())["files"]
-        folder = self._work / POLICIES / policy
-        folder.mkdir(parents=True)
+        folder = self.folder(policy)
         for path in sorted(source.iterdir()):
-            try:
-                (folder / path.name).hardlink_to(path)
-            except OSError:  # not every file system has links
-                _write(folder / path.name, path.read_bytes())
+            write_content(path, folder / path.name)
+            _sync(folder / path.name)
             self._hashes[f"{policy}/{path.name}"] = hashes[f"{policy}/{path.name}"]
         _sync(folder)
         return True
@@ -117,6 +125,15 @@ def checkpoints(root: Path) -> Iterator[Path]:
 
 def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
     """Load a checkpoint, and verify the hash of every file."""
+    state, paths = open_checkpoint(folder)
+    return state, {
+        policy: {name: path.read_bytes() for name, path in files.items()}
+        for policy, files in paths.items()
+    }
+
+
+def open_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, Path]]]:
+    """The state of a checkpoint and the paths of its files, after the hash of each is verified."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         state = _state(manifest["state"])
@@ -125,16 +142,18 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, dict[str, bytes]]]:
         raise CheckpointError(f"{folder} has no readable manifest: {error}") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"{folder} has format {manifest.get('format')}, not {FORMAT}")
-    policies: dict[str, dict[str, bytes]] = {}
+    folder = folder.absolute()  # learners have another working directory
+    policies: dict[str, dict[str, Path]] = {}
     for name, expected in wanted.items():
         policy, _, file = name.rpartition("/")
+        path = folder / POLICIES / policy / file
         try:
-            content = (folder / POLICIES / policy / file).read_bytes()
+            found = _hash(path)
         except OSError as error:
             raise CheckpointError(f"{folder}: {name} cannot be read: {error}") from error
-        if hashlib.sha256(content).hexdigest() != expected:
+        if found != expected:
             raise CheckpointError(f"{folder}: {name} does not match its hash; is it truncated?")
-        policies.setdefault(policy, {})[file] = content
+        policies.setdefault(policy, {})[file] = path
     return state, policies
 
 
@@ -180,8 +199,13 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

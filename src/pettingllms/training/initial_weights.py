@@ -14,6 +14,7 @@ from pettingllms.policies.files import (
     OPTIMIZER_FILE,
     Files,
     Saved,
+    read_content,
 )
 from pettingllms.runs.folder import RunFolder
 
@@ -54,7 +55,7 @@ def _check_same_kind(config: RunConfig, policy: str, files: Files, where: str) -
             f"policies.{policy}.kind to match, or export it and set policies.{policy}.model"
         )
     if isinstance(section, LoraPolicy):
-        saved = json.loads(files[ADAPTER_CONFIG])
+        saved = json.loads(read_content(files[ADAPTER_CONFIG]))
         expected = {"rank": saved["r"], "alpha": saved["lora_alpha"]}
         for key, value in expected.items():
             if getattr(section, key) != value:

@@ -118,7 +118,7 @@ async def train_batches(
         writer = folder.checkpoint(State(step=num_steps, versions=dict.fromkeys(batches, 0)))
         if writer is not None:
             for policy in batches:
-                writer.add(policy, await team.saved(policy))
+                writer.add(policy, await team.saved(policy, writer.folder(policy)))
             writer.finish(config.train.keep_checkpoints)
     finally:
         for tracker in trackers:

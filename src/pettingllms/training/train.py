@@ -91,7 +91,9 @@ class Trainer:
         from pettingllms.cluster.team import Team
 
         self._callback.on_phase("starting engines and learners")
-        found = self._folder.load(self._callback.on_message)
+        # Other machines may not reach the run folder.
+        load = self._folder.load if self._config.cluster.address else self._folder.open
+        found = load(self._callback.on_message)
         self.state, saved = found or (State(), initial_weights(self._config))
         if found is not None:
             check_same_policies(self._config, saved, self._folder.path)
@@ -284,7 +286,7 @@ class Trainer:
         if writer is None:
             return
         for name in self._team.names():
-            writer.add(name, await self._team.saved(name))
+            writer.add(name, await self._team.saved(name, writer.folder(name)))
         for name in self._team.snapshots.sources:
             if not writer.carry(name):
                 writer.add(name, await self._team.snapshots.files(name))

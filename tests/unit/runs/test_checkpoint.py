@@ -15,6 +15,7 @@ from pettingllms.runs.checkpoint import (
     Writer,
     checkpoints,
     load_checkpoint,
+    open_checkpoint,
 )
 from pettingllms.runs.folder import RunFolder
 
@@ -184,3 +185,27 @@ def test_load_checkpoint_reads_the_pool_and_the_players_of_version_0_1(tmp_path:
     co_players.load_state_dict(components["co_players"])
     assert co_players.pool == league.pool
     assert components["guard"] == {"p/anchor_noisy": 1, "best/p/anchor_noisy": 0.5}
+
+
+def test_files_that_learners_wrote_are_added_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = Writer(Path("run"), State(step=2))
+    folder = writer.folder("a")
+    assert folder.is_absolute()
+    (folder / "model.safetensors").write_bytes(b"written")
+    (tmp_path / "elsewhere").write_bytes(b"linked")
+    writer.add("a", {"model.safetensors": folder / "model.safetensors", "config": b"in memory"})
+    writer.add("b", {"model.safetensors": tmp_path / "elsewhere"})
+    done = writer.finish(5)
+    _, files = load_checkpoint(done)
+    assert files == {
+        "a": {"model.safetensors": b"written", "config": b"in memory"},
+        "b": {"model.safetensors": b"linked"},
+    }
+    _, paths = open_checkpoint(Path("run") / done.name)
+    assert paths["a"]["config"] == done / "policies" / "a" / "config"
+    (done / "policies" / "a" / "model.safetensors").write_bytes(b"writtex")
+    with pytest.raises(CheckpointError, match="does not match its hash"):
+        open_checkpoint(done)

@@ -245,7 +245,7 @@ class Team:
         self.seen.append(units)
         return self.learner.train(policy, units, step)
 
-    async def saved(self, policy: str) -> dict[str, bytes]:
+    async def saved(self, policy: str, folder: Path) -> dict[str, bytes]:
         return self.learner.files(policy)[0]
 
     async def stop(self) -> None: ...

@@ -163,7 +163,7 @@ class Taught:
         self.steps.append((policy, step))
         return {"loss": 1.0, "skipped_updates": self.skipped}
 
-    async def saved(self, policy: str) -> dict[str, bytes]:
+    async def saved(self, policy: str, folder: Path) -> dict[str, bytes]:
         return {"model.safetensors": policy.encode()}
 
     async def stop(self) -> None: ...

@@ -54,7 +54,7 @@ class FakeTeam:
     def names(self) -> list[str]:
         return ["policy_a"]
 
-    async def saved(self, policy: str) -> dict[str, bytes]:
+    async def saved(self, policy: str, folder: Path) -> dict[str, bytes]:
         return {MODEL_FILE: b"w"}
 
     async def stop(self) -> None: ...

@@ -24,7 +24,7 @@ from pettingllms.evaluation.players import (
     with_model,
 )
 from pettingllms.models import find_model
-from pettingllms.policies.files import Saved
+from pettingllms.policies.files import Saved, read_content
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.training.initial_weights import initial_weights
@@ -101,7 +101,10 @@ def evaluated_run(place: Path, config: RunConfig, saved: Saved, policy: str) -> 
         )
     saved = saved or initial_weights(config)
     weights = {
-        name: {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+        name: {
+            file: hashlib.sha256(read_content(content)).hexdigest()
+            for file, content in files.items()
+        }
         for name, files in saved.items()
     }
     fingerprint = _hash("run", config.model_dump_json(), weights, policy)

@@ -25,7 +25,7 @@ from pettingllms.inference.engines.base import (
     marked_if_cut,
     too_long,
 )
-from pettingllms.policies.files import Files
+from pettingllms.policies.files import Files, write_content
 from pettingllms.types import Failed, LogProbs, Sample, SampleRequest, ScoreRequest
 from pettingllms.vision.processor import load_image_processor
 
@@ -122,7 +122,7 @@ class TorchEngine(InferenceEngine):
         name = f"adapter{next(self._adapter_ids)}"
         with tempfile.TemporaryDirectory(prefix="pettingllms-engine-") as folder:
             for file, content in files.items():
-                (Path(folder) / file).write_bytes(content)
+                write_content(content, Path(folder) / file)
             if self._peft is None:
                 self._peft = PeftModel.from_pretrained(self._lm, folder, adapter_name=name)
                 self._peft.eval()
@@ -153,10 +153,11 @@ class TorchEngine(InferenceEngine):
             self._peft.delete_adapter(old)
 
     def _fill(self, lm: Any, policy: str, files: Files) -> None:
-        from safetensors.torch import load
+        from safetensors.torch import load, load_file
 
         (content,) = files.values()
-        odd = lm.load_state_dict(load(content), strict=False)
+        weights = load_file(content) if isinstance(content, Path) else load(content)
+        odd = lm.load_state_dict(weights, strict=False)
         tied = set(getattr(lm, "all_tied_weights_keys", {}))
         if odd.unexpected_keys or set(odd.missing_keys) - tied:
             raise SamplerError(f"the new weights of '{policy}' belong to another model: {odd}")
