@@ -145,11 +145,13 @@ class InferenceEngine(ABC):
         raise self._unable("serve LoRA adapters")
 
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
-        """Take new weights of the whole model."""
+        """Take new weights of the whole model. A file may be given by its path: use `read_content`
+        or `write_content` of `pettingllms.policies.files`."""
         raise self._unable("take new weights of a whole model")
 
     async def publish_copy(self, policy: str, version: int, files: Files) -> None:
-        """Take the weights of a frozen copy of the whole model, served in addition to it."""
+        """Take the weights of a frozen copy of the whole model, served in addition to it. Files are
+        as in `publish_weights`."""
         raise self._unable("serve copies of a whole model")
 
     async def drop(self, policy: str) -> None:
