@@ -115,5 +115,5 @@ def sum_over_ranks(parts: Sequence[Tensor], parameters: Sequence[Tensor]) -> Non
     flat = torch.cat([part.flatten() for part, _ in sharded])
     dist.all_reduce(flat, group=sharded[0][1].get_group())
     sizes = [part.numel() for part, _ in sharded]
-    for (part, _), total in zip(sharded, flat.split(sizes), strict=True):
+    for (part, _), total in zip(sharded, torch.split(flat, sizes), strict=True):
         part.copy_(total.view_as(part))

@@ -7,6 +7,7 @@ filled again. Never run on a GPU; tests run the same code with both copies in ho
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class HostState:
 
 def _parts(tensor: Tensor) -> list[Tensor]:
     """The plain tensors of this rank that a tensor consists of, such as codes and scales."""
-    own = local(tensor)
+    own: Any = local(tensor)
     if not is_traceable_wrapper_subclass(own):
         return [own]
     names, _ = own.__tensor_flatten__()
