@@ -15,7 +15,6 @@ import numpy as np
 from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import PettingError
-from pettingllms.inference.engines import vllm as engine_module
 from pettingllms.inference.engines.base import UNBOUND, EngineSpec
 from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.learners.batches import Item
@@ -104,7 +103,7 @@ async def replaced(engine: VllmEngine, first: Learner, later: list[Learner]) -> 
 
 async def main(model: Path, kernels: str) -> dict[str, Any]:
     if kernels == "stock":
-        engine_module.EXTENSION = "stock_kernels.StockKernels"
+        VllmEngine.extension = "stock_kernels.StockKernels"
     first, *later = (learner_of(model, seed) for seed in (1, 2, 3))
     config = InferenceConfig(max_model_len=512, max_num_seqs=16)
     spec = partial(EngineSpec, model, config, POLICIES, 8, len(ADAPTERS))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,3 +103,61 @@ def test_grouped_kernels_equal_vllms_and_take_less(dtype: str) -> None:
             f"{dtype} {num_tokens} tokens: {1e3 * slow:.1f} -> {1e3 * fast:.1f} ms, off {off:.1g}"
         )
         assert slow > at_least * fast
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    """Our kernels in this process, for one test."""
+    pytest.importorskip("vllm")
+    from pettingllms.inference import lora_kernels
+
+    yield
+    lora_kernels.uninstall()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.usefixtures("one_thread", "installed")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("num_adapters", [1, 8])
+def test_packed_adapters_equal_vllms_and_take_less(dtype: str, num_adapters: int) -> None:
+    """The packed q, k and v of SmolLM2, 64 rows, through vLLM's wrapper; CPU time."""
+    torch = pytest.importorskip("torch")
+    from vllm.lora.layers import LoRAMapping
+    from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+
+    from pettingllms.inference import lora_kernels
+    from pettingllms.inference.packed_adapters import pack
+
+    torch.manual_seed(0)
+    kind, outputs = getattr(torch, dtype), (576, 192, 192)
+    layer = SimpleNamespace(
+        lora_a_stacked=[torch.randn(num_adapters, 1, 16, 576).to(kind) / 24 for _ in outputs],
+        lora_b_stacked=[torch.randn(num_adapters, 1, n, 16).to(kind) / 4 for n in outputs],
+    )
+    x = torch.randn(64, 576).to(kind)
+    rows = tuple(at % num_adapters + 1 for at in range(64))
+    mapping = LoRAMapping(rows, rows, is_prefill=True)
+
+    def prepared() -> Callable[[], Any]:
+        wrapper = PunicaWrapperCPU(64, max_batches=64, device="cpu")
+        ids = [*range(1, num_adapters + 1)]
+        wrapper.update_metadata(mapping, ids, num_adapters + 1, 1000)
+        a, b = layer.lora_a_stacked, layer.lora_b_stacked
+
+        def apply() -> Any:
+            y = torch.zeros(64, sum(outputs), dtype=kind)
+            wrapper.add_lora_linear(y, x, a, b, 1.0, outputs)
+            return y
+
+        return apply
+
+    stock = prepared()
+    expected, (slow,) = stock(), cpu_seconds([stock], 20)
+    lora_kernels.install()
+    pack(layer)
+    ours = prepared()
+    found, (fast,) = ours(), cpu_seconds([ours], 20)
+    off = float((found - expected).float().abs().max() / expected.float().abs().max())
+    print(f"{dtype} {num_adapters}: {1e3 * slow:.2f} -> {1e3 * fast:.2f} ms, off {off:.1g}")
+    assert off <= (1e-6 if dtype == "float32" else 8e-3)
+    assert slow > 3 * fast

@@ -7,8 +7,10 @@ from rich.table import Table
 
 from pettingllms.bench import bench_rollout
 from pettingllms.bench.engine_bench import bench_engine
+from pettingllms.bench.sampling_bench import bench_sampling
 from pettingllms.bench.sandbox_bench import bench_sandbox
 from pettingllms.cli.console import console
+from pettingllms.config.engines import Dtype
 
 
 def print_rollout_bench(num_many: int, repeats: int, as_json: bool) -> None:
@@ -58,6 +60,29 @@ def print_engine_bench(model: str, num_requests: int, repeats: int, as_json: boo
         f"{result.learner_tokens_per_second:,.0f} tokens/s",
         f"{result.torch_tokens_per_second:,.0f} tokens/s",
         f"{result.learner_ratio:.2f}",
+    )
+    console.print(table)
+
+
+def print_sampling_bench(
+    model: str, dtype: Dtype, num_requests: int, num_adapters: int, repeats: int, as_json: bool
+) -> None:
+    """Run the benchmark of LoRA sampling on CPU and print it."""
+    arguments = (model, dtype, num_requests, num_adapters, repeats)
+    if as_json:
+        console.out(json.dumps(asdict(bench_sampling(*arguments))), highlight=False)
+        return
+    with console.status("starting") as status:
+        result = bench_sampling(*arguments, status.update)
+    title = f"{result.model}, {result.dtype}, {result.num_requests} replies in parallel"
+    table = Table(title, "tokens per CPU-second", title="bench sampling")
+    table.add_row("LoRA, our kernels", f"{result.packed:,.0f}")
+    table.add_row("LoRA, vLLM's kernels", f"{result.vllm:,.0f}")
+    table.add_row("no adapter", f"{result.base:,.0f}")
+    table.add_row("ours over vLLM's", f"{result.ratio:.2f}")
+    table.add_row(
+        f"log-prob difference ({result.equal_share:.0%} of the replies are equal)",
+        f"{result.logprob_difference:.1g}",
     )
     console.print(table)
 

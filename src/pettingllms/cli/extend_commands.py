@@ -1,12 +1,14 @@
 """Commands of the panel Extend: `check-env` and `bench`; `gateway` is in gateway.py."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from pettingllms.cli.options import EnvName, EnvOptions, Json
 
 bench_app = typer.Typer(help="Measure the overhead of the system.", no_args_is_help=True)
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+ModelFolder = Annotated[str, typer.Option(metavar="FOLDER", help="Folder or name of the model.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Repetitions; the median is reported.")]
 
 
@@ -36,9 +38,7 @@ def bench_rollout(
 
 @bench_app.command("engine")
 def bench_engine(
-    model: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Folder or name of the model.")
-    ] = "HuggingFaceTB/SmolLM2-135M-Instruct",
+    model: ModelFolder = SMOLLM2,
     requests: Annotated[int, typer.Option(min=1, help="Replies in parallel.")] = 64,
     repeats: Repeats = 3,
     as_json: Json = False,
@@ -47,6 +47,23 @@ def bench_engine(
     from pettingllms.cli.bench import print_engine_bench
 
     print_engine_bench(model, requests, repeats, as_json)
+
+
+@bench_app.command("sampling")
+def bench_sampling(
+    model: ModelFolder = SMOLLM2,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Type of the weights.")
+    ] = "float32",
+    requests: Annotated[int, typer.Option(min=1, help="Replies in parallel.")] = 64,
+    adapters: Annotated[int, typer.Option(min=1, help="LoRA adapters in a batch.")] = 1,
+    repeats: Repeats = 3,
+    as_json: Json = False,
+) -> None:
+    """Compare LoRA sampling on CPU with vLLM's own kernels, and with no adapter."""
+    from pettingllms.cli.bench import print_sampling_bench
+
+    print_sampling_bench(model, dtype, requests, adapters, repeats, as_json)
 
 
 @bench_app.command("sandbox")

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class VllmEngine(InferenceEngine):
     packages = ("vllm",)
     image_packages = ("torchvision",)
     process_gib = 1.5
+    extension: ClassVar[str] = EXTENSION
+    """Class whose methods vLLM adds to its workers."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
@@ -70,7 +72,7 @@ class VllmEngine(InferenceEngine):
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = AsyncEngineArgs(**vllm_options(self._spec), worker_extension_cls=EXTENSION)
+        args = AsyncEngineArgs(**vllm_options(self._spec), worker_extension_cls=self.extension)
         self._stop_ids = stop_ids(self._spec.model)
         self._image_processor = load_image_processor(self._spec.model)
         self._vllm = AsyncLLM.from_engine_args(args)
