@@ -219,6 +219,7 @@ def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
     from pettingllms.cluster import team
 
     def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
+        self.config = self.config.for_device("cpu")
         for group in self._groups:
             self._engines[group.name] = FakeEngines(group.policies, answer)
             run.engines.append(self._engines[group.name])

@@ -71,6 +71,7 @@ def in_this_process() -> Iterator[list[LocalEngines]]:
     made: list[LocalEngines] = []
 
     def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
+        self.config = self.config.for_device("cpu")
         for at, group in enumerate(self._groups):
             spec = engine_specs(self.config, group, models[group.name], "cpu", at, 1)[0]
             self._engines[group.name] = LocalEngines(spec)

@@ -65,6 +65,7 @@ def in_process() -> Iterator[None]:
     from pettingllms.cluster import team
 
     def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
+        self.config = self.config.for_device("cpu")
         for at, group in enumerate(self._groups):
             model = models[group.name]
             if sampling:

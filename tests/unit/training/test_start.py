@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 from fakes import train_with_fakes
 
 from pettingllms.config import RunConfig, parse_config
+from pettingllms.config.engines import MISMATCH_BOUNDS
 from pettingllms.errors import CheckpointError
 from pettingllms.policies.files import (
     ADAPTER_CONFIG,
@@ -22,7 +23,7 @@ from pettingllms.policies.files import (
     OPTIMIZER_FILE,
 )
 from pettingllms.runs.checkpoint import State, Writer
-from pettingllms.runs.folder import CHECKPOINTS
+from pettingllms.runs.folder import CHECKPOINTS, RunFolder
 from pettingllms.training.initial_weights import initial_weights
 
 FULL = {"kind": "full", "model": "m"}
@@ -142,3 +143,13 @@ def test_a_run_that_has_a_checkpoint_goes_on_without_the_run_it_began_with(
     whole = train_with_fakes(run, tmp_path / "run", reply)
     assert len(asked) == 2
     assert whole.weights == {"first": 43, "second": 53}
+
+
+def test_a_run_records_the_dtypes_of_its_device(tmp_path: Path) -> None:
+    """So that `resume` on another machine keeps them, and the mismatch bound is known."""
+    wanted = config("", FULL, FULL, num_steps=1)
+    assert wanted.learner.dtype == "auto"
+    train_with_fakes(wanted, tmp_path / "run", lambda *_: "1")
+    recorded = RunFolder(tmp_path / "run").config()
+    assert (recorded.inference.dtype, recorded.learner.dtype) == ("float32", "float32")
+    assert recorded.mismatch_bound() == MISMATCH_BOUNDS["float32"]
