@@ -158,7 +158,7 @@ def _summary(spec: EngineSpec, repeats: int, rounds: Sequence[dict[str, Round]])
         for pair in zip(one["packed"].samples, one["vllm"].samples, strict=True)
     ]
     equal = [(ours, vllm) for ours, vllm in pairs if np.array_equal(ours.ids, vllm.ids)]
-    gaps = [float(np.abs(ours.logprobs - vllm.logprobs).max()) for ours, vllm in equal]
+    gaps = [_gap(ours, vllm) for ours, vllm in equal]
     return SamplingBench(
         model=spec.model.name,
         dtype=spec.dtype,
@@ -171,6 +171,12 @@ def _summary(spec: EngineSpec, repeats: int, rounds: Sequence[dict[str, Round]])
         equal_share=round(len(equal) / len(pairs), 3),
         **medians,
     )
+
+
+def _gap(ours: Sample, vllm: Sample) -> float:
+    assert ours.logprobs is not None  # noqa: S101 - vLLM returns log-probs
+    assert vllm.logprobs is not None  # noqa: S101 - as above
+    return float(np.abs(ours.logprobs - vllm.logprobs).max())
 
 
 def cpu_seconds() -> float:
