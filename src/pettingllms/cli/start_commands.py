@@ -61,12 +61,35 @@ def check(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder that the run would write to.")
     ] = Path("runs"),
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Plan the memory of CONFIG on these GPUs instead of this machine: a name such as "
+            "h100-80, or an amount such as 80GiB.",
+        ),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="With --gpu: number of nodes.")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="With --gpu: GPUs of a node.")] = 8,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(metavar="AMOUNT", help="With --gpu: memory of a node, such as 1024GiB."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check this machine, or validate a config against it and list all problems."""
+    """Check this machine, or validate a config against it or other GPUs and list all problems."""
     from pettingllms.cli.check import check_config, check_machine
+    from pettingllms.errors import ConfigError
 
-    if config is None:
+    if gpu is not None:
+        from pettingllms.cli.check_plan import check_plan
+        from pettingllms.preflight.hardware import find_hardware
+
+        if config is None:
+            raise ConfigError("--gpu", ["plans the memory of a config; give a TOML file"])
+        hardware = find_hardware(gpu, nodes, gpus_per_node, host_memory)
+        check_plan(config, overrides or [], hardware, as_json)
+    elif config is None:
         check_machine(as_json)
     else:
         check_config(config, overrides or [], out, as_json)

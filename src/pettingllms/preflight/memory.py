@@ -1,169 +1,142 @@
-"""Estimates of the GPUs that a run needs and of the memory on each.
+"""Estimates of the memory that the engines, learners and critics of a run need.
 
-Sizes come from a model's config.json and from the headers of its weight files. Activations, the
-CUDA context and fragmentation are not included, so leave headroom.
+Sizes come from a model's config.json and from the headers of its weight files.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.engines import resolve_dtype
-from pettingllms.models.folder import tensor_shapes
 from pettingllms.policies import ModelGroup, num_gpus_needed, plan_critics
+from pettingllms.preflight.estimates import (
+    Device,
+    Part,
+    ProcessEstimate,
+    amount,
+    compute_width,
+    parameters_part,
+    total,
+)
+from pettingllms.preflight.learner_memory import CUDA_CONTEXT, trained_critic, trained_group
 from pettingllms.preflight.machine import Finding
+from pettingllms.preflight.model_size import ModelSize
+from pettingllms.registry import ENGINES
 from pettingllms.runtime.resources import GIB
-from pettingllms.vision.families import object_in
 
-BYTES = {"float32": 4, "bfloat16": 2}
-MASTER = 4
-"""Bytes of a weight in the learner: weights, gradients and both Adam moments are float32."""
-NOT_ADAPTED = re.compile(r"embed|lm_head|norm")
-"""Tensors that LoRA leaves alone."""
+ENGINE_WORKSPACE = 2 * GIB
+"""CUDA context, graphs and activations of an inference engine. Never measured here."""
+USABLE = 0.95
+"""Share of a device's memory that a learner can use; the rest is lost to fragmentation."""
 MIB_OF_GPU = re.compile(r"(\d+) MiB")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One summand of an estimate."""
-
-    name: str
-    formula: str
-    num_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceEstimate:
-    """What one process of a run needs on each of its GPUs."""
-
-    name: str
-    num_gpus: int
-    parts: tuple[Part, ...]
-
-    @property
-    def num_bytes(self) -> float:
-        """The sum of the parts."""
-        return math.fsum(part.num_bytes for part in self.parts)
-
-    def describe(self) -> str:
-        """The sum and its parts with their formulas."""
-        parts = "; ".join(f"{p.name} {_gib(p.num_bytes)} = {p.formula}" for p in self.parts)
-        return f"{self.name}: about {_gib(self.num_bytes)} per GPU ({parts})"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSize:
-    """The dimensions of a model that memory depends on."""
-
-    num_parameters: int
-    adapted: tuple[tuple[int, int], ...] = ()
-    """Shapes of the matrices that LoRA adapts."""
-    num_layers: int = 0
-    num_kv_heads: int = 0
-    head_dim: int = 0
-
-    def kv_bytes(self, num_tokens: int, width: int) -> int:
-        """Bytes of the keys and values of this many tokens; 0 if config.json lacks a dimension."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * width * num_tokens
-
-    def adapter_parameters(self, rank: int) -> int:
-        """Parameters of one LoRA adapter: rank * (rows + columns) for each adapted matrix."""
-        return rank * sum(rows + columns for rows, columns in self.adapted)
-
-
-def read_size(folder: Path) -> ModelSize:
-    """The size of the model in a folder."""
-    shapes = tensor_shapes(folder)
-    config = object_in(folder / "config.json")
-    text = config.get("text_config")
-    text = text if isinstance(text, dict) else config
-    heads = _count(text, "num_attention_heads")
-    head_dim = _count(text, "head_dim") or (_count(text, "hidden_size") // heads if heads else 0)
-    return ModelSize(
-        num_parameters=sum(math.prod(shape) for shape in shapes.values()),
-        adapted=tuple(
-            (shape[0], shape[1])
-            for name, shape in shapes.items()
-            if len(shape) == 2 and not NOT_ADAPTED.search(name)
-        ),
-        num_layers=_count(text, "num_hidden_layers"),
-        num_kv_heads=_count(text, "num_key_value_heads") or heads,
-        head_dim=head_dim,
-    )
-
-
-def _count(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    return value if isinstance(value, int) else 0
-
-
 def estimate_memory(
-    config: RunConfig, groups: Sequence[ModelGroup], sizes: Mapping[str, ModelSize]
-) -> list[DeviceEstimate]:
-    """The GPU processes of a run: one engine per replica and one learner per trained model."""
+    config: RunConfig,
+    groups: Sequence[ModelGroup],
+    sizes: Mapping[str, ModelSize],
+    device: Device = "gpu",
+) -> list[ProcessEstimate]:
+    """The processes of a run: engines, learners and critics."""
+    ranks = config.learner.num_ranks
     found = [_engine(config, group, sizes[group.model]) for group in groups]
-    found += [_learner(config, group, sizes[group.model]) for group in groups if group.trained]
+    for group in groups:
+        if group.trained:
+            trained = trained_group(config, group, sizes[group.model], device)
+            parts = tuple(trained.device_parts()), tuple(trained.host_parts())
+            found.append(
+                ProcessEstimate(f"learner of {_names(group.trained)}", ranks, 1, *parts, USABLE)
+            )
     for plan in plan_critics(config):
-        size = sizes[plan.model].num_parameters
-        parts = tuple(_trained("", size, config.learner.num_ranks))
-        found.append(DeviceEstimate(f"'{plan.name}'", config.learner.num_ranks, parts))
+        trained = trained_critic(config, sizes[plan.model], device)
+        parts = tuple(trained.device_parts()), tuple(trained.host_parts())
+        found.append(ProcessEstimate(f"'{plan.name}'", ranks, 1, *parts, USABLE))
     return found
 
 
-def _engine(config: RunConfig, group: ModelGroup, size: ModelSize) -> DeviceEstimate:
+def estimate_gpus(
+    config: RunConfig,
+    groups: Sequence[ModelGroup],
+    sizes: Mapping[str, ModelSize],
+    device_bytes: float,
+) -> list[ProcessEstimate]:
+    """The same on GPUs of a given size. A colocated engine and learner share one."""
+    found = estimate_memory(config, groups, sizes)
+    if config.cluster.placement != "colocated":
+        return found
+    trained = [trained_group(config, g, sizes[g.model], "gpu") for g in groups if g.trained]
+    return [_colocated(config, found, [p for t in trained for p in t.state_parts()], device_bytes)]
+
+
+def _colocated(
+    config: RunConfig,
+    found: Sequence[ProcessEstimate],
+    state: Sequence[Part],
+    device_bytes: float,
+) -> ProcessEstimate:
+    """An engine that sleeps while the learner works, and a learner that keeps its state."""
+    share = config.inference.gpu_memory_utilization
+    reserved = Part("engine", f"{share:g} of the device", share * device_bytes)
+    sampling = [reserved, *(part for part in state if not part.name.endswith("gradients"))]
+    learning = [part for one in found[1:] for part in one.device]
+    learning.append(Part("sleeping engine", "its CUDA context", CUDA_CONTEXT))
+    host = [part for one in found for part in one.host]
+    host += [part for part in found[0].device if part.name == "weights"]  # copied while it sleeps
+    device = max(sampling, learning, key=total)
+    return ProcessEstimate("engine and learner", 1, 1, tuple(device), tuple(host), USABLE)
+
+
+def _engine(config: RunConfig, group: ModelGroup, size: ModelSize) -> ProcessEstimate:
+    """An engine with room for one sequence; it uses the rest of its share as KV cache."""
     inference = config.inference
-    width, gpus = BYTES[resolve_dtype(inference.dtype, "cuda")], inference.tensor_parallel
-    over = f" / {gpus} GPUs" if gpus > 1 else ""
-    parts = [
-        Part(
-            "weights",
-            f"{_millions(size.num_parameters)} parameters * {width} B{over}",
-            size.num_parameters * width / gpus,
-        )
-    ]
-    if group.adapters:
-        adapters = sum(size.adapter_parameters(p.rank) for p in group.adapters.values())
-        formula = f"{_millions(adapters)} parameters * {width} B{over}"
-        parts.append(Part("adapters", formula, adapters * width / gpus))
-    num_tokens = inference.max_num_seqs * inference.max_model_len
-    formula = (
-        f"{inference.max_num_seqs} sequences * {inference.max_model_len} tokens * 2 * "
-        f"{size.num_layers} layers * {size.num_kv_heads} heads * {size.head_dim} * {width} B{over}"
+    width, gpus = compute_width(inference.dtype, "gpu"), inference.tensor_parallel
+    parts = [parameters_part("weights", size.num_parameters, width, gpus, "GPUs")]
+    adapters = len(group.adapters) * max(
+        map(size.adapter_parameters, group.adapters.values()), default=0
     )
-    parts.append(Part("KV cache", formula, size.kv_bytes(num_tokens, width) / gpus))
-    name = f"engine of {_names(group)}"
-    return DeviceEstimate(name, inference.num_replicas * gpus, tuple(parts))
+    if adapters:
+        parts.append(parameters_part("adapters", adapters, width, gpus, "GPUs"))
+    parts.append(
+        Part(
+            "KV cache of one sequence",
+            f"{inference.max_model_len} tokens * 2 * {size.num_layers} layers * "
+            f"{size.num_kv_heads} heads * {size.head_dim} * {width} B",
+            size.kv_bytes(inference.max_model_len, width) / gpus,
+        )
+    )
+    parts.append(Part("workspace", "CUDA context, graphs, activations", ENGINE_WORKSPACE))
+    process = ENGINES.load(inference.engine).process_gib * GIB
+    host = [
+        Part("process", "Python and CUDA libraries", gpus * process + CUDA_CONTEXT),
+        *([parameters_part("adapters", 2 * adapters, width)] if adapters else []),
+        Part("load", "largest tensor", size.largest_tensor * width),
+    ]
+    return ProcessEstimate(
+        f"engine of {_names(group.policies)}",
+        inference.num_replicas,
+        gpus,
+        tuple(parts),
+        tuple(host),
+        inference.gpu_memory_utilization,
+    )
 
 
-def _learner(config: RunConfig, group: ModelGroup, size: ModelSize) -> DeviceEstimate:
-    ranks = config.learner.num_ranks
-    over = f" / {ranks} ranks" if ranks > 1 else ""
-    base = f"{_millions(size.num_parameters)} parameters"
-    parts: list[Part] = []
-    if group.full:
-        parts += _trained("", size.num_parameters, ranks)
-        if config.loss.kl_coef:
-            width = BYTES[resolve_dtype(config.learner.dtype, "cuda")]
-            num_bytes = size.num_parameters * width / ranks
-            parts.append(Part("reference model", f"{base} * {width} B{over}", num_bytes))
-    else:
-        formula = f"{base} * {MASTER} B{over}"
-        parts.append(Part("frozen base", formula, size.num_parameters * MASTER / ranks))
-        adapters = sum(size.adapter_parameters(p.rank) for p in group.adapters.values())
-        parts += _trained("adapter ", adapters, ranks)
-    return DeviceEstimate(f"learner of {_names(group, trained=True)}", ranks, tuple(parts))
+def pass_bytes(
+    config: RunConfig, groups: Sequence[ModelGroup], sizes: Mapping[str, ModelSize], device: Device
+) -> float:
+    """Bytes that the largest pass of a learner adds to its weights, gradients and optimizer."""
+    learners = [trained_group(config, g, sizes[g.model], device) for g in groups if g.trained]
+    learners += [trained_critic(config, sizes[p.model], device) for p in plan_critics(config)]
+    added = (total(one.device_parts()) - total(one.state_parts()) for one in learners)
+    return max(added, default=0.0)
 
 
-def _trained(prefix: str, num_parameters: int, ranks: int) -> Iterator[Part]:
-    """Weights, gradients and optimizer state, sharded over ranks."""
-    over = f" / {ranks} ranks" if ranks > 1 else ""
-    for name, copies in (("weights", 1), ("gradients", 1), ("optimizer state", 2)):
-        formula = f"{_millions(num_parameters)} parameters * {copies * MASTER} B{over}"
-        yield Part(prefix + name, formula, copies * MASTER * num_parameters / ranks)
+def num_cached_sequences(estimate: ProcessEstimate, device_bytes: float) -> float | None:
+    """Sequences of `max_model_len` tokens that an engine's KV cache holds; None for learners."""
+    for part in estimate.device:
+        if part.name == "KV cache of one sequence" and part.num_bytes:
+            others = estimate.num_bytes - part.num_bytes
+            return (estimate.share * device_bytes - others) / part.num_bytes
+    return None
 
 
 def check_gpu_memory(
@@ -177,30 +150,20 @@ def check_gpu_memory(
     shared = config.cluster.placement == "colocated"
     what = f"GPUs (estimate): {needed} needed on a machine with GPUs"
     yield Finding("ok", f"{what}; engine and learner share one" if shared else what)
+    for model, size in sizes.items():
+        if gpus and size.missing:
+            what = f"GPU memory: config.json of '{model}' lacks {', '.join(size.missing)}"
+            yield Finding("note", what, "leave room: activations are not counted")
     room = min((int(m[1]) * 2**20 for gpu in gpus if (m := MIB_OF_GPU.search(gpu))), default=None)
-    found = estimate_memory(config, groups, sizes)
-    if shared:
-        parts = tuple(part for estimate in found for part in estimate.parts)
-        found = [DeviceEstimate("engine and learner", 1, parts)]
-    for estimate in found:
-        what = f"GPU memory (estimate, without activations): {estimate.describe()}"
-        if room is not None and estimate.num_bytes > room:
-            advice = (
-                'use a smaller model, kind = "lora", more inference.tensor_parallel or '
-                "learner.num_ranks, or lower inference.max_num_seqs or max_model_len"
-            )
-            yield Finding("problem", f"{what}; the GPU has {_gib(room)}", advice)
+    for estimate in estimate_gpus(config, groups, sizes, room or 0):
+        what = f"GPU memory (estimate): {estimate.describe()}"
+        if room is not None and estimate.num_bytes > estimate.share * room:
+            what = f"{what}; it can use {amount(estimate.share * room)} of a GPU"
+            advice = "`pettingllms check CONFIG --gpu NAME` lists changes that make it fit"
+            yield Finding("problem", what, advice)
         else:
             yield Finding("ok", what)
 
 
-def _names(group: ModelGroup, trained: bool = False) -> str:
-    return ", ".join(f"'{name}'" for name in (group.trained if trained else group.policies))
-
-
-def _gib(num_bytes: float) -> str:
-    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB / 10 else f"{num_bytes / 2**20:.0f} MiB"
-
-
-def _millions(count: float) -> str:
-    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"
+def _names(policies: Sequence[str] | Mapping[str, object]) -> str:
+    return ", ".join(f"'{name}'" for name in policies)

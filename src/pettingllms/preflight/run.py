@@ -26,8 +26,10 @@ from pettingllms.policies import (
     plan_critics,
     plan_models,
 )
+from pettingllms.preflight.estimates import pass_tokens
 from pettingllms.preflight.machine import Finding, check_sandbox, find_device, find_gpus
-from pettingllms.preflight.memory import check_gpu_memory, read_size
+from pettingllms.preflight.memory import check_gpu_memory, pass_bytes
+from pettingllms.preflight.model_size import read_size
 from pettingllms.registry import ENGINES
 from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import SERVICES
@@ -198,6 +200,8 @@ def _check_room(
     config: RunConfig, groups: list[ModelGroup], folders: dict[str, Path], out: Path
 ) -> Iterator[Finding]:
     """Rough memory and disk needs, without activations."""
+    if any(map(missing_in, folders.values())):
+        return  # reported already, and there is nothing to count
     try:
         dimensions = {model: read_size(folder) for model, folder in folders.items()}
     except ModelError as error:
@@ -218,6 +222,8 @@ def _check_room(
     needed = memory_needed(config, groups, sizes)
     unused, whole = memory()
     what = f"memory: about {in_gib(needed)} needed, {in_gib(unused)} of {in_gib(whole)} free"
+    if added := pass_bytes(config, groups, dimensions, "cpu"):
+        what = f"{what}; a learner pass of {pass_tokens(config)} tokens adds {in_gib(added)}"
     advice = 'use a smaller model, adapters (kind = "lora") or a lower inference.cache_gib'
     if needed > whole:
         yield Finding("problem", what, advice)

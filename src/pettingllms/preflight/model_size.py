@@ -1,0 +1,138 @@
+"""The dimensions of a model that memory depends on.
+
+A config.json alone is enough. If the folder also has weight files, their headers give the exact
+number of parameters, and the matrices that LoRA adapts.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import ModelError
+from pettingllms.models.folder import tensor_shapes
+from pettingllms.vision.families import object_in
+
+NOT_ADAPTED = re.compile(r"embed|lm_head|norm")
+"""Tensors that LoRA leaves alone."""
+QK_NORM = re.compile(r"qwen3|gemma3|olmo2|olmo3")
+"""Model types whose attention normalizes queries and keys."""
+NEEDED = {
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "mlp_size",
+    "num_attention_heads": "num_heads",
+    "vocab_size": "vocab_size",
+}
+"""Keys of config.json that a plan cannot do without, and the dimensions that they give."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """Parameters and dimensions; a dimension that config.json lacks is 0."""
+
+    num_parameters: int
+    adapted: tuple[tuple[int, int], ...] = ()
+    """Shapes of the matrices that LoRA adapts."""
+    num_layers: int = 0
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    num_heads: int = 0
+    hidden_size: int = 0
+    mlp_size: int = 0
+    """Width of the MLP that one token uses: over all of its experts, if there are experts."""
+    vocab_size: int = 0
+    is_tied: bool = False
+    """Whether the output layer is the embedding."""
+    has_qk_norm: bool = False
+    layer_parameters: int = 0
+
+    @property
+    def root_parameters(self) -> int:
+        """Parameters outside of the layers: embeddings, the output layer, a vision encoder."""
+        return self.num_parameters - self.num_layers * self.layer_parameters
+
+    @property
+    def largest_tensor(self) -> int:
+        """Parameters of the largest tensor: the embedding, or a matrix of a layer."""
+        return self.hidden_size * max(self.vocab_size, self.mlp_size)
+
+    @property
+    def missing(self) -> list[str]:
+        """Keys that config.json lacks and a plan needs."""
+        return [key for key, name in NEEDED.items() if not getattr(self, name)]
+
+    def kv_bytes(self, num_tokens: int, width: int) -> int:
+        """Bytes of the keys and values of this many tokens; 0 if config.json lacks a dimension."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * width * num_tokens
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Parameters of one LoRA adapter: rank * (rows + columns) for each adapted matrix."""
+        return rank * sum(rows + columns for rows, columns in self.adapted)
+
+
+def read_size(folder: Path) -> ModelSize:
+    """The size of the model in a folder with a config.json and, if there are any, weight files."""
+    shapes = tensor_shapes(folder)
+    size = size_of(object_in(folder / "config.json"))
+    if not shapes:
+        if size.missing:
+            raise ModelError(
+                f"{folder / 'config.json'} lacks {', '.join(size.missing)}, and there are no "
+                "weight files to count; fetch the model with `pettingllms models get`"
+            )
+        return size
+    adapted = tuple(
+        (shape[0], shape[1])
+        for name, shape in shapes.items()
+        if len(shape) == 2 and not NOT_ADAPTED.search(name)
+    )
+    values = {name: getattr(size, name) for name in ModelSize.__slots__}
+    values |= {
+        "num_parameters": sum(math.prod(shape) for shape in shapes.values()),
+        "adapted": adapted,
+        "has_qk_norm": any(".q_norm." in name for name in shapes),
+    }
+    return ModelSize(**values)
+
+
+def size_of(config: Mapping[str, Any]) -> ModelSize:
+    """The size of a decoder with gated MLPs, as in Llama and Qwen, from its config.json."""
+    text = config.get("text_config")
+    text = text if isinstance(text, dict) else config
+    heads, hidden = _count(text, "num_attention_heads"), _count(text, "hidden_size")
+    head_dim = _count(text, "head_dim") or (hidden // heads if heads else 0)
+    kv_heads = _count(text, "num_key_value_heads") or heads
+    layers, vocab = _count(text, "num_hidden_layers"), _count(text, "vocab_size")
+    experts = _count(text, "num_experts") or _count(text, "num_local_experts")
+    mlp = _count(text, "intermediate_size")
+    expert = _count(text, "moe_intermediate_size") or mlp
+    has_norm = bool(QK_NORM.search(str(text.get("model_type", ""))))
+    queries, keys = heads * head_dim, kv_heads * head_dim
+    attention = ((queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries))
+    dense = ((mlp, hidden), (mlp, hidden), (hidden, mlp))
+    matrices = attention if experts else (*attention, *dense)
+    layer = sum(map(math.prod, matrices)) + 2 * hidden + 2 * head_dim * has_norm
+    layer += experts * (3 * expert * hidden + hidden)
+    tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
+    return ModelSize(
+        num_parameters=layers * layer + hidden + vocab * hidden * (1 if tied else 2),
+        adapted=matrices * layers,
+        num_layers=layers,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        num_heads=heads,
+        hidden_size=hidden,
+        mlp_size=expert * _count(text, "num_experts_per_tok") if experts else mlp,
+        vocab_size=vocab,
+        is_tied=tied,
+        has_qk_norm=has_norm,
+        layer_parameters=layer,
+    )
+
+
+def _count(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,193 @@
+"""Memory plans on named hardware: what is rejected, and advice that makes it fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qwen3_configs import QWEN3, qwen3, write_config
+from typer.testing import CliRunner
+
+from pettingllms.cli.main import app
+from pettingllms.config import RunConfig, load_config, parse_config
+from pettingllms.errors import ModelError
+from pettingllms.preflight.advice import advise, find_fix
+from pettingllms.preflight.hardware import Hardware, find_hardware
+from pettingllms.preflight.model_size import size_of
+from pettingllms.preflight.sizing import MemoryPlan, plan_memory
+from pettingllms.runtime.resources import GIB
+
+SIZES = {name: size_of(qwen3(name)) for name in QWEN3}
+H100 = find_hardware("h100-80")
+
+
+def data_of(kind: str, model: str, num_models: int = 2, **sections: Any) -> dict[str, Any]:
+    policies = {name: {"kind": kind, "model": model} for name in ("x", "o")[:num_models]}
+    roles = {"player_x": "x", "player_o": "o" if num_models > 1 else "x"}
+    base = {"env": {"id": "tic_tac_toe-v1"}, "algo": {"type": "grpo"}}
+    return {**base, "policies": policies, "roles": roles, **sections}
+
+
+def config_of(kind: str, model: str, **sections: Any) -> RunConfig:
+    return parse_config(data_of(kind, model, **sections))
+
+
+def two_full(model: str, **learner: Any) -> dict[str, Any]:
+    """Two full 8B policies on three ranks each, as version 0.1 would run them."""
+    options = {"num_ranks": 3, "max_batch_tokens": 8192, "activation_checkpointing": False}
+    return data_of("full", model, learner=options | learner)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_two_full_8b_policies_on_three_ranks_are_rejected_without_checkpointing(dtype: str) -> None:
+    plan = plan_memory(parse_config(two_full("8B", dtype=dtype)), H100, SIZES)
+    assert plan.num_gpus == 8  # enough: the memory is what lacks
+    problems = [finding for finding in plan.findings() if finding.level == "problem"]
+    assert [p.what.partition(":")[0] for p in problems] == ["learner of 'x'", "learner of 'o'"]
+    assert all("most of it: activations" in problem.advice for problem in problems)
+    assert not plan.fits
+
+
+def test_advice_for_it_is_in_order_of_effect_and_checkpointing_is_first() -> None:
+    plan = plan_memory(parse_config(two_full("8B", dtype="bfloat16")), H100, SIZES)
+    changes = advise(plan)
+    keys = [change.overrides[0].partition("=")[0] for change in changes]
+    assert keys[0] == "learner.activation_checkpointing"
+    assert {"learner.max_batch_tokens", "learner.num_ranks", "policies.o.kind"} <= set(keys)
+    saved = [change.num_bytes for change in changes]
+    assert saved == sorted(saved, reverse=True)
+    fix = find_fix(plan)
+    assert fix is not None
+    assert [change.describe() for change in fix] == ["learner.activation_checkpointing=true"]
+
+
+def test_more_nodes_make_more_ranks_an_advice() -> None:
+    config = parse_config(two_full("8B", dtype="bfloat16", activation_checkpointing=True))
+    small = find_hardware("40GiB", num_nodes=2)
+    plan = plan_memory(config, small, SIZES)
+    fix = find_fix(plan)
+    assert fix is not None
+    assert all(change.is_exact for change in fix)
+    assert any(change.overrides[0].startswith("learner.num_ranks=") for change in fix)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(["full", "lora"]),
+    model=st.sampled_from(sorted(QWEN3)),
+    num_models=st.integers(1, 2),
+    gib=st.sampled_from([24, 48, 80]),
+    num_nodes=st.integers(1, 4),
+    host=st.sampled_from([None, 128 * GIB]),
+    num_ranks=st.integers(1, 8),
+    tokens=st.sampled_from([2048, 8192, 32768]),
+    checkpointing=st.booleans(),
+    colocated=st.booleans(),
+)
+def test_advised_changes_make_the_plan_fit(
+    kind: str, model: str, num_models: int, gib: int, num_nodes: int, host: int | None,
+    num_ranks: int, tokens: int, checkpointing: bool, colocated: bool,
+) -> None:  # fmt: skip
+    colocated = colocated and num_models == num_ranks == 1
+    data = data_of(
+        kind,
+        model,
+        num_models,
+        cluster={"placement": "colocated" if colocated else "separate"},
+        learner={
+            "num_ranks": num_ranks,
+            "max_batch_tokens": tokens,
+            "activation_checkpointing": checkpointing,
+        },
+    )
+    plan = plan_memory(parse_config(data), Hardware("x", gib * GIB, num_nodes, 8, host), SIZES)
+    if plan.fits:
+        return
+    assert any(finding.level == "problem" for finding in plan.findings())
+    for change in advise(plan):
+        assert with_overrides(data, change.overrides, plan).fits == change.fits
+    fix = find_fix(plan)
+    if fix is None:
+        assert not any(change.fits for change in advise(plan))
+        return
+    overrides = [override for change in fix for override in change.overrides]
+    assert with_overrides(data, overrides, plan).fits
+    for change in fix:  # none of them can be left out
+        rest = [o for o in overrides if o not in change.overrides]
+        assert not with_overrides(data, rest, plan).fits
+
+
+def with_overrides(data: dict[str, Any], overrides: Any, plan: MemoryPlan) -> MemoryPlan:
+    """The plan of the config with overrides, read as the command line reads them."""
+    from pettingllms.config import apply_overrides
+
+    changed = json.loads(json.dumps(data))
+    assert not apply_overrides(changed, overrides)
+    return plan_memory(parse_config(changed), plan.hardware, plan.sizes)
+
+
+def test_fits_and_findings_agree() -> None:
+    for hardware in (H100, find_hardware("h100-80", gpus_per_node=4), find_hardware("24GiB")):
+        plan = plan_memory(config_of("full", "8B"), hardware, SIZES)
+        levels = {finding.level for finding in plan.findings()}
+        assert plan.fits == ("problem" not in levels) == (plan.shortage == 0)
+
+
+def test_host_memory_is_checked_only_if_it_is_given() -> None:
+    inference = {"dtype": "bfloat16"}
+    config = config_of("lora", "32B", learner={"num_ranks": 4}, inference=inference)
+    assert plan_memory(config, find_hardware("h200-141"), SIZES).fits
+    plan = plan_memory(config, find_hardware("h200-141", host_memory="16GiB"), SIZES)
+    (problem,) = [finding for finding in plan.findings() if finding.level == "problem"]
+    assert problem.what.startswith("host memory:")
+    assert plan.node_bytes > 16 * GIB
+
+
+def test_an_engine_that_is_wider_than_a_node_is_rejected() -> None:
+    config = config_of("lora", "1.7B", inference={"tensor_parallel": 8})
+    plan = plan_memory(config, find_hardware("h100-80", num_nodes=4, gpus_per_node=4), SIZES)
+    assert any("inference.tensor_parallel: is 8" in finding.what for finding in plan.findings())
+    assert not plan.fits
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Two full 8B policies whose model is a config.json without weights."""
+    model = write_config(tmp_path / "Qwen3-8B", "8B")
+    config = tmp_path / "two.toml"
+    config.write_text(tomli_w.dumps(two_full(str(model))))
+    return config
+
+
+def test_check_prints_the_plan_and_exits_with_a_problem(path: Path) -> None:
+    result = CliRunner().invoke(app, ["check", str(path), "--gpu", "h100-80"])
+    assert result.exit_code == 1
+    assert "learner.activation_checkpointing=true" in result.output
+    fixed = ["check", str(path), "--gpu", "h100-80", "learner.activation_checkpointing=true"]
+    result = CliRunner().invoke(app, fixed)
+    assert result.exit_code == 0, result.output
+    assert "fits." in result.output
+
+
+def test_check_prints_json(path: Path) -> None:
+    options = ["--gpu", "80GiB", "--nodes", "2", "--host-memory", "1TiB", "--json"]
+    result = CliRunner().invoke(app, ["check", str(path), *options])
+    assert result.exit_code == 1
+    found = json.loads(result.output)
+    assert (found["fits"], found["num_gpus"]) == (False, 8)
+    assert found["hardware"]["num_nodes"] == 2
+    learner = next(p for p in found["processes"] if p["name"] == "learner of 'x'")
+    assert learner["num_bytes"] == pytest.approx(sum(p["num_bytes"] for p in learner["device"]))
+    again = load_config(path, found["fix"])
+    assert plan_memory(again, find_hardware("80GiB", 2, host_memory="1TiB")).fits
+
+
+def test_gpu_needs_a_config_and_dimensions(path: Path) -> None:
+    result = CliRunner().invoke(app, ["check", "--gpu", "h100-80"])
+    assert result.exit_code != 0
+    (path.parent / "Qwen3-8B" / "config.json").write_text('{"hidden_size": 4096}')
+    with pytest.raises(ModelError, match="num_hidden_layers"):
+        plan_memory(load_config(path), H100)
