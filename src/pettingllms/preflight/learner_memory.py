@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pettingllms.config import RunConfig
+from pettingllms.config.policies import LoraPolicy
 from pettingllms.policies import ModelGroup
 from pettingllms.preflight.activations import FLOAT, Activations
 from pettingllms.preflight.estimates import (
@@ -33,8 +34,8 @@ CUDA_CONTEXT = 1.5 * GIB
 HOST_PROCESS = 2 * GIB
 """Host memory of a learner process with CUDA libraries, without weights. Never measured here."""
 SHARDED_FILES = True
-"""Whether ranks load, publish and save their own shard, one tensor at a time. If not, every rank
-loads the whole model in float32, and rank 0 gathers it to publish and to save."""
+"""Whether ranks load their own shard, and rank 0 publishes and saves one tensor at a time. If not,
+every rank loads the whole model in float32, and rank 0 gathers it to publish and to save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Trained:
     num_tokens: int
     """Tokens of a pass."""
     checkpointing: bool
-    adapter_ranks: tuple[int, ...] = ()
-    """LoRA rank of each adapter; empty if all weights are trained."""
+    adapters: tuple[LoraPolicy, ...] = ()
+    """Empty if all weights are trained."""
     has_reference: bool = False
     has_value_head: bool = False
     has_output_layer: bool = True
@@ -67,14 +68,14 @@ class Trained:
     @property
     def num_trained(self) -> int:
         """Parameters that have gradients and optimizer state."""
-        if not self.adapter_ranks:
+        if not self.adapters:
             return self.num_parameters
-        return sum(map(self.size.adapter_parameters, self.adapter_ranks))
+        return sum(map(self.size.adapter_parameters, self.adapters))
 
     @property
     def activations(self) -> Activations:
         """What a pass saves per token."""
-        rank = max(self.adapter_ranks, default=0)
+        rank = max((policy.rank for policy in self.adapters), default=0)
         return Activations(self.size, self.width, rank, is_autocast=self.num_ranks == 1)
 
     @property
@@ -92,14 +93,14 @@ class Trained:
     def state_parts(self) -> list[Part]:
         """Weights, gradients and optimizer state of a rank."""
         ranks, prefix, parts = self.num_ranks, self._prefix, []
-        if self.adapter_ranks:
+        if self.adapters:
             frozen = self.num_parameters, self.width
             parts.append(parameters_part("frozen base", *frozen, ranks, "ranks"))
         for name, width in (("weights", FLOAT), ("gradients", FLOAT)):
             parts.append(parameters_part(prefix + name, self.num_trained, width, ranks, "ranks"))
         if not self.offloads_optimizer:
             parts.append(self._moments())
-        if self.has_reference and not self.adapter_ranks:
+        if self.has_reference and not self.adapters:
             reference = self.num_parameters, self.width
             parts.append(parameters_part("reference model", *reference, ranks, "ranks"))
         return parts
@@ -112,21 +113,17 @@ class Trained:
         return [*parts, max(self._file_parts(), key=lambda part: part.num_bytes)]
 
     def _file_parts(self) -> Iterator[Part]:
-        state = FLOAT + MOMENTS[self.optimizer]
-        if not SHARDED_FILES:
-            yield parameters_part("load", self.num_parameters, FLOAT)
-            yield parameters_part("publish on rank 0", self.num_trained, 2 * FLOAT)
-            yield parameters_part("save on rank 0", self.num_trained, 2 * state)
+        if SHARDED_FILES:
+            tensor = FLOAT * self.size.largest_tensor
+            yield Part("load, publish and save", "largest tensor in float32", tensor)
             return
-        tensor = FLOAT * self.size.largest_tensor
-        yield Part("load", "largest tensor", tensor)
-        for name, width in (("publish", FLOAT), ("save", state)):
-            shard = parameters_part(name, self.num_trained, width, self.num_ranks, "ranks")
-            yield Part(name, f"{shard.formula} + largest tensor", shard.num_bytes + tensor)
+        yield parameters_part("load", self.num_parameters, FLOAT)
+        for name, width in (("publish", FLOAT), ("save", FLOAT + MOMENTS[self.optimizer])):
+            yield parameters_part(f"{name} on rank 0", self.num_trained, 2 * width)
 
     @property
     def _prefix(self) -> str:
-        return "adapter " if self.adapter_ranks else ""
+        return "adapter " if self.adapters else ""
 
     def _moments(self) -> Part:
         width = MOMENTS[self.optimizer]
@@ -139,7 +136,7 @@ class Trained:
         if not self.has_output_layer:
             return parts
         head = self.activations.head(self.num_tokens)
-        if not self.adapter_ranks:  # the gradient of its weight is summed in float32
+        if not self.adapters:  # the gradient of its weight is summed in float32
             head += FLOAT * self.size.vocab_size * self.size.hidden_size
         return [*parts, Part("output head", "one chunk of logits, gradients", head)]
 
@@ -178,14 +175,14 @@ class Trained:
         """Weights in the compute dtype: gathered by FSDP, or cast by autocast."""
         if self.num_ranks > 1:
             count = self._root + num_layers * self.size.layer_parameters
-            both = 2 if self.has_reference and not self.adapter_ranks else 1
+            both = 2 if self.has_reference and not self.adapters else 1
             yield parameters_part("gathered weights", both * count, self.width)
-        elif not self.adapter_ranks and self.width < FLOAT:
+        elif not self.adapters and self.width < FLOAT:
             yield parameters_part("weights cast to bfloat16", self.num_parameters, self.width)
 
     def _unreduced(self, count: int, what: str) -> Iterator[Part]:
         """Whole gradients on a rank, and their float32 copies that are reduced."""
-        if self.num_ranks > 1 and not self.adapter_ranks:
+        if self.num_ranks > 1 and not self.adapters:
             yield parameters_part(f"gradients {what}", count, self.width + FLOAT)
 
 
@@ -193,7 +190,7 @@ def trained_group(config: RunConfig, group: ModelGroup, size: ModelSize, device:
     """The learner of the policies that share a model."""
     return Trained(
         size,
-        adapter_ranks=tuple(policy.rank for policy in group.adapters.values()),
+        adapters=tuple(group.adapters.values()),
         has_reference=bool(config.loss.kl_coef),
         has_value_head=config.critic is not None and config.critic.kind == "head",
         **_options(config, device),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import ModelError
 from pettingllms.models.folder import tensor_shapes
 from pettingllms.vision.families import object_in
@@ -34,8 +35,8 @@ class ModelSize:
     """Parameters and dimensions; a dimension that config.json lacks is 0."""
 
     num_parameters: int
-    adapted: tuple[tuple[int, int], ...] = ()
-    """Shapes of the matrices that LoRA adapts."""
+    adapted: tuple[tuple[str, int, int], ...] = ()
+    """Names and shapes of the matrices that LoRA can adapt."""
     num_layers: int = 0
     num_kv_heads: int = 0
     head_dim: int = 0
@@ -68,9 +69,15 @@ class ModelSize:
         """Bytes of the keys and values of this many tokens; 0 if config.json lacks a dimension."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * width * num_tokens
 
-    def adapter_parameters(self, rank: int) -> int:
-        """Parameters of one LoRA adapter: rank * (rows + columns) for each adapted matrix."""
-        return rank * sum(rows + columns for rows, columns in self.adapted)
+    def adapter_parameters(self, policy: LoraPolicy) -> int:
+        """Parameters of an adapter: rank * (rows + columns) for each adapted matrix."""
+        targets = policy.target_modules
+        chosen = [
+            rows + columns
+            for name, rows, columns in self.adapted
+            if targets == "all-linear" or any(f".{name}".endswith(f".{t}") for t in targets)
+        ]
+        return policy.rank * sum(chosen)
 
 
 def read_size(folder: Path) -> ModelSize:
@@ -85,7 +92,7 @@ def read_size(folder: Path) -> ModelSize:
             )
         return size
     adapted = tuple(
-        (shape[0], shape[1])
+        (name.removesuffix(".weight"), shape[0], shape[1])
         for name, shape in shapes.items()
         if len(shape) == 2 and not NOT_ADAPTED.search(name)
     )
@@ -111,15 +118,23 @@ def size_of(config: Mapping[str, Any]) -> ModelSize:
     expert = _count(text, "moe_intermediate_size") or mlp
     has_norm = bool(QK_NORM.search(str(text.get("model_type", ""))))
     queries, keys = heads * head_dim, kv_heads * head_dim
-    attention = ((queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries))
-    dense = ((mlp, hidden), (mlp, hidden), (hidden, mlp))
-    matrices = attention if experts else (*attention, *dense)
-    layer = sum(map(math.prod, matrices)) + 2 * hidden + 2 * head_dim * has_norm
+    matrices = [
+        ("self_attn.q_proj", queries, hidden),
+        ("self_attn.k_proj", keys, hidden),
+        ("self_attn.v_proj", keys, hidden),
+        ("self_attn.o_proj", hidden, queries),
+    ]
+    if not experts:
+        matrices += [("mlp.gate_proj", mlp, hidden), ("mlp.up_proj", mlp, hidden)]
+        matrices.append(("mlp.down_proj", hidden, mlp))
+    layer = (
+        sum(rows * columns for _, rows, columns in matrices) + 2 * hidden + 2 * head_dim * has_norm
+    )
     layer += experts * (3 * expert * hidden + hidden)
     tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
     return ModelSize(
         num_parameters=layers * layer + hidden + vocab * hidden * (1 if tied else 2),
-        adapted=matrices * layers,
+        adapted=tuple(matrices * layers),
         num_layers=layers,
         num_kv_heads=kv_heads,
         head_dim=head_dim,

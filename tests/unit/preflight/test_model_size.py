@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from qwen3_configs import qwen3, write_config
 
+from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import ModelError
 from pettingllms.preflight.model_size import read_size, size_of
 
@@ -24,8 +25,12 @@ def test_parameters_of_qwen3_are_counted_from_its_config(
     embeddings = 151936 * size.hidden_size * (1 if tied else 2)
     assert size.root_parameters == embeddings + size.hidden_size
     assert (size.is_tied, size.has_qk_norm, size.missing) == (tied, True, [])
-    assert size.adapter_parameters(1) == sum(map(sum, size.adapted))
-    assert len(size.adapted) == 7 * size.num_layers
+    matrices = [rows + columns for _, rows, columns in size.adapted]
+    assert len(matrices) == 7 * size.num_layers
+    assert size.adapter_parameters(LoraPolicy(model="m", rank=3)) == 3 * sum(matrices)
+    few = LoraPolicy(model="m", rank=1, target_modules=["q_proj", "self_attn.v_proj"])
+    hidden, queries, keys = size.hidden_size, size.num_heads * 128, 8 * 128
+    assert size.adapter_parameters(few) == size.num_layers * (2 * hidden + queries + keys)
 
 
 def test_counted_parameters_and_adapted_matrices_are_those_of_the_files(tmp_path: Path) -> None:
@@ -37,7 +42,9 @@ def test_counted_parameters_and_adapted_matrices_are_those_of_the_files(tmp_path
         counted = size_of(json.loads((folder / "config.json").read_text()))
         read = read_size(folder)
         assert counted.num_parameters == read.num_parameters
-        assert sorted(counted.adapted) == sorted(read.adapted)
+        policies = [LoraPolicy(model="m"), LoraPolicy(model="m", target_modules=["down_proj"])]
+        for policy in policies:
+            assert counted.adapter_parameters(policy) == read.adapter_parameters(policy)
         assert counted.has_qk_norm == read.has_qk_norm == (architecture == "qwen3")
 
 
@@ -54,7 +61,7 @@ def test_files_are_counted_if_there_are_any(tmp_path: Path, nested: bool) -> Non
     (tmp_path / "model.safetensors").write_bytes(content)
     size = read_size(tmp_path)
     assert size.num_parameters == 640 + 2048 + 64
-    assert size.adapted == ((64, 32),)
+    assert size.adapted == (("q_proj", 64, 32),)
     assert (size.num_layers, size.num_kv_heads, size.head_dim) == (2, 4, 8)
     assert size.missing == ["intermediate_size", "vocab_size"]
 

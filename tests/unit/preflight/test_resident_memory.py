@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.config.policies import LoraPolicy
 from pettingllms.preflight.estimates import total
 from pettingllms.preflight.learner_memory import Trained
 from pettingllms.preflight.model_size import read_size
@@ -93,7 +94,7 @@ def test_planned_memory_is_within_a_tenth_of_resident_memory(model: Path, kind: 
         width=4,
         num_tokens=NUM_TOKENS,
         checkpointing=False,
-        adapter_ranks=(RANK,) if kind == "lora" else (),
+        adapters=(LoraPolicy(model="m", rank=RANK),) if kind == "lora" else (),
         device="cpu",
     )
     print(f"{kind}: planned {total(trained.device_parts())}, measured {measured}")
