@@ -2,7 +2,7 @@
 
 The formulas add up the tensors that autograd saves in a decoder layer with RMSNorm, rotary
 positions, fused attention and a gated MLP, as in Llama and Qwen. A test compares them with fake
-tensors of three sizes of Qwen3. Not included: an attention mask, and what a vision encoder saves.
+tensors of three sizes of Qwen3. Not included: what a vision encoder saves.
 """
 
 from dataclasses import dataclass
@@ -34,6 +34,9 @@ class Activations:
     is_autocast: bool = False
     """Whether autocast computes with float32 weights in a smaller dtype: then hidden states stay
     float32 and each linear layer casts its input. FSDP casts the weights instead."""
+    num_keys: int = 0
+    """Tokens of the longest sequence, if attention is that of token trees on a CPU: each layer
+    saves a float32 mask of queries by keys, and its output in another order. 0 on GPUs."""
 
     @property
     def input(self) -> float:
@@ -49,6 +52,8 @@ class Activations:
         saved += (NUM_CASTS if self._widened else NUM_NORMS) * width * hidden
         saved += width * (2 * queries + 2 * keys) + FLOAT * size.num_heads
         saved += 4 * width * size.mlp_size  # gate, its activation, up, and their product
+        if self.num_keys:
+            saved += FLOAT * self.num_keys + width * queries
         if size.has_qk_norm:
             saved += FLOAT * (queries + keys + size.num_heads + size.num_kv_heads)
         if self.rank:

@@ -48,6 +48,8 @@ class Trained:
     """Bytes of a number in the compute dtype."""
     num_tokens: int
     """Tokens of a pass."""
+    max_length: int
+    """Tokens of the longest sequence."""
     checkpointing: bool
     adapters: tuple[LoraPolicy, ...] = ()
     """Empty if all weights are trained."""
@@ -76,7 +78,8 @@ class Trained:
     def activations(self) -> Activations:
         """What a pass saves per token."""
         rank = max((policy.rank for policy in self.adapters), default=0)
-        return Activations(self.size, self.width, rank, is_autocast=self.num_ranks == 1)
+        num_keys = self.max_length if self.device == "cpu" else 0
+        return Activations(self.size, self.width, rank, self.num_ranks == 1, num_keys)
 
     @property
     def _root(self) -> int:
@@ -214,6 +217,7 @@ def _options(config: RunConfig, device: Device) -> dict[str, object]:
         "num_ranks": learner.num_ranks,
         "width": compute_width(learner.dtype, device),
         "num_tokens": pass_tokens(config),
+        "max_length": config.inference.max_model_len,
         "checkpointing": uses_checkpointing(config, device),
         "optimizer": getattr(learner, "optimizer", "adamw"),
         "offloads_optimizer": getattr(learner, "offload_optimizer", False),

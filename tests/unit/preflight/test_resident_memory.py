@@ -93,6 +93,7 @@ def test_planned_memory_is_within_a_tenth_of_resident_memory(model: Path, kind: 
         num_ranks=1,
         width=4,
         num_tokens=NUM_TOKENS,
+        max_length=NUM_TOKENS,
         checkpointing=False,
         adapters=(LoraPolicy(model="m", rank=RANK),) if kind == "lora" else (),
         device="cpu",
