@@ -1,6 +1,7 @@
 """`check CONFIG --gpu`: the memory plan of a config on named hardware."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from pettingllms.cli.check import MARKS
 from pettingllms.cli.console import console
+from pettingllms.policies import check_lora_dtype, check_resources, plan_models
 from pettingllms.preflight.advice import Change, advise, find_fix
 from pettingllms.preflight.estimates import ProcessEstimate, amount, largest
 from pettingllms.preflight.hardware import Hardware
@@ -24,7 +26,11 @@ NUM_SHOWN = 4
 
 def check_plan(path: Path, overrides: Sequence[str], hardware: Hardware, as_json: bool) -> None:
     """Print the memory that each process needs; exit code 1 if the run does not fit."""
-    plan = plan_memory(load_inspected_config(path, overrides), hardware)
+    config = load_inspected_config(path, overrides)
+    groups = plan_models(config)
+    check_resources(config, groups, math.inf)
+    check_lora_dtype(config, groups)
+    plan = plan_memory(config, hardware)
     changes = [] if plan.fits else advise(plan)
     fix = None if plan.fits else find_fix(plan)
     if as_json:

@@ -13,6 +13,10 @@ from pettingllms.preflight.sizing import MemoryPlan, plan_memory
 
 MIN_BATCH_TOKENS = 1024
 """Smaller passes keep no GPU busy, so they are not advised."""
+EIGHT_BIT = {"adamw": ["adamw_8bit"], "adamw_8bit": [], "adafactor": []}
+"""Optimizers to try instead of the given one."""
+NARROW = {"float32": ["bfloat16"], "bfloat16": [], "auto": []}
+"""Dtypes to try instead of the given one; `auto` is bfloat16 on GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +128,10 @@ def _options(plan: MemoryPlan) -> list[Option]:
         _values("learner", "num_ranks", _numbers(plan, ranks, is_short, colocated)),
         _values("learner", "max_batch_tokens", _fewer_tokens(plan.config)),
         list(_adapters(plan.config)),
-        _values("learner", "optimizer", _cheaper(learner, "adamw", "adamw_8bit"), False),
-        _values("learner", "offload_optimizer", _if_off(learner, "offload_optimizer")),
-        _values("learner", "dtype", _cheaper(learner, "float32", "bfloat16", "dtype"), False),
-        _values("inference", "dtype", _cheaper(inference, "float32", "bfloat16", "dtype"), False),
+        _values("learner", "optimizer", EIGHT_BIT[learner.optimizer], is_exact=False),
+        _values("learner", "offload_optimizer", [] if learner.offload_optimizer else [True]),
+        _values("learner", "dtype", NARROW[learner.dtype], is_exact=False),
+        _values("inference", "dtype", NARROW[inference.dtype], is_exact=False),
         _values("inference", "tensor_parallel", [] if colocated else _wider(plan)),
         _values("inference", "num_replicas", range(replicas - 1, 0, -1) if is_short else ()),
         _values("inference", "gpu_memory_utilization", lower if colocated else higher),
@@ -158,14 +162,6 @@ def _wider(plan: MemoryPlan) -> list[int]:
     return [n for n in (2, 4, 8) if now < n <= most and not any(count % n for count in heads)]
 
 
-def _cheaper(section: Any, old: str, new: str, key: str = "optimizer") -> list[str]:
-    return [new] if getattr(section, key, None) == old else []
-
-
-def _if_off(section: Any, key: str) -> list[bool]:
-    return [True] if getattr(section, key, True) is False else []
-
-
 def _values(section: str, key: str, values: Iterable[Any], is_exact: bool = True) -> Option:
     return [_set(section, key, value, is_exact) for value in values]
 
@@ -181,8 +177,9 @@ def _set(section: str, key: str, value: Any, is_exact: bool) -> Change:
 
 
 def _adapters(config: RunConfig) -> Iterator[Change]:
-    """All policies that are trained in full as LoRA adapters."""
+    """All policies that are trained in full as LoRA adapters, which vLLM serves in bfloat16."""
     full = {group.full[0] for group in plan_models(config) if group.full}
+    served = _values("inference", "dtype", NARROW[config.inference.dtype])
 
     def edit(config: RunConfig) -> RunConfig:
         policies = {
@@ -191,8 +188,10 @@ def _adapters(config: RunConfig) -> Iterator[Change]:
             else policy
             for name, policy in config.policies.items()
         }
-        return config.model_copy(update={"policies": policies})
+        config = config.model_copy(update={"policies": policies})
+        return served[0].edit(config) if served else config
 
     if full:
         names = tuple(f"policies.{name}.kind=lora" for name in sorted(full))
-        yield Change(names, edit, is_exact=False)
+        more = served[0].overrides if served else ()
+        yield Change((*names, *more), edit, is_exact=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pettingllms.config import RunConfig
+from pettingllms.config.engines import DtypeOption, resolve_dtype
 from pettingllms.runtime.resources import GIB
 
 Device = Literal["cpu", "gpu"]
@@ -71,9 +72,9 @@ def parameters_part(name: str, count: float, width: float, divisor: int = 1, of:
     return Part(name, formula, count * width / divisor)
 
 
-def compute_width(dtype: str, device: Device) -> int:
-    """Bytes of a number in a dtype of the configuration; `auto` is bfloat16 on GPUs."""
-    return BYTES.get(dtype, 2 if device == "gpu" else 4)
+def compute_width(dtype: DtypeOption, device: Device) -> int:
+    """Bytes of a number in a dtype of the configuration."""
+    return BYTES[resolve_dtype(dtype, device)]
 
 
 def pass_tokens(config: RunConfig) -> int:

@@ -219,7 +219,7 @@ def _options(config: RunConfig, device: Device) -> dict[str, object]:
         "num_tokens": pass_tokens(config),
         "max_length": config.inference.max_model_len,
         "checkpointing": uses_checkpointing(config, device),
-        "optimizer": getattr(learner, "optimizer", "adamw"),
-        "offloads_optimizer": getattr(learner, "offload_optimizer", False),
+        "optimizer": learner.optimizer,
+        "offloads_optimizer": learner.offload_optimizer,
         "device": device,
     }

@@ -12,8 +12,9 @@ from qwen3_configs import QWEN3, qwen3, write_config
 from typer.testing import CliRunner
 
 from pettingllms.cli.main import app
-from pettingllms.config import RunConfig, load_config, parse_config
+from pettingllms.config import RunConfig, apply_overrides, load_config, parse_config
 from pettingllms.errors import ModelError
+from pettingllms.policies import check_lora_dtype, plan_models
 from pettingllms.preflight.advice import advise, find_fix
 from pettingllms.preflight.hardware import Hardware, find_hardware
 from pettingllms.preflight.model_size import size_of
@@ -85,19 +86,23 @@ def test_more_nodes_make_more_ranks_an_advice() -> None:
     num_ranks=st.integers(1, 8),
     tokens=st.sampled_from([2048, 8192, 32768]),
     checkpointing=st.booleans(),
+    dtype=st.sampled_from(["auto", "float32"]),
     colocated=st.booleans(),
 )
 def test_advised_changes_make_the_plan_fit(
     kind: str, model: str, num_models: int, gib: int, num_nodes: int, host: int | None,
-    num_ranks: int, tokens: int, checkpointing: bool, colocated: bool,
+    num_ranks: int, tokens: int, checkpointing: bool, dtype: str, colocated: bool,
 ) -> None:  # fmt: skip
     colocated = colocated and num_models == num_ranks == 1
+    inference = {"dtype": dtype if kind == "full" else "auto"}
     data = data_of(
         kind,
         model,
         num_models,
         cluster={"placement": "colocated" if colocated else "separate"},
+        inference=inference,
         learner={
+            "dtype": dtype,
             "num_ranks": num_ranks,
             "max_batch_tokens": tokens,
             "activation_checkpointing": checkpointing,
@@ -122,11 +127,11 @@ def test_advised_changes_make_the_plan_fit(
 
 def with_overrides(data: dict[str, Any], overrides: Any, plan: MemoryPlan) -> MemoryPlan:
     """The plan of the config with overrides, read as the command line reads them."""
-    from pettingllms.config import apply_overrides
-
     changed = json.loads(json.dumps(data))
     assert not apply_overrides(changed, overrides)
-    return plan_memory(parse_config(changed), plan.hardware, plan.sizes)
+    config = parse_config(changed)
+    check_lora_dtype(config, plan_models(config))
+    return plan_memory(config, plan.hardware, plan.sizes)
 
 
 def test_fits_and_findings_agree() -> None:
@@ -183,6 +188,22 @@ def test_check_prints_json(path: Path) -> None:
     assert learner["num_bytes"] == pytest.approx(sum(p["num_bytes"] for p in learner["device"]))
     again = load_config(path, found["fix"])
     assert plan_memory(again, find_hardware("80GiB", 2, host_memory="1TiB")).fits
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("inference.engine=torch", "runs only on CPU"),
+        ("cluster.placement=colocated", "colocated"),
+        ("inference.dtype=float32", "cannot serve LoRA adapters"),
+    ],
+)
+def test_what_no_gpu_can_run_is_rejected(path: Path, override: str, expected: str) -> None:
+    kinds = [f"policies.{name}.kind=lora" for name in ("x", "o")]
+    options = ["--gpu", "h100-80", override, *(kinds if "float32" in override else ())]
+    result = CliRunner().invoke(app, ["check", str(path), *options])
+    assert result.exit_code != 0
+    assert expected in str(result.exception) + result.output
 
 
 def test_gpu_needs_a_config_and_dimensions(path: Path) -> None:
