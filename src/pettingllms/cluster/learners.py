@@ -13,7 +13,7 @@ from pettingllms.errors import ClusterError
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.rank import Rank
-from pettingllms.policies.files import TemporaryFiles, files_in
+from pettingllms.policies.files import Files, TemporaryFiles, files_in
 
 START_SECONDS = 1800.0
 T = TypeVar("T")
@@ -71,6 +71,16 @@ class Learners:
         """Stop the processes."""
         for actor in self.actors:
             ray.kill(actor)
+
+
+async def saved_policy(learners: Learners, policy: str, folder: Path | None) -> Files:
+    """A policy's weights and optimizer state, as files; in the folder if one is given."""
+    if folder is not None:
+        await learners.call("save", policy, folder)
+        return files_in(folder)
+    weights, _ = await learners.files(policy)
+    state: dict[str, bytes] = await learners.call("state", policy)
+    return {**await weights, **state}
 
 
 async def run_all(calls: Iterable[Coroutine[Any, Any, T]], concurrent: bool) -> list[T]:

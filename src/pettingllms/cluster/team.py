@@ -11,7 +11,7 @@ from pettingllms.cluster.canary import make_canary
 from pettingllms.cluster.checks import check_mismatch, check_versions, check_weights_fit
 from pettingllms.cluster.critics import Critics
 from pettingllms.cluster.engines import Engines, Published
-from pettingllms.cluster.learners import Learners, run_all
+from pettingllms.cluster.learners import Learners, run_all, saved_policy
 from pettingllms.cluster.placement import (
     engine_specs,
     gpu_shares,
@@ -37,7 +37,7 @@ from pettingllms.learners.batches import Item, Unit, item_of, joint_actions_of, 
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.policies import ModelGroup, check_lora_dtype, check_resources, plan_models
-from pettingllms.policies.files import FOR_LEARNERS, Files, Saved, files_in, read_content
+from pettingllms.policies.files import FOR_LEARNERS, Files, Saved, read_content
 from pettingllms.rollouts import Player, Worker, in_order
 from pettingllms.types import Episode, LogProbs, Task, Turn
 
@@ -121,11 +121,9 @@ class Team:
 
     async def load(self, versions: Mapping[str, int], saved: Saved) -> None:
         """Load saved weights and versions, and publish the weights of every policy that learns."""
+        await self.load_learners(saved)
         for policy, group in self._trained():
             self.versions[policy] = versions.get(policy, 0)
-            if policy in saved:
-                check_weights_fit(policy, saved[policy], self._models.get(group.name))
-                await self._learners[group.name].call("load", policy, dict(saved[policy]))
             await self._publish(policy, group)
         await self.check_together()
         await self.critics.load(saved)
@@ -335,16 +333,10 @@ class Team:
         """Weights and optimizer state of a policy or critic, as files.
 
         On one machine, learners write them to the folder, so that no process holds them."""
-        one_machine = not self.config.cluster.address
+        shared = None if self.config.cluster.address else folder
         if policy in self.critics.learners:
-            return await self.critics.saved(policy, folder if one_machine else None)
-        learners = self._learners[self._group(policy).name]
-        if one_machine:
-            await learners.call("save", policy, folder)
-            return files_in(folder)
-        weights, _ = await learners.files(policy)
-        state: dict[str, bytes] = await learners.call("state", policy)
-        return {**await weights, **state}
+            return await self.critics.saved(policy, shared)
+        return await saved_policy(self._learners[self._group(policy).name], policy, shared)
 
     @property
     def _has_heads(self) -> bool:

@@ -8,6 +8,7 @@ estimate is the largest of these moments.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import LoraPolicy
@@ -211,7 +212,7 @@ def uses_checkpointing(config: RunConfig, device: Device) -> bool:
     return device == "gpu" if asked is None else asked
 
 
-def _options(config: RunConfig, device: Device) -> dict[str, object]:
+def _options(config: RunConfig, device: Device) -> dict[str, Any]:
     learner = config.learner
     return {
         "num_ranks": learner.num_ranks,
