@@ -15,7 +15,7 @@ from pettingllms.learners import output_head
 from pettingllms.learners.output_head import token_logprobs
 
 NUM_TOKENS, HIDDEN, VOCABULARY = 50, 64, 1201
-KINDS = ["frozen", "trained", "hooked", "wrapped"]
+KINDS = ["frozen", "trained", "hooked", "replaced", "wrapped"]
 
 
 class Wrapped(nn.Module):
@@ -40,6 +40,9 @@ def made(kind: str, bias: bool = False) -> nn.Module:
         return Wrapped(layer)
     if kind == "hooked":
         layer.register_forward_hook(lambda _module, _args, logits: logits * 1.5)
+    if kind == "replaced":
+        plain = layer.forward
+        layer.forward = lambda hidden: plain(hidden) * 1.5
     return layer.requires_grad_(kind == "trained")
 
 
