@@ -9,6 +9,7 @@ from pettingllms.config.curriculum import CurriculumConfig, at_level
 from pettingllms.config.engines import (
     MISMATCH_BOUNDS,
     ClusterConfig,
+    DtypeOption,
     InferenceConfig,
     LearnerConfig,
     resolve_dtype,
@@ -276,9 +277,22 @@ class RunConfig(Section):
 
     def for_device(self, device: str) -> Self:
         """The same run with the dtypes that `auto` means on a device."""
+        return self._with_dtypes(
+            resolve_dtype(self.inference.dtype, device), resolve_dtype(self.learner.dtype, device)
+        )
+
+    def matches(self, recorded: Self) -> bool:
+        """Whether a run that recorded its dtypes has this configuration; `auto` matches any."""
+        inference, learner = self.inference.dtype, self.learner.dtype
+        return recorded == self._with_dtypes(
+            recorded.inference.dtype if inference == "auto" else inference,
+            recorded.learner.dtype if learner == "auto" else learner,
+        )
+
+    def _with_dtypes(self, inference: DtypeOption, learner: DtypeOption) -> Self:
         parts = {
-            name: part.model_copy(update={"dtype": resolve_dtype(part.dtype, device)})
-            for name, part in (("inference", self.inference), ("learner", self.learner))
+            "inference": self.inference.model_copy(update={"dtype": inference}),
+            "learner": self.learner.model_copy(update={"dtype": learner}),
         }
         return self.model_copy(update=parts)
 

@@ -115,7 +115,7 @@ def cell_spec(cell: PlannedEvaluation) -> str:
 def has_same_config(arm: PlannedArm) -> bool:
     """Whether the run in the arm's folder has the arm's config."""
     folder = RunFolder(arm.folder)
-    return (arm.folder / CONFIG_FILE).is_file() and folder.config() == arm.config
+    return (arm.folder / CONFIG_FILE).is_file() and arm.config.matches(folder.config())
 
 
 def is_based_on(plan: Plan, basis: str) -> bool:
@@ -132,7 +132,8 @@ def is_same_basis(plan: Plan, one: str, other: str) -> bool:
 def _parse_basis(plan: Plan, basis: str) -> dict[str, Any]:
     """A basis with parsed configs; for tokenizer texts only the environment matters."""
     parts: dict[str, Any] = json.loads(basis)
-    starts = [plan.read(text) for text in parts["warm_starts"]]
+    # Version 0.1 wrote its default, float32, where `auto` is written now.
+    starts = [plan.read(text).for_device("cpu") for text in parts["warm_starts"]]
     return {**parts, "warm_starts": starts, "texts": [plan.read(t).env for t in parts["texts"]]}
 
 

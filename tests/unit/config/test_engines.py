@@ -135,3 +135,21 @@ def test_the_mismatch_bound_follows_the_resolved_dtypes(inference, learner, devi
 def test_without_a_device_the_mismatch_bound_is_the_wider_one() -> None:
     assert run_with("auto", "auto").mismatch_bound() == MISMATCH_BOUNDS["bfloat16"]
     assert run_with("auto", "auto", "cpu").mismatch_bound() == MISMATCH_BOUNDS["float32"]
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded", "is_same"),
+    [
+        ("auto", "float32", True),
+        ("auto", "bfloat16", True),
+        ("auto", "auto", True),
+        ("float32", "float32", True),
+        ("float32", "bfloat16", False),
+        ("float32", "auto", False),
+    ],
+)
+def test_a_recorded_run_matches_auto(given: str, recorded: str, is_same: bool) -> None:
+    assert run_with(given, "auto").matches(run_with(recorded, "bfloat16")) == is_same
+    assert run_with("auto", given).matches(run_with("float32", recorded)) == is_same
+    changed = run_with(recorded, recorded).model_copy(update={"seed": 9})
+    assert not run_with(given, given).matches(changed)
