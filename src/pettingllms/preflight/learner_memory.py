@@ -185,9 +185,10 @@ class Trained:
             yield parameters_part("weights cast to bfloat16", self.num_parameters, self.width)
 
     def _unreduced(self, count: int, what: str) -> Iterator[Part]:
-        """Whole gradients on a rank, and their float32 copies that are reduced."""
+        """Whole gradients on a rank, their float32 copies that are reduced, and the result."""
         if self.num_ranks > 1 and not self.adapters:
-            yield parameters_part(f"gradients {what}", count, self.width + FLOAT)
+            width = self.width + FLOAT + FLOAT / self.num_ranks
+            yield parameters_part(f"gradients {what}", count, width)
 
 
 def trained_group(config: RunConfig, group: ModelGroup, size: ModelSize, device: Device) -> Trained:

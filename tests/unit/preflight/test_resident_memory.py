@@ -98,5 +98,4 @@ def test_planned_memory_is_within_a_tenth_of_resident_memory(model: Path, kind: 
         adapters=(LoraPolicy(model="m", rank=RANK),) if kind == "lora" else (),
         device="cpu",
     )
-    print(f"{kind}: planned {total(trained.device_parts())}, measured {measured}")
     assert total(trained.device_parts()) == pytest.approx(measured, rel=0.1)
