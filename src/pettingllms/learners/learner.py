@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.learners.micro_batches import KeptLogProbs, MicroBatches, rows_of
 from pettingllms.learners.optimizers import NamedOptimizer, embeddings_of
 from pettingllms.learners.policy_model import LogProbModel, decoder_layers
+from pettingllms.learners.policy_store import PolicyStore
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.serialization import Rows
 from pettingllms.learners.sharded_load import PendingWeights, open_lm
@@ -44,25 +44,16 @@ from pettingllms.learners.sharding import (
     reduce_metrics,
     release_memory,
     reshard,
-    trim_heap,
 )
 from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
-from pettingllms.learners.weight_stream import collect, write_tensors
-from pettingllms.learners.weights import (
-    fingerprint,
-    load_tensors,
-    tensors_in,
-    to_bytes,
-)
-from pettingllms.policies.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE, Files
 from pettingllms.registry import LOSSES
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
 from pettingllms.vision.processor import load_image_processor
 
 
-class Learner:
+class Learner(PolicyStore):
     """Trains the policies that share one model."""
 
     def __init__(self, spec: LearnerSpec) -> None:
@@ -218,82 +209,6 @@ class Learner:
             return rows_of(replies, batch.spread_values(value_M), 1)
 
         return Rows(self._micro_batches.map(items, compute))
-
-    def files(self, policy: str) -> tuple[dict[str, bytes], str]:
-        """The policy's weights as files that vLLM, PEFT and Transformers load, and their hash.
-
-        All ranks must call this to gather the shards; only rank 0 returns files."""
-        reshard(self._model)
-        weights = collect(self._parameters(policy))
-        if self._rank:
-            return {}, ""
-        weight_hash = fingerprint(weights)
-        if self._adapters:
-            return self._adapters.files(policy, weights), weight_hash
-        return {MODEL_FILE: to_bytes(weights)}, weight_hash
-
-    def write(self, policy: str, folder: Path) -> str:
-        """Write the files of `files` to a folder that rank 0 can reach, without a copy of the whole
-        model in memory; return the hash of the weights."""
-        if not self._adapters:
-            reshard(self._model)
-            return write_tensors(folder / MODEL_FILE, self._parameters(policy))
-        files, weight_hash = self.files(policy)
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        return weight_hash
-
-    def state(self, policy: str) -> dict[str, bytes]:
-        """Optimizer state and value head: what training needs besides the weights to resume."""
-        found = {name: collect(tensors) for name, tensors in self._state(policy).items()}
-        return {} if self._rank else {name: to_bytes(tensors) for name, tensors in found.items()}
-
-    def save(self, policy: str, folder: Path) -> None:
-        """Write the policy's weights and the files of `state` to a folder, as `write` does."""
-        self.write(policy, folder)
-        for name, tensors in self._state(policy).items():
-            write_tensors(folder / name, tensors)
-
-    def _state(self, policy: str) -> dict[str, dict[str, Tensor]]:
-        """Sharded tensors of the files of `state`."""
-        trim_heap()
-        reshard(self._model)
-        head = self._head(policy)
-        tensors = self._optimizers[policy].state()
-        tensors["num_updates"] = torch.tensor(self._num_updates[policy])
-        return {OPTIMIZER_FILE: tensors, **({CRITIC_FILE: head} if head else {})}
-
-    def load(self, policy: str, files: Files) -> None:
-        """Load weights, and optimizer state if present, saved by any number of ranks. Of a file
-        that is given by its path, each rank reads its shard."""
-        reshard(self._model)
-        parameters, head = self._parameters(policy), self._head(policy)
-        adapters = self._adapters
-        weights = adapters.weights(policy, files) if adapters else tensors_in(files[MODEL_FILE])
-        load_tensors(parameters, weights, f"'{policy}'")
-        if head and CRITIC_FILE in files:
-            load_tensors(head, tensors_in(files[CRITIC_FILE]), f"the value head of '{policy}'")
-        if OPTIMIZER_FILE in files:
-            moments = tensors_in(files[OPTIMIZER_FILE])
-            self._optimizers[policy].load_state(moments)
-            self._num_updates[policy] = int(moments["num_updates"])
-
-    def _parameters(self, policy: str) -> dict[str, Tensor]:
-        if self._adapters:
-            return self._adapters.parameters(policy)
-        return dict(self._model.lm.named_parameters())
-
-    def _head(self, policy: str) -> dict[str, Tensor]:
-        """Parameters of the policy's value head, which inference engines do not have."""
-        if not self._spec.critic:
-            return {}
-        return dict(self._model.head(policy).named_parameters(prefix="head"))
-
-    def _rates(self, policy: str) -> list[tuple[dict[str, Tensor], float]]:
-        """Parameter groups of the policy's optimizer, each with its learning rate."""
-        lr, critic = self._spec.policies[policy].lr, self._spec.critic
-        heads = [(self._head(policy), critic.head_lr or 10 * lr)] if critic else []
-        return [(self._parameters(policy), lr), *heads]
 
     def _activate(self, policy: str) -> None:
         if policy not in self._spec.policies:
