@@ -50,7 +50,8 @@ class Block:
     key_RK: Tensor
     """Positions of the tokens of their sequences."""
     mask_R1QK: Tensor
-    """True if a query may attend to a key. Padding attends to the first key."""
+    """Added to scores: 0 if a query may attend to a key, else minus infinity. Padding attends to
+    the first key. PyTorch would convert a mask of booleans, and save the result, in every layer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +119,8 @@ def _block(forest: Forest, runs: Sequence[Run]) -> Block:
         query[row, : run.length] = np.arange(run.start, run.start + run.length)
         key[row, : run.depth + run.length] = forest.places[run.sequence][: run.depth + run.length]
         depth[row, : run.length] = np.arange(run.depth, run.depth + run.length)
-    mask = np.arange(most) <= depth[:, None, :, None]
+    allowed = np.arange(most) <= depth[:, None, :, None]
+    mask = np.where(allowed, np.float32(0), np.float32(-np.inf))
     return Block(torch.from_numpy(query), torch.from_numpy(key), torch.from_numpy(mask))
 
 

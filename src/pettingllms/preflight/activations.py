@@ -35,8 +35,8 @@ class Activations:
     """Whether autocast computes with float32 weights in a smaller dtype: then hidden states stay
     float32 and each linear layer casts its input. FSDP casts the weights instead."""
     num_keys: int = 0
-    """Tokens of the longest sequence, if attention is that of token trees on a CPU: each layer
-    saves a float32 mask of queries by keys, and its output in another order. 0 on GPUs."""
+    """Tokens of the longest sequence, if attention is that of token trees on a CPU: a pass has a
+    float32 mask of queries by keys, and each layer saves its output in another order. 0 on GPUs."""
 
     @property
     def input(self) -> float:
@@ -53,7 +53,7 @@ class Activations:
         saved += width * (2 * queries + 2 * keys) + FLOAT * size.num_heads
         saved += 4 * width * size.mlp_size  # gate, its activation, up, and their product
         if self.num_keys:
-            saved += FLOAT * self.num_keys + width * queries
+            saved += width * queries
         if size.has_qk_norm:
             saved += FLOAT * (queries + keys + size.num_heads + size.num_kv_heads)
         if self.rank:
@@ -65,7 +65,8 @@ class Activations:
     def kept(self, num_tokens: int, checkpointing: bool) -> float:
         """Bytes that the forward pass leaves for the backward pass."""
         layer = self.input if checkpointing else self.layer
-        return num_tokens * (self.size.num_layers * layer + FLOAT * self.size.hidden_size)
+        once = FLOAT * (self.size.hidden_size + self.num_keys)
+        return num_tokens * (self.size.num_layers * layer + once)
 
     def backward(self, num_tokens: int, checkpointing: bool) -> float:
         """Temporary bytes of a layer's backward pass, and of its recomputation."""
