@@ -87,6 +87,31 @@ def print_sampling_bench(
     console.print(table)
 
 
+def print_learner_bench(model: str, repeats: int, as_json: bool) -> None:
+    """Run the benchmark of the learner and print it."""
+    from pettingllms.bench.learner_bench import bench_learner  # imports torch
+
+    if as_json:
+        found = bench_learner(model, repeats)
+        console.out(json.dumps([asdict(one) for one in found]), highlight=False)
+        return
+    with console.status("starting") as status:
+        found = bench_learner(model, repeats, status.update)
+    table = Table(
+        "batch", "learner", "tokens read", "CPU-seconds", "speedup", "cosine", title="bench learner"
+    )
+    for one in found:
+        table.add_row(
+            one.case,
+            one.variant,
+            f"{one.tokens_read:,} ({one.tokens_read / one.distinct_tokens:.2f} x distinct)",
+            f"{one.cpu_seconds:.2f}",
+            f"{one.speedup:.2f}",
+            f"{one.cosine:.5f}",
+        )
+    console.print(table)
+
+
 def print_sandbox_bench(num_programs: int, tier: str, as_json: bool) -> None:
     """Run the benchmark of the sandbox and print it."""
     if as_json:

@@ -66,6 +66,16 @@ def bench_sampling(
     print_sampling_bench(model, dtype, requests, adapters, repeats, as_json)
 
 
+@bench_app.command("learner")
+def bench_learner(
+    model: ModelFolder = SMOLLM2, repeats: Repeats = 3, as_json: Json = False
+) -> None:
+    """Compare learning from token trees with padded rows, in CPU-seconds."""
+    from pettingllms.cli.bench import print_learner_bench
+
+    print_learner_bench(model, repeats, as_json)
+
+
 @bench_app.command("sandbox")
 def bench_sandbox(
     programs: Annotated[int, typer.Option(min=1, help="Programs per repetition.")] = 200,

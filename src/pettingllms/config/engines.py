@@ -83,12 +83,13 @@ class LearnerConfig(Section):
     """PyTorch with FSDP2 and PEFT, which trains policies of the kinds full and lora."""
 
     dtype: DtypeOption = "auto"
-    """Type of the arithmetic. `auto`: bfloat16 on GPUs, float32 on CPU. Trained weights and
-    optimizer state are always float32."""
+    """Type of the arithmetic, and of the frozen base of LoRA adapters. `auto`: bfloat16 on GPUs,
+    float32 on CPU. Trained weights and optimizer state are always float32."""
     num_ranks: int = Field(default=1, ge=1)
     """Processes, or GPUs, that each model is sharded over."""
     max_batch_tokens: int = Field(default=8192, ge=16)
-    """Tokens, including padding, per forward and backward pass. Gradients accumulate over
+    """Distinct tokens per forward and backward pass: a prefix that several turns share counts
+    once. Models that cannot read token trees count padding too. Gradients accumulate over
     passes."""
     activation_checkpointing: bool | None = None
     """Keep only the inputs of each decoder layer for the backward pass, and compute the layer again

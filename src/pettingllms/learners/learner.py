@@ -9,6 +9,7 @@ the graph, and each optimizer holds only its policy's parameters, so gradients c
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -47,6 +48,7 @@ from pettingllms.learners.sharding import (
 )
 from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
+from pettingllms.learners.weights import whole
 from pettingllms.registry import LOSSES
 from pettingllms.seeds import derive_seed
 from pettingllms.types import LogProbs, Values
@@ -168,6 +170,25 @@ class Learner(PolicyStore):
                 "seconds": time.perf_counter() - start,
             }
         )
+
+    def gradient(self, policy: str, units: Sequence[Unit]) -> Values:
+        """The gradient of a batch without an update, as one row; for benchmarks and tests."""
+        self._activate(policy)
+        self._accumulate(policy, units, None, self._loss_config(1, 0))
+        parameters = self._optimizers[policy].parameters.values()
+        found = [whole(p.grad).flatten() for p in parameters if p.grad is not None]
+        self._optimizers[policy].zero_grad()
+        return torch.cat(found).numpy()
+
+    def num_computed(self, units: Sequence[Unit]) -> int:
+        """Tokens that this rank computes for a batch, padding included."""
+        passes = map(replies_of, self._micro_batches.split(units))
+        return sum(self._micro_batches.batch(p).sequences.num_positions for p in passes)
+
+    def use_trees(self, use: bool) -> None:
+        """Read token trees if the model can, or padded rows; for benchmarks and tests."""
+        use_trees = use and not self.notice
+        self._micro_batches = replace(self._micro_batches, use_trees=use_trees)
 
     def take_skipped(self, policy: str) -> list[Item]:
         """Replies of the minibatches that were skipped for a non-finite loss or gradient."""
