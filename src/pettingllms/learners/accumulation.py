@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-PassT = TypeVar("PassT")
+BatchT = TypeVar("BatchT")
 MAX_WHOLE_GRADIENTS = 2**32
 """Bytes of gradients that each rank may hold whole. Adapters of a 32B model take 0.5 GB at rank 16;
 full models exceed the bound from a billion parameters on."""
 
 
-def accumulated(model: nn.Module, passes: Sequence[PassT]) -> Iterator[PassT]:
+def accumulated(model: nn.Module, passes: Sequence[BatchT]) -> Iterator[BatchT]:
     """Yield the passes over which the caller accumulates gradients of the model.
 
     With FSDP, ranks reduce gradients only in the backward pass of the last one. Until then each
