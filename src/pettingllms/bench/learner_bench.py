@@ -1,7 +1,7 @@
 """Learning from token trees against padded rows, on batches that share prefixes.
 
-Each variant is a learner of its own model in this process, and all make the same optimizer steps in
-turn, because machine speed drifts. The measure is CPU-seconds, which other load on the machine
+Each variant is a learner with a separate model in this process. All make the same optimizer steps
+in turn, because machine speed drifts. The measure is CPU-seconds, which other load on the machine
 changes less than wall time.
 """
 

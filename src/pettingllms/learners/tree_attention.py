@@ -54,15 +54,17 @@ class Block:
     the first key. PyTorch would convert a mask of booleans, and save the result, in every layer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Which tokens of a row attend to which."""
+    """Which tokens of a row attend to which.
 
-    blocks: list[Block]
-    order_N: Tensor
-    """Position of each token of the row among the queries of all blocks."""
-    block_mask: Any = None
-    """The ancestor mask of flex attention, on a GPU."""
+    Not a dataclass: FSDP casts the tensors of arguments that are, here the masks in every layer."""
+
+    def __init__(self, blocks: list[Block], order_N: Tensor, block_mask: Any = None) -> None:
+        self.blocks = blocks
+        self.order_N = order_N
+        """Position of each token of the row among the queries of all blocks."""
+        self.block_mask = block_mask
+        """The ancestor mask of flex attention, on a GPU."""
 
 
 def make_layout(forest: Forest, device: torch.device) -> Layout:

@@ -318,7 +318,7 @@ def test_a_critic_that_was_saved_goes_on_bit_for_bit(model: Path, mixer: str | N
     numbers = [{**one.train(joint_actions, 2), "seconds": 0} for one in (made, again)]
     assert numbers[0] == numbers[1]
     assert again.saved() == made.saved()
-    with pytest.raises(LearnerError, match="another critic"):
+    with pytest.raises(LearnerError, match="saved weights of a critic belong to another model"):
         critic(model, None if mixer == "monotonic" else "monotonic").load(files)
 
 
