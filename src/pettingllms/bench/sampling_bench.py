@@ -125,12 +125,12 @@ class Round:
 async def _round(engine: SwitchedEngine, side: str, number: int, spec: EngineSpec) -> Round:
     await engine.use_kernels(side)
     policies = [name for name in spec.policies if (name == BASE) == (side == BASE)]
-    random = np.random.default_rng(number)
+    random, vocabulary = np.random.default_rng(number), _vocabulary(spec.model)
     requests = [
         SampleRequest(
             policies[at % len(policies)],
             "role",
-            random.integers(10, 300, PROMPT_TOKENS, dtype=np.int32),
+            random.integers(vocabulary, size=PROMPT_TOKENS, dtype=np.int32),
             1,
             REPLY_TOKENS,
             seed=1000 * number + at,
@@ -145,6 +145,12 @@ async def _round(engine: SwitchedEngine, side: str, number: int, spec: EngineSpe
     if len(samples) < len(requests):
         raise SamplerError(f"{len(requests) - len(samples)} of {len(requests)} replies failed")
     return Round(samples, seconds)
+
+
+def _vocabulary(model: Path) -> int:
+    """Tokens of a model's vocabulary."""
+    config = json.loads((model / "config.json").read_bytes())
+    return int(config.get("text_config", config)["vocab_size"])
 
 
 def _summary(spec: EngineSpec, repeats: int, rounds: Sequence[dict[str, Round]]) -> SamplingBench:
