@@ -24,6 +24,8 @@ from pettingllms.types import Ids, Values
 
 POLICY = "bench"
 RANK = 16
+MAX_TOKENS = 2048
+"""Tokens of a pass: enough for the trees of each batch, and little memory for padded rows."""
 VOCABULARY = 256
 """Tokens of the batches; their values do not change the time."""
 
@@ -98,7 +100,7 @@ def bench_learner(
 
 def _spec(folder: Path, variant: Variant) -> LearnerSpec:
     policies = {POLICY: LoraPolicy(model=str(folder), rank=RANK, lr=1e-6)}
-    config = LearnerConfig(dtype=variant.dtype)
+    config = LearnerConfig(dtype=variant.dtype, max_batch_tokens=MAX_TOKENS)
     return LearnerSpec(folder, policies, config, loss_config(), 64, seed=0)
 
 

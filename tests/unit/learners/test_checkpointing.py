@@ -24,7 +24,7 @@ from pettingllms.learners.checkpointing import checkpoint_layer, checkpoint_laye
 from pettingllms.learners.weights import whole
 from pettingllms.models import make_tiny
 
-SIZE = {"max_batch_tokens": 48}
+SIZE = {"max_batch_tokens": 16}
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from pettingllms.learners import learner as learners
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
+from pettingllms.learners.micro_batches import MicroBatches
 from pettingllms.learners.sharding import trim_heap
 
 NUM_LAYERS, SIZE, MLP_SIZE, VOCABULARY = 36, 512, 2048, 1024
@@ -66,6 +67,10 @@ def update(made: Learner) -> None:
 def nothing(*_: object) -> None: ...
 
 
+def unchecked(micro_batches: MicroBatches, *_: object) -> tuple[MicroBatches, str]:
+    return micro_batches, ""
+
+
 class Peak:
     """The largest memory since the baseline was taken."""
 
@@ -92,7 +97,8 @@ def measure(rank: int, folder: Path) -> None:
         (folder / f"warm{rank}").mkdir()
         warm.save("p", folder / f"warm{rank}")
         del warm
-        learners.check_logits = nothing  # passes have memory of layers and activations, too
+        # Both make passes, which have memory of gathered layers and activations, too.
+        learners.check_logits, learners.checked = nothing, unchecked
         peak = Peak()
         made = learner(folder / "model")
         peak.note("load")
