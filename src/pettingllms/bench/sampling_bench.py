@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class SamplingBench:
 class SwitchedEngine(VllmEngine):
     """A vLLM engine whose LoRA kernels can be exchanged."""
 
-    extension = "pettingllms.bench.kernel_switch.KernelSwitch"
+    extension = "pettingllms.inference.kernel_switch.KernelSwitch"
 
     async def use_kernels(self, side: str) -> None:
         """Use one of `SIDES`, and forget what another one computed."""
@@ -205,21 +204,20 @@ def cpu_seconds() -> float:
 
 def random_adapter(model: Path) -> Files:
     """A LoRA adapter of all linear layers of a model, which changes its replies."""
-    import torch
-    from safetensors.torch import save
+    from safetensors.numpy import save
 
     from pettingllms.models.folder import tensor_shapes
 
-    generator = torch.Generator().manual_seed(0)
-    weights: dict[str, Any] = {}
+    generator = np.random.default_rng(0)
+    weights: dict[str, np.ndarray] = {}
     for name, shape in tensor_shapes(model).items():
         layer, _, kind = name.rpartition(".")
         if kind != "weight" or not layer.endswith("_proj") or len(shape) != 2:
             continue
         outputs, inputs = shape
         prefix = f"base_model.model.{layer}"
-        a = torch.randn(RANK, inputs, generator=generator) / inputs**0.5
-        b = torch.randn(outputs, RANK, generator=generator) / 50
+        a = generator.standard_normal((RANK, inputs), np.float32) / inputs**0.5
+        b = generator.standard_normal((outputs, RANK), np.float32) / 50
         weights |= {f"{prefix}.lora_A.weight": a, f"{prefix}.lora_B.weight": b}
     config = {
         "peft_type": "LORA",
