@@ -6,7 +6,7 @@ with the call; activation checkpointing recomputes a layer with the same layout.
 
 On CPU, the keys of each run's sequence are gathered, and runs of similar size form one padded
 product. On GPU, flex attention applies the ancestor mask to the row as it is, without a copy of
-keys; that code has never run on a GPU.
+keys; see `flex_tree`. That code has never run on a GPU.
 
 N distinct tokens in a row, R runs in a block, Q tokens of the longest run, K keys of the longest
 sequence, A attention heads, D size of a head.
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pettingllms.learners import flex_tree
 from pettingllms.learners.forest import Forest, Run
 
 NAME = "pettingllms_tree"
@@ -71,7 +72,7 @@ def make_layout(forest: Forest, device: torch.device) -> Layout:
     """The layout that suits the device."""
     if device.type != "cpu":  # never run on a GPU
         end_N = torch.from_numpy(forest.end_N).to(device)
-        return Layout([], end_N, ancestor_mask(end_N))
+        return Layout([], end_N, flex_tree.ancestor_mask(end_N))
     grouped = _similar(forest.runs)
     order = np.zeros(forest.num_tokens, np.int64)
     start = 0
@@ -81,17 +82,6 @@ def make_layout(forest: Forest, device: torch.device) -> Layout:
             order[run.start : run.start + run.length] = start + row * width + np.arange(run.length)
         start += len(runs) * width
     return Layout([_block(forest, runs) for runs in grouped], torch.from_numpy(order))
-
-
-def ancestor_mask(end_N: Tensor) -> Any:
-    """The block mask of flex attention in which tokens attend to their ancestors."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    def is_ancestor(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (query < end_N[key])
-
-    size = len(end_N)
-    return create_block_mask(is_ancestor, None, None, size, size, device=end_N.device)
 
 
 def _similar(runs: Sequence[Run]) -> list[list[Run]]:
@@ -147,7 +137,7 @@ def tree_attention(
         raise UnsupportedAttentionError(f"its attention uses {' and '.join(unknown)}")
     scaling = kwargs.get("scaling")
     if tree.block_mask is not None:
-        return _flex(query_1AND, key_1AND, value_1AND, tree.block_mask, scaling), None
+        return flex_tree.attend(query_1AND, key_1AND, value_1AND, tree.block_mask, scaling), None
     query_NAD, key_NAD, value_NAD = (
         x_1AND[0].transpose(0, 1) for x_1AND in (query_1AND, key_1AND, value_1AND)
     )
@@ -180,16 +170,6 @@ def _gather(x_NAD: Tensor, at: Tensor) -> Tensor:
     """The chosen tokens with their heads before their positions, in float32."""
     chosen = x_NAD.index_select(0, at.flatten())  # its backward is faster than that of x[at]
     return chosen.view(*at.shape, *x_NAD.shape[1:]).transpose(1, 2).float()
-
-
-def _flex(
-    query: Tensor, key: Tensor, value: Tensor, block_mask: Any, scaling: float | None
-) -> Tensor:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    compiled = torch.compile(flex_attention, dynamic=True)
-    out: Tensor = compiled(query, key, value, block_mask=block_mask, scale=scaling, enable_gqa=True)
-    return out.transpose(1, 2)
 
 
 def install(decoder: Any) -> bool:

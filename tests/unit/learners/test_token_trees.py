@@ -157,26 +157,6 @@ def test_tokens_read_are_the_distinct_ones(items: list[Item], tiny_learner: Lear
     assert padded > 2.5 * read
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without")
-def test_the_mask_of_flex_attention_is_that_of_the_blocks() -> None:
-    """The one for GPUs, computed without compilation on a CPU."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    from pettingllms.learners.forest import make_forest
-
-    sequences = [np.concatenate([i.prompt_ids, i.response_ids]) for i in CASES["mixed"]()]
-    forest = make_forest([s.astype(np.int64) for s in sequences])
-    torch.manual_seed(0)
-    query = torch.randn(1, 4, forest.num_tokens, 16)
-    key, value = torch.randn(2, 1, 2, forest.num_tokens, 16)
-    layout = tree_attention.make_layout(forest, CPU)
-    ours, _ = tree_attention.tree_attention(None, query, key, value, None, tree=layout)
-    mask = tree_attention.ancestor_mask(torch.from_numpy(forest.end_N))
-    with torch.no_grad():
-        flex = flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
-    torch.testing.assert_close(ours, flex.transpose(1, 2), atol=1e-5, rtol=1e-4)
-
-
 def mistral(folder: Path, window: int | None) -> Path:
     transformers.MistralForCausalLM(
         transformers.MistralConfig(
