@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pettingllms.errors import LearnerError
 from pettingllms.learners.policy_model import auto_class, load_lm
 from pettingllms.learners.sharding import num_ranks, own_rank
 from pettingllms.learners.tensor_files import TensorFiles, local_part
@@ -86,8 +87,15 @@ def open_lm(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights | Non
 
 
 def _on_meta(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights]:
-    from accelerate import init_empty_weights  # type: ignore[import-untyped]
     from transformers import AutoConfig
+
+    try:
+        from accelerate import init_empty_weights  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise LearnerError(
+            f"a learner with several ranks needs accelerate, which failed to import: {error}; "
+            "pip install accelerate, or set learner.num_ranks = 1"
+        ) from error
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if getattr(config, "quantization_config", None):

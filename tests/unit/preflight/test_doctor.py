@@ -61,7 +61,7 @@ def test_without_engines_the_core_still_works() -> None:
         ({"transformers": "5.9"}, "problem", "transformers is 5.9"),
         ({"ray": "nightly"}, "problem", "ray is nightly"),
         ({"peft": None}, "problem", "peft is not installed"),
-        ({"accelerate": None}, "note", "accelerate is not installed"),
+        ({"accelerate": None}, "problem", "accelerate is not installed"),
         ({"vllm": "0.32.1"}, "problem", "both installed"),
     ],
 )
