@@ -38,23 +38,26 @@ class Adafactor(torch.optim.Optimizer):
         assert closure is None  # noqa: S101 - gradients are computed before
         groups = self.param_groups
         chosen = [(group, p) for group in groups for p in group["params"] if p.grad is not None]
-        states = [self._state_of(parameter) for _, parameter in chosen]
-        gradients = [local(parameter.grad) for _, parameter in chosen]
-        columns = [g.square().sum(-2, keepdim=True) for g in gradients if g.ndim == 2]
-        sum_over_ranks(columns, [p for _, p in chosen if p.ndim == 2])
-        sums = iter(columns)
-        for (_, parameter), state, gradient in zip(chosen, states, gradients, strict=True):
-            state["step"] += 1
-            is_matrix = gradient.ndim == 2
-            mean = next(sums) / parameter.shape[0] if is_matrix else None
-            gradient.mul_(_inverse_rms(state, gradient, mean))
-        norms = [gradient.square().sum().reshape(1) for gradient in gradients]
-        sum_over_ranks(norms, [parameter for _, parameter in chosen])
-        for (group, parameter), update, norm in zip(chosen, gradients, norms, strict=True):
+        parameters = [parameter for _, parameter in chosen]
+        updates = self._normalized_gradients(parameters)
+        norms = [update.square().sum().reshape(1) for update in updates]
+        sum_over_ranks(norms, parameters)
+        for (group, parameter), update, norm in zip(chosen, updates, norms, strict=True):
             rms = (norm / parameter.numel()).sqrt() / MAX_RMS
             weight = local(parameter)
             weight.mul_(1 - group["lr"] * group["weight_decay"])
             weight.sub_(update.mul_(group["lr"] / rms.clamp(min=1.0)))
+
+    def _normalized_gradients(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Divide this rank's gradients by their estimated root mean squares, in place."""
+        gradients = [local(p.grad) for p in parameters if p.grad is not None]
+        sums = iter(_column_sums(parameters, gradients))
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            state = self._state_of(parameter)
+            state["step"] += 1
+            mean = next(sums) / parameter.shape[0] if gradient.ndim == 2 else None
+            gradient.mul_(_inverse_rms(state, gradient, mean))
+        return gradients
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         if not self.state[parameter]:
@@ -82,6 +85,13 @@ def _zeros(parameter: Tensor, shape: tuple[int, ...]) -> Tensor:
     mesh, placements = parameter.device_mesh, parameter.placements
     assert all(placement.is_shard(0) for placement in placements)  # noqa: S101 - FSDP2's default
     return sharded_zeros(*shape, dtype=parameter.dtype, device_mesh=mesh, placements=placements)
+
+
+def _column_sums(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Squared gradients of matrices, summed over the rows of all ranks."""
+    sums = [g.square().sum(-2, keepdim=True) for g in gradients if g.ndim == 2]
+    sum_over_ranks(sums, [p for p in parameters if p.ndim == 2])
+    return sums
 
 
 def _inverse_rms(state: dict[str, Tensor], gradient: Tensor, column_mean: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ N tokens, C tokens of a chunk, H hidden size, V vocabulary.
 
 # ruff: noqa: N803, N806
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,11 +37,9 @@ class FrozenHead(torch.autograd.Function):
         linear = Linear(weight_VH, bias_V)
         out = _outputs(hidden_NH, entropy)
         rows = [torch.empty_like(hidden_NH, dtype=linear.dtype) for _ in out]
-        for at in chunks(len(hidden_NH), size):
-            chunk = Chunk(linear.logits(hidden_NH[at]), targets_N[at], temperature, entropy)
-            for index, value_C in enumerate(chunk.values):
-                out[index][at] = value_C
-                rows[index][at] = linear.by_hidden(chunk.gradient_of(index))
+        for at, chunk in _filled(out, linear, hidden_NH, targets_N, temperature, size):
+            for index, row_NH in enumerate(rows):
+                row_NH[at] = linear.by_hidden(chunk.gradient_of(index))
         ctx.save_for_backward(*rows)
         ctx.size, ctx.dtype = size, hidden_NH.dtype
         return out
@@ -78,10 +76,8 @@ class TrainedHead(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         linear = Linear(weight_VH, bias_V)
         out = _outputs(hidden_NH, entropy)
-        for at in chunks(len(hidden_NH), size):
-            chunk = Chunk(linear.logits(hidden_NH[at]), targets_N[at], temperature, entropy)
-            for out_N, value_C in zip(out, chunk.values, strict=True):
-                out_N[at] = value_C
+        for _ in _filled(out, linear, hidden_NH, targets_N, temperature, size):
+            pass  # no gradients yet
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N)
         ctx.temperature, ctx.size, ctx.dtype = temperature, size, linear.dtype
         return out
@@ -92,32 +88,19 @@ class TrainedHead(torch.autograd.Function):
         ctx: Any, grad_logp_N: Tensor | None, grad_entropy_N: Tensor | None = None
     ) -> tuple[Tensor | None, ...]:
         """Compute each chunk's logits again, and all gradients from them."""
-        hidden_NH, weight_VH, bias_V, targets_N = ctx.saved_tensors
-        linear = Linear(weight_VH, bias_V, ctx.dtype)
+        *inputs, targets_N = ctx.saved_tensors
+        linear = Linear(*inputs[1:], ctx.dtype)
         if grad_logp_N is None:
             grad_logp_N = torch.zeros(len(targets_N), device=targets_N.device)
-        grad_NH = torch.empty_like(hidden_NH) if ctx.needs_input_grad[0] else None
-        grad_VH, grad_V = (
-            torch.zeros_like(tensor, dtype=torch.float32) if needed else None
-            for tensor, needed in zip((weight_VH, bias_V), ctx.needs_input_grad[1:3], strict=True)
-        )
-        for at in chunks(len(hidden_NH), ctx.size):
-            hidden_CH, entropy = hidden_NH[at], grad_entropy_N is not None
-            chunk = Chunk(linear.logits(hidden_CH), targets_N[at], ctx.temperature, entropy)
+        sums = InputGradients(linear, inputs, ctx.needs_input_grad[:3])
+        for at in chunks(len(targets_N), ctx.size):
+            logits_CV = linear.logits(inputs[0][at])
             by_entropy_C = None if grad_entropy_N is None else grad_entropy_N[at]
+            chunk = Chunk(logits_CV, targets_N[at], ctx.temperature, by_entropy_C is not None)
             grad_CV = chunk.gradient(grad_logp_N[at], by_entropy_C)
-            del chunk
-            if grad_NH is not None:
-                grad_NH[at] = linear.by_hidden(grad_CV)
-            if grad_VH is not None:
-                linear.add_by_weight(grad_CV, hidden_CH, grad_VH)
-            if grad_V is not None:
-                grad_V += grad_CV.sum(0)
-        grads = [
-            None if grad is None else grad.to(tensor.dtype)
-            for grad, tensor in ((grad_NH, hidden_NH), (grad_VH, weight_VH), (grad_V, bias_V))
-        ]
-        return *grads, *[None] * 4
+            del chunk, logits_CV
+            sums.add(at, grad_CV)
+        return *sums.results(), *[None] * 4
 
 
 class Linear:
@@ -156,6 +139,40 @@ class Linear:
                 grad_VH.addmm_(grad_VC, hidden_CH)
             else:
                 grad_VH += grad_VC @ hidden_CH
+
+
+class InputGradients:
+    """The gradients by hidden states, weight and bias of a linear layer, chunk by chunk. Those of
+    weight and bias are summed in float32."""
+
+    def __init__(
+        self, linear: Linear, inputs: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> None:
+        self._linear, self._inputs = linear, inputs
+        wanted = [x if is_needed else None for x, is_needed in zip(inputs, needed, strict=True)]
+        self._grad_NH, self._grad_VH, self._grad_V = (
+            None if x is None else torch.zeros_like(x, dtype=dtype)
+            for x, dtype in zip(wanted, (None, torch.float32, torch.float32), strict=True)
+        )
+
+    def add(self, at: slice, grad_CV: Tensor) -> None:
+        """Add the gradients of a chunk, given that by its logits."""
+        hidden_NH = self._inputs[0]
+        assert hidden_NH is not None  # noqa: S101 - only a bias can be missing
+        if self._grad_NH is not None:
+            self._grad_NH[at] = self._linear.by_hidden(grad_CV)
+        if self._grad_VH is not None:
+            self._linear.add_by_weight(grad_CV, hidden_NH[at], self._grad_VH)
+        if self._grad_V is not None:
+            self._grad_V += grad_CV.sum(0)
+
+    def results(self) -> tuple[Tensor | None, ...]:
+        """The gradients in the dtypes of the inputs; None for those that are not needed."""
+        grads = (self._grad_NH, self._grad_VH, self._grad_V)
+        return tuple(
+            None if grad is None or x is None else grad.to(x.dtype)
+            for grad, x in zip(grads, self._inputs, strict=True)
+        )
 
 
 class Chunk:
@@ -201,6 +218,22 @@ def chunks(num_tokens: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` tokens."""
     for start in range(0, num_tokens, size):
         yield slice(start, min(start + size, num_tokens))
+
+
+def _filled(
+    out: Sequence[Tensor],
+    linear: Linear,
+    hidden_NH: Tensor,
+    targets_N: Tensor,
+    temperature: float,
+    size: int,
+) -> Iterator[tuple[slice, Chunk]]:
+    """Write log-probs and, if there is a tensor for them, entropies; yields each chunk."""
+    for at in chunks(len(hidden_NH), size):
+        chunk = Chunk(linear.logits(hidden_NH[at]), targets_N[at], temperature, len(out) > 1)
+        for out_N, value_C in zip(out, chunk.values, strict=True):
+            out_N[at] = value_C
+        yield at, chunk
 
 
 def _outputs(hidden_NH: Tensor, entropy: bool) -> tuple[Tensor, ...]:
