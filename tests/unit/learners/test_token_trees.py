@@ -12,12 +12,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-import torch.multiprocessing as mp
 import transformers
 import tree_cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ranks import rank_of
 from tree_cases import CASES, gradients, learner_of, pairs, read_padded, relative_difference
 
 from pettingllms.config import LearnerConfig, loss_config
@@ -116,24 +114,6 @@ def test_bfloat16_differs_by_rounding_only(model: Path) -> None:
     read_padded(learner)
     for one, other in zip(found, learner.logprobs("p", items), strict=True):
         assert np.abs(one - other).max() < 0.1
-
-
-def ranked(rank: int, num_ranks: int, folder: Path, kind: str) -> None:
-    with rank_of(rank, num_ranks, folder):
-        learner = learner_of(folder / "m", kind)
-        found, _ = gradients(learner, CASES["mixed"]())
-        if rank == 0:
-            torch.save(found, folder / f"{kind}.pt")
-
-
-@pytest.mark.parametrize("kind", ["lora", "full"])
-def test_two_ranks_share_the_trees(tmp_path: Path, kind: str) -> None:
-    make_tiny(tmp_path / "m", "llama", texts=["a b c"], hidden_size=64)
-    mp.spawn(ranked, args=(2, tmp_path, kind), nprocs=2)
-    learner = learner_of(tmp_path / "m", kind)
-    read_padded(learner)
-    alone, _ = gradients(learner, CASES["mixed"]())
-    assert relative_difference(torch.load(tmp_path / f"{kind}.pt"), alone) < 1e-5
 
 
 @pytest.mark.parametrize(
