@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pettingllms.learners import flex_tree
-from pettingllms.learners.forest import Forest, Run
+from pettingllms.learners.forest import Forest, Places, Run
 
 NAME = "pettingllms_tree"
 OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")
@@ -36,6 +37,9 @@ MAX_PADDING = 1.3
 SMALL_BLOCK = 128 * 128
 """Blocks up to this many pairs of query and key may have any padding: their cost is that of the
 call."""
+MAX_MASK_BYTES = 2**26
+"""Masks of a row that are larger in sum are views in which rows overlap. Then the queries of a run
+are in reverse order, so gradients of keys and values are summed in another order."""
 
 
 class UnsupportedAttentionError(Exception):
@@ -52,7 +56,7 @@ class Block:
     """Positions of the tokens of their sequences."""
     mask_R1QK: Tensor
     """Added to scores: 0 if a query may attend to a key, else minus infinity. Padding attends to
-    the first key. PyTorch would convert a mask of booleans, and save the result, in every layer."""
+    some key. PyTorch would convert a mask of booleans, and save the result, in every layer."""
 
 
 class Layout:
@@ -74,14 +78,17 @@ def make_layout(forest: Forest, device: torch.device) -> Layout:
         end_N = torch.from_numpy(forest.end_N).to(device)
         return Layout([], end_N, flex_tree.ancestor_mask(end_N))
     grouped = _similar(forest.runs)
+    overlap = sum(map(_mask_bytes, grouped)) > MAX_MASK_BYTES
+    blocks = [_block(forest, runs, overlap) for runs in grouped]
     order = np.zeros(forest.num_tokens, np.int64)
     start = 0
-    for runs in grouped:
-        width = max(run.length for run in runs)
+    for runs, block in zip(grouped, blocks, strict=True):
+        width = block.query_RQ.shape[1]
         for row, run in enumerate(runs):
-            order[run.start : run.start + run.length] = start + row * width + np.arange(run.length)
+            at = _places(run, width, overlap)
+            order[run.start : run.start + run.length] = start + row * width + at
         start += len(runs) * width
-    return Layout([_block(forest, runs) for runs in grouped], torch.from_numpy(order))
+    return Layout(blocks, torch.from_numpy(order))
 
 
 def _similar(runs: Sequence[Run]) -> list[list[Run]]:
@@ -101,19 +108,56 @@ def _similar(runs: Sequence[Run]) -> list[list[Run]]:
     return groups
 
 
-def _block(forest: Forest, runs: Sequence[Run]) -> Block:
-    width = max(run.length for run in runs)
-    most = max(run.depth + run.length for run in runs)
+def _mask_bytes(runs: Sequence[Run]) -> int:
+    return len(runs) * _longest_run(runs) * _longest_sequence(runs) * torch.float32.itemsize
+
+
+def _longest_run(runs: Sequence[Run]) -> int:
+    return max(run.length for run in runs)
+
+
+def _longest_sequence(runs: Sequence[Run]) -> int:
+    return max(run.depth + run.length for run in runs)
+
+
+def _places(run: Run, width: int, reverse: bool) -> Places:
+    """Where the tokens of a run are among the queries of its row."""
+    places = np.arange(run.length)
+    return width - 1 - places if reverse else places
+
+
+def _block(forest: Forest, runs: Sequence[Run], overlap: bool) -> Block:
+    width, most = _longest_run(runs), _longest_sequence(runs)
     query = np.zeros((len(runs), width), np.int64)
     key = np.zeros((len(runs), most), np.int64)
+    for row, run in enumerate(runs):
+        at = _places(run, width, overlap)
+        query[row, at] = np.arange(run.start, run.start + run.length)
+        key[row, : run.depth + run.length] = forest.places[run.sequence][: run.depth + run.length]
+    mask = (_overlapping_mask if overlap else _dense_mask)(runs, width, most)
+    return Block(torch.from_numpy(query), torch.from_numpy(key), mask)
+
+
+def _dense_mask(runs: Sequence[Run], width: int, most: int) -> Tensor:
     depth = np.zeros((len(runs), width), np.int64)
     for row, run in enumerate(runs):
-        query[row, : run.length] = np.arange(run.start, run.start + run.length)
-        key[row, : run.depth + run.length] = forest.places[run.sequence][: run.depth + run.length]
         depth[row, : run.length] = np.arange(run.depth, run.depth + run.length)
     allowed = np.arange(most) <= depth[:, None, :, None]
-    mask = np.where(allowed, np.float32(0), np.float32(-np.inf))
-    return Block(torch.from_numpy(query), torch.from_numpy(key), torch.from_numpy(mask))
+    return _additive(allowed)
+
+
+def _overlapping_mask(runs: Sequence[Run], width: int, most: int) -> Tensor:
+    """The mask of queries in reverse order. Query q may attend to key k if q + k is at most the
+    depth of the run's last query, padding included; so the row of each query is that of the one
+    before, moved by one. PyTorch's kernel reads it from the memory of width + most numbers."""
+    last = np.array([run.depth + width - 1 for run in runs])
+    line = _additive(np.arange(width + most - 1) <= last[:, None])
+    stride = line.stride(0)
+    return line.as_strided((len(runs), 1, width, most), (stride, stride, 1, 1))
+
+
+def _additive(allowed: npt.NDArray[np.bool_]) -> Tensor:
+    return torch.from_numpy(np.where(allowed, np.float32(0), np.float32(-np.inf)))
 
 
 def tree_attention(

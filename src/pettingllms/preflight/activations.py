@@ -18,6 +18,8 @@ NUM_ADAPTED = 7
 """Matrices of a layer that LoRA adapts."""
 CHUNK_BYTES = 2**28
 """Float32 logits of one chunk of tokens, as in `learners.output_head`."""
+MAX_MASK_BYTES = 2**26
+"""Masks of token trees on a CPU, as in `learners.tree_attention`."""
 CHUNK_BUFFERS = 4
 """Tensors of the size of a chunk's logits that exist at once."""
 
@@ -35,8 +37,9 @@ class Activations:
     """Whether autocast computes with float32 weights in a smaller dtype: then hidden states stay
     float32 and each linear layer casts its input. FSDP casts the weights instead."""
     num_keys: int = 0
-    """Tokens of the longest sequence, if attention is that of token trees on a CPU: a pass has a
-    float32 mask of queries by keys, and each layer saves its output in another order. 0 on GPUs."""
+    """Tokens of the longest sequence, if attention is that of token trees on a CPU: a pass has
+    float32 masks of queries by keys, and each layer saves its output in another order. 0 on
+    GPUs."""
 
     @property
     def input(self) -> float:
@@ -65,8 +68,9 @@ class Activations:
     def kept(self, num_tokens: int, checkpointing: bool) -> float:
         """Bytes that the forward pass leaves for the backward pass."""
         layer = self.input if checkpointing else self.layer
-        once = FLOAT * (self.size.hidden_size + self.num_keys)
-        return num_tokens * (self.size.num_layers * layer + once)
+        once = FLOAT * self.size.hidden_size
+        masks = min(MAX_MASK_BYTES, FLOAT * num_tokens * self.num_keys)
+        return num_tokens * (self.size.num_layers * layer + once) + masks
 
     def backward(self, num_tokens: int, checkpointing: bool) -> float:
         """Temporary bytes of a layer's backward pass, and of its recomputation."""

@@ -3,7 +3,12 @@
 import pytest
 from qwen3_configs import QWEN3, qwen3
 
-from pettingllms.preflight.activations import CHUNK_BUFFERS, CHUNK_BYTES, Activations
+from pettingllms.preflight.activations import (
+    CHUNK_BUFFERS,
+    CHUNK_BYTES,
+    MAX_MASK_BYTES,
+    Activations,
+)
 from pettingllms.preflight.model_size import size_of
 
 torch = pytest.importorskip("torch")
@@ -54,10 +59,11 @@ def test_full_and_float32_layers_save_what_fake_tensors_save(
     assert planned.kept(NUM_TOKENS, False) == pytest.approx(saved, rel=0.02)
 
 
-def test_chunks_of_the_output_head_are_those_of_the_learner() -> None:
-    from pettingllms.learners import output_head
+def test_chunks_and_masks_are_those_of_the_learner() -> None:
+    from pettingllms.learners import output_head, tree_attention
 
     assert output_head.CHUNK_BYTES == CHUNK_BYTES
+    assert tree_attention.MAX_MASK_BYTES == MAX_MASK_BYTES
 
 
 def test_output_head_needs_a_chunk_however_many_tokens_there_are() -> None:
