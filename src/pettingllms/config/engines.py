@@ -96,6 +96,10 @@ class LearnerConfig(Section):
     there. Gradients stay the same. A 32k-token pass of an 8B model with LoRA takes 18 GB of
     activations instead of 226 GB, and about a third more time. Left out: on with GPUs, off on
     CPU."""
+    compile: bool | None = None
+    """Compile decoder layers with torch.compile, which takes up to two minutes at the first start
+    and a quarter of that later. Left out: on for bfloat16 if the model has at least 100 million
+    parameters and the machine a C++ compiler; off for float32, which gains nothing on CPU."""
     skip_zero: bool = False
     """Skip replies with zero advantage, such as siblings with equal rewards. They contribute only
     to the entropy bonus and the KL penalty, at full cost. Loss means are then over the remaining

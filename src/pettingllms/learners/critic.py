@@ -28,6 +28,7 @@ from pettingllms.learners.accumulation import accumulated
 from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batches import Item, JointAction, split
 from pettingllms.learners.checkpointing import checkpoint_layers
+from pettingllms.learners.compiled import compile_layers
 from pettingllms.learners.micro_batches import MicroBatches, rows_of
 from pettingllms.learners.mixing import make_mixer
 from pettingllms.learners.optimizers import NamedOptimizer, embeddings_of
@@ -92,10 +93,11 @@ class Critic:
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[resolve_dtype(spec.config.dtype, spec.device)]
         lm, pending = open_lm(spec.model, self._dtype if spec.adapter else torch.float32)
+        attend = compile_layers(lm, spec.config.compile, self._device, self._dtype)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         if spec.adapter is not None:
             lm = Adapters(lm, {"critic": spec.adapter}, spec.seed).model.get_base_model()
-        self._model = ValueModel(lm)
+        self._model = ValueModel(lm, attend)
         micro_batches = MicroBatches(
             spec.config.max_batch_tokens,
             self._device,

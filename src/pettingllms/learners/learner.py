@@ -24,6 +24,7 @@ from pettingllms.learners.adapters import Adapters
 from pettingllms.learners.batch_metrics import MAXIMA, Sums, mean_mismatch
 from pettingllms.learners.batches import Item, Unit, replies_of, split
 from pettingllms.learners.checkpointing import checkpoint_layers
+from pettingllms.learners.compiled import compile_layers
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.logits_check import check_logits
 from pettingllms.learners.losses.base import Loss, LossInputs
@@ -66,10 +67,12 @@ class Learner(PolicyStore):
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
         # A frozen base needs no more precision than it computes with.
         lm, pending = open_lm(spec.model, self._dtype if lora else torch.float32)
+        attend = compile_layers(lm, spec.config.compile, self._device, self._dtype)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
-        self._model = LogProbModel(self._adapters.model if self._adapters else lm, tuple(heads))
+        trained = self._adapters.model if self._adapters else lm
+        self._model = LogProbModel(trained, tuple(heads), attend)
         micro_batches = MicroBatches(
             spec.config.max_batch_tokens,
             self._device,

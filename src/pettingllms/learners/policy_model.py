@@ -17,7 +17,7 @@ from pettingllms.errors import LearnerError
 from pettingllms.learners.output_head import token_logprobs
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.sequences import PaddedSequences
-from pettingllms.learners.tree_attention import install
+from pettingllms.learners.tree_attention import Attend, float32_attention, install
 from pettingllms.learners.value_head import ValueHead, hidden_size
 
 
@@ -27,10 +27,12 @@ class LogProbModel(nn.Module):
     Logits are computed for reply tokens only, and in chunks: they would be the largest tensor.
     """
 
-    def __init__(self, lm: Any, heads: Sequence[str] = ()) -> None:
+    def __init__(
+        self, lm: Any, heads: Sequence[str] = (), attend: Attend = float32_attention
+    ) -> None:
         super().__init__()
         self.lm = lm
-        self.can_use_trees = install(self._plain().get_decoder())
+        self.can_use_trees = install(self._plain().get_decoder(), attend)
         self._inner = {policy: f"head{at}" for at, policy in enumerate(heads)}
         size = hidden_size(lm)
         self.heads = nn.ModuleDict({inner: ValueHead(size) for inner in self._inner.values()})
@@ -85,10 +87,10 @@ class LogProbModel(nn.Module):
 class ValueModel(nn.Module):
     """A model that returns only values; the FSDP root module."""
 
-    def __init__(self, lm: Any) -> None:
+    def __init__(self, lm: Any, attend: Attend = float32_attention) -> None:
         super().__init__()
         self.decoder = lm.base_model
-        self.can_use_trees = install(self.decoder.get_decoder())
+        self.can_use_trees = install(self.decoder.get_decoder(), attend)
         self.head = ValueHead(hidden_size(lm))
 
     def forward(self, batch: ReplyBatch) -> tuple[Tensor, Tensor]:

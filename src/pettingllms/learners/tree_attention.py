@@ -15,8 +15,9 @@ sequence, A attention heads, D size of a head.
 # ruff: noqa: N803, N806, N815
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,25 @@ def _additive(allowed: npt.NDArray[np.bool_]) -> Tensor:
     return torch.from_numpy(np.where(allowed, np.float32(0), np.float32(-np.inf)))
 
 
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+"""Attention of the queries, keys and values of a block, with its mask and a scale."""
+
+
+def float32_attention(
+    query_RAQD: Tensor, key_RGKD: Tensor, value_RGKD: Tensor, mask_R1QK: Tensor, scale: float
+) -> Tensor:
+    """PyTorch's kernel. On CPU, that for bfloat16 takes up to four times as long for short runs."""
+    with torch.autocast("cpu", enabled=False):
+        return torch.nn.functional.scaled_dot_product_attention(
+            query_RAQD.float(),
+            key_RGKD.float(),
+            value_RGKD.float(),
+            attn_mask=mask_R1QK,
+            scale=scale,
+            enable_gqa=query_RAQD.shape[1] != key_RGKD.shape[1],
+        )
+
+
 def tree_attention(
     module: Any,
     query_1AND: Tensor,
@@ -167,9 +187,11 @@ def tree_attention(
     value_1AND: Tensor,
     attention_mask: Tensor | None,
     tree: Layout | None = None,
+    attend: Attend = float32_attention,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that Transformers calls. Without a tree it is the ordinary one."""
+    """The attention function that Transformers calls. Without a tree it is the ordinary one.
+    `attend` computes a block on CPU."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if tree is None:
@@ -185,38 +207,34 @@ def tree_attention(
     query_NAD, key_NAD, value_NAD = (
         x_1AND[0].transpose(0, 1) for x_1AND in (query_1AND, key_1AND, value_1AND)
     )
-    outputs = [_attend(query_NAD, key_NAD, value_NAD, b, scaling) for b in tree.blocks]
+    scale = query_NAD.shape[-1] ** -0.5 if scaling is None else scaling
+    outputs = [_attend(query_NAD, key_NAD, value_NAD, b, scale, attend) for b in tree.blocks]
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined.index_select(0, tree.order_N)[None], None
 
 
 def _attend(
-    query_NAD: Tensor, key_NAD: Tensor, value_NAD: Tensor, block: Block, scaling: float | None
+    query_NAD: Tensor,
+    key_NAD: Tensor,
+    value_NAD: Tensor,
+    block: Block,
+    scale: float,
+    attend: Attend,
 ) -> Tensor:
-    """The outputs of a block's queries, padding included.
-
-    In float32: on CPU, PyTorch's bfloat16 kernel takes up to four times as long for short runs."""
+    """The outputs of a block's queries, padding included."""
     query_RAQD = _gather(query_NAD, block.query_RQ)
-    key_RAKD, value_RAKD = (_gather(x_NAD, block.key_RK) for x_NAD in (key_NAD, value_NAD))
-    with torch.autocast("cpu", enabled=False):
-        out_RAQD = torch.nn.functional.scaled_dot_product_attention(
-            query_RAQD,
-            key_RAKD,
-            value_RAKD,
-            attn_mask=block.mask_R1QK,
-            scale=scaling,
-            enable_gqa=query_RAQD.shape[1] != key_RAKD.shape[1],
-        )
+    key_RGKD, value_RGKD = (_gather(x_NAD, block.key_RK) for x_NAD in (key_NAD, value_NAD))
+    out_RAQD = attend(query_RAQD, key_RGKD, value_RGKD, block.mask_R1QK, scale)
     return out_RAQD.transpose(1, 2).flatten(0, 1).to(query_NAD.dtype)
 
 
 def _gather(x_NAD: Tensor, at: Tensor) -> Tensor:
-    """The chosen tokens with their heads before their positions, in float32."""
+    """The chosen tokens with their heads before their positions."""
     chosen = x_NAD.index_select(0, at.flatten())  # its backward is faster than that of x[at]
-    return chosen.view(*at.shape, *x_NAD.shape[1:]).transpose(1, 2).float()
+    return chosen.view(*at.shape, *x_NAD.shape[1:]).transpose(1, 2)
 
 
-def install(decoder: Any) -> bool:
+def install(decoder: Any, attend: Attend = float32_attention) -> bool:
     """Let a model's decoder use tree attention; False if it cannot.
 
     It cannot if some layer has a sliding window or a recurrent state, which depend on the order of
@@ -231,7 +249,10 @@ def install(decoder: Any) -> bool:
         return False
     if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=decoder.config).layers):
         return False
-    AttentionInterface.register(NAME, tree_attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-    decoder.config._attn_implementation = NAME  # noqa: SLF001 - a public setter checks known names
+    name = f"{NAME}_{attend.__name__}"
+    # Compiled layers call it as it is: Dynamo cannot trace the layout.
+    function = torch.compiler.disable(partial(tree_attention, attend=attend))
+    AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, sdpa_mask)
+    decoder.config._attn_implementation = name  # noqa: SLF001 - a public setter checks known names
     return True
