@@ -57,13 +57,11 @@ class Adapters:
         self.activate(self._active)
 
     def activate(self, policy: str) -> None:
-        """Activate one adapter. PEFT then freezes the others, but FSDP needs `requires_grad` to
-        stay the same; each optimizer holds only its policy's parameters."""
+        """Activate one adapter. PEFT then freezes the others, so ranks do not reduce gradients of
+        adapters that do not learn. With FSDP, the model must be resharded before: weights that it
+        gathered take `requires_grad` from their shards."""
         self._active = policy
         self.model.set_adapter(self._inner[policy])
-        for name in self._inner:
-            for parameter in self.parameters(name).values():
-                parameter.requires_grad_(True)
 
     def parameters(self, policy: str) -> dict[str, Tensor]:
         """The adapter's weights by their names in the model."""

@@ -238,6 +238,7 @@ class Learner(PolicyStore):
         if policy not in self._spec.policies:
             raise LearnerError(f"this learner does not train '{policy}'")
         if self._adapters:
+            reshard(self._model)
             self._adapters.activate(policy)
 
     def _forward(
