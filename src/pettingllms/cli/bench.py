@@ -87,6 +87,26 @@ def print_sampling_bench(
     console.print(table)
 
 
+def print_adapters_bench(
+    model: str, dtype: Dtype, num_policies: int, repeats: int, as_json: bool
+) -> None:
+    """Run the benchmark of several LoRA policies and print it."""
+    from pettingllms.bench.adapters_bench import bench_adapters
+
+    arguments = (model, dtype, num_policies, repeats)
+    if as_json:
+        console.out(json.dumps(asdict(bench_adapters(*arguments))), highlight=False)
+        return
+    with console.status("starting") as status:
+        result = bench_adapters(*arguments, status.update)
+    title = f"{result.model}, {result.dtype}, {result.num_replies} replies per step"
+    table = Table(title, "one policy", f"{num_policies} policies", "ratio", title="bench adapters")
+    for name, ratio in result.ratio.items():
+        costs = (f"{side[name]:.2f} CPU-ms per token" for side in (result.one, result.several))
+        table.add_row(name, *costs, f"{ratio:.2f}")
+    console.print(table)
+
+
 def print_learner_bench(model: str, repeats: int, as_json: bool) -> None:
     """Run the benchmark of the learner and print it."""
     from pettingllms.bench.learner_bench import bench_learner  # imports torch

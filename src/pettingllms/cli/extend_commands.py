@@ -66,6 +66,22 @@ def bench_sampling(
     print_sampling_bench(model, dtype, requests, adapters, repeats, as_json)
 
 
+@bench_app.command("adapters")
+def bench_adapters(
+    model: ModelFolder = SMOLLM2,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Type of the arithmetic.")
+    ] = "float32",
+    policies: Annotated[int, typer.Option(min=2, help="LoRA policies to compare with one.")] = 8,
+    repeats: Repeats = 3,
+    as_json: Json = False,
+) -> None:
+    """Compare several LoRA policies on one base with one policy, on the same prompts."""
+    from pettingllms.cli.bench import print_adapters_bench
+
+    print_adapters_bench(model, dtype, policies, repeats, as_json)
+
+
 @bench_app.command("learner")
 def bench_learner(
     model: ModelFolder = SMOLLM2, repeats: Repeats = 3, as_json: Json = False

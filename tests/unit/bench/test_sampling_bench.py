@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from pettingllms.bench.sampling_bench import Round, _summary, cpu_seconds, random_adapter
+from pettingllms.bench.sampling_bench import Round, _gap, _summary, cpu_seconds, random_adapter
 from pettingllms.config import InferenceConfig
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.models.folder import shapes_in
@@ -31,7 +31,7 @@ def sample(ids: list[int], logprobs: list[float]) -> Sample:
 
 
 def test_the_ratio_and_the_log_probs_of_both_kernels_are_compared() -> None:
-    same, other = sample([1, 2], [-1.0, -2.0]), sample([1, 3], [-1.0, -9.0])
+    same, other = sample([1, 2], [-1.0, -2.0]), sample([1, 3], [-1.125, -9.0])
     near = sample([1, 2], [-1.0, -2.25])
     rounds = [
         {
@@ -45,7 +45,7 @@ def test_the_ratio_and_the_log_probs_of_both_kernels_are_compared() -> None:
     found = _summary(spec, 3, rounds)
     assert (found.packed, found.vllm, found.base) == (2.0, 1.0, 4.0)
     assert found.ratios == (2.0, 2.0, 2.0)
-    assert found.logprob_difference == pytest.approx(0.25), "replies with other tokens do not count"
+    assert found.logprob_difference == pytest.approx(0.25), "tokens that differ do not count"
     assert found.equal_share == 0.5
 
 
@@ -80,3 +80,13 @@ def test_the_adapter_has_both_matrices_of_every_linear_layer(tmp_path: Path) -> 
         f"{prefix}.mlp.down_proj.lora_B.weight": [32, 16],
     }
     assert json.loads(files[ADAPTER_CONFIG])["target_modules"] == ["down_proj", "q_proj"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "difference"), [([1, 3], 0.125), ([4, 2], 0.0), ([1], 0.125), ([1, 2, 3], 2.0)]
+)
+def test_log_probs_are_compared_up_to_the_first_different_token(
+    ids: list[int], difference: float
+) -> None:
+    found = sample(ids, [-1.125, -4.0, -9.0][: len(ids)])
+    assert _gap(sample([1, 2], [-1.0, -2.0]), found) == pytest.approx(difference)
