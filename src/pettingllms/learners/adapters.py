@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pettingllms.config.policies import LoraPolicy, target_problem, unknown_targets
 from pettingllms.errors import LearnerError
+from pettingllms.learners.active_adapter import disabled, lora_layers, use_adapter
 from pettingllms.learners.tensor_files import StoredTensor
 from pettingllms.learners.weights import tensors_in, to_bytes
 from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, Files
@@ -53,15 +54,14 @@ class Adapters:
                 # PEFT casts inputs to the adapter's float32, and autocast casts them back.
                 layer.cast_input_dtype_enabled = base.dtype == torch.float32
         self.model.eval()  # no dropout, except in `dropout`
-        self._active = next(iter(policies))
-        self.activate(self._active)
+        self._layers = lora_layers(self.model)
+        self.activate(next(iter(policies)))
 
     def activate(self, policy: str) -> None:
-        """Activate one adapter. PEFT then freezes the others, so ranks do not reduce gradients of
-        adapters that do not learn. With FSDP, the model must be resharded before: weights that it
-        gathered take `requires_grad` from their shards."""
-        self._active = policy
-        self.model.set_adapter(self._inner[policy])
+        """Activate one adapter and freeze the others, so ranks do not reduce gradients of adapters
+        that do not learn. With FSDP, the model must be resharded before: weights that it gathered
+        take `requires_grad` from their shards."""
+        use_adapter(self._layers, self._inner[policy])
 
     def parameters(self, policy: str) -> dict[str, Tensor]:
         """The adapter's weights by their names in the model."""
@@ -69,12 +69,9 @@ class Adapters:
         named = self.model.named_parameters()
         return {name: p for name, p in named if part in name and ".lora_" in name}
 
-    @contextmanager
-    def disabled(self) -> Iterator[None]:
+    def disabled(self) -> AbstractContextManager[None]:
         """Use the base model without adapters."""
-        with self.model.disable_adapter():
-            yield
-        self.activate(self._active)
+        return disabled(self._layers)
 
     @contextmanager
     def dropout(self, policy: str, seed: int) -> Iterator[None]:
