@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pettingllms.bench.cpu_time import cpu_seconds
 from pettingllms.bench.parallel_roles import ParallelRoles
-from pettingllms.bench.sampling_bench import RANK, cpu_seconds
+from pettingllms.bench.sampling_bench import RANK
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import RunConfig
 from pettingllms.config.engines import Dtype

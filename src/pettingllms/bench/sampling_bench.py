@@ -7,15 +7,14 @@ machine changes less than wall time.
 
 import asyncio
 import json
-import os
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pettingllms.bench.cpu_time import cpu_seconds
 from pettingllms.config import InferenceConfig
 from pettingllms.config.engines import Dtype
 from pettingllms.errors import SamplerError
@@ -30,7 +29,6 @@ SIDES = ("packed", "vllm", BASE)
 """Our kernels, vLLM's, and the model without an adapter."""
 RANK = 16
 PROMPT_TOKENS, REPLY_TOKENS = 16, 24
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,24 +184,6 @@ def _gap(ours: Sample, vllm: Sample) -> float:
     same = np.logical_and.accumulate(ours.ids[:longest] == vllm.ids[:longest])
     gaps = np.abs(ours.logprobs[:longest] - vllm.logprobs[:longest])[same]
     return float(gaps.max(initial=0.0))
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and all its descendants that are alive."""
-    children: dict[int, list[tuple[int, int]]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        ticks = int(fields[11]) + int(fields[12])
-        children.setdefault(int(fields[1]), []).append((int(stat.parent.name), ticks))
-    total, unseen = 0, [os.getpid()]
-    while unseen:
-        for process, ticks in children.get(unseen.pop(), []):
-            total += ticks
-            unseen.append(process)
-    return total / CLOCK_TICKS + time.process_time()
 
 
 def random_adapter(model: Path) -> Files:

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from pettingllms.bench.sampling_bench import Round, _gap, _summary, cpu_seconds, random_adapter
+from pettingllms.bench.cpu_time import cpu_seconds
+from pettingllms.bench.sampling_bench import Round, _gap, _summary, random_adapter
 from pettingllms.config import InferenceConfig
 from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.models.folder import shapes_in
@@ -57,6 +58,7 @@ def test_cpu_time_of_child_processes_counts() -> None:
     assert child.stdout is not None
     child.stdout.readline()
     assert cpu_seconds() - before >= 0.9
+    assert 0.9 <= cpu_seconds(child.pid) <= 2
     child.communicate()
 
 
