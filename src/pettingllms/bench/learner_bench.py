@@ -8,7 +8,7 @@ changes less than wall time.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,7 @@ def bench_learner(
         learners[variant].use_trees(variant.use_trees)
     found = []
     for case, items in batches().items():
-        gradients = {v: learner.gradient(POLICY, items) for v, learner in learners.items()}
+        gradients = {v: _gradient(learner, items) for v, learner in learners.items()}
         seconds: dict[Variant, list[float]] = {variant: [] for variant in VARIANTS}
         for number in range(1, repeats + 1):
             phase(f"{case}: round {number} of {repeats}")
@@ -102,6 +102,13 @@ def _spec(folder: Path, variant: Variant) -> LearnerSpec:
     policies = {POLICY: LoraPolicy(model=str(folder), rank=RANK, lr=1e-6)}
     config = LearnerConfig(dtype=variant.dtype, max_batch_tokens=MAX_TOKENS)
     return LearnerSpec(folder, policies, config, loss_config(), 64, seed=0)
+
+
+def _gradient(learner: Learner, items: Sequence[Item]) -> Values:
+    """The gradient of an on-policy batch: its sampler log-probs are those of the learner."""
+    own = learner.logprobs(POLICY, items)
+    on_policy = [replace(item, logprobs=row) for item, row in zip(items, own, strict=True)]
+    return learner.gradient(POLICY, on_policy)
 
 
 def _cosine(one: Values, other: Values) -> float:

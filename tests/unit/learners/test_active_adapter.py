@@ -46,7 +46,7 @@ def items(num_tokens: int = 6) -> list[Item]:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # by Dynamo
 def test_compiled_layers_serve_every_adapter(model: Path) -> None:
     made, plain = learner(model), learner(model)
-    counter = CompileCounter()
+    counter, num_graphs = CompileCounter(), []
     torch._dynamo.reset()
     for layer in decoder_layers(made._adapters.model.get_base_model()):
         layer.compile(backend=counter, dynamic=True)
@@ -54,8 +54,8 @@ def test_compiled_layers_serve_every_adapter(model: Path) -> None:
         made.train(name, items(5 + at), 1)
         plain.train(name, items(5 + at), 1)
         assert made.files(name)[1] == plain.files(name)[1]
-        # The input of the first layer has no gradient, so there are two versions.
-        assert counter.frame_count == 2, name
+        num_graphs.append(counter.frame_count)
+    assert num_graphs == num_graphs[:1] * len(NAMES), "an adapter had to be compiled separately"
     torch._dynamo.reset()
 
 
