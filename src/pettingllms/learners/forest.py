@@ -13,9 +13,10 @@ N distinct tokens.
 
 # ruff: noqa: N802
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,13 @@ Keys = npt.NDArray[np.int64]
 """A sequence of tokens. Equal keys at equal depths after equal prefixes are one token."""
 Places = npt.NDArray[np.int64]
 """Positions in a forest's row."""
+KEY_BYTES = 8
+MAX_SORTED = 2**20
+"""Tokens that are compared at once, of all sequences together."""
+MIN_PART = 256
+"""The same of one sequence, however many there are."""
+ENDED = -1
+"""In place of a position: equal sequences have no tokens left to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ def make_forest(sequences: Sequence[Keys]) -> Forest:
     runs: list[Run] = []
     last = np.zeros(0, np.int64)
     num_tokens = 0
-    for at, shared in ordered(sequences):
+    for at, shared in ordered(len(sequences), sequences.__getitem__):
         length = len(sequences[at]) - shared
         last = np.concatenate([last[:shared], np.arange(num_tokens, num_tokens + length)])
         places[at] = last
@@ -86,15 +94,35 @@ def make_forest(sequences: Sequence[Keys]) -> Forest:
     return Forest(places, runs, num_tokens)
 
 
-def ordered(sequences: Sequence[Keys]) -> Iterator[tuple[int, int]]:
+def ordered(num_sequences: int, keys: Callable[[int], Keys]) -> Iterator[tuple[int, int]]:
     """Indices of sequences in depth-first order, each with the length of the prefix that it shares
     with the one before it, which is the longest that it shares with any before it."""
-    sortable = [_sortable(sequence) for sequence in sequences]
     last: Keys | None = None
-    for at in sorted(range(len(sequences)), key=sortable.__getitem__):
-        sequence = sequences[at]
+    for at in _sorted(num_sequences, keys):
+        sequence = keys(at)
         yield at, 0 if last is None else common_prefix(last, sequence)
         last = sequence
+
+
+def _sorted(num_sequences: int, keys: Callable[[int], Keys]) -> Iterator[int]:
+    """Indices of sequences in the order of their tokens; of equal ones, the first comes first.
+
+    Sequences are compared part by part, and only those whose parts so far are equal. So the memory
+    is that of a part per sequence, not of all tokens of a batch."""
+    pending = [(list(range(num_sequences)), 0)]
+    while pending:
+        group, start = pending.pop()
+        if len(group) <= 1 or start == ENDED:
+            yield from group
+            continue
+        size = max(MIN_PART, MAX_SORTED // len(group))
+        parts = {at: _sortable(keys(at)[start : start + size]) for at in group}
+        group.sort(key=parts.__getitem__)
+        groups = [
+            (list(same), start + size if len(part) == size * KEY_BYTES else ENDED)
+            for part, same in groupby(group, parts.__getitem__)
+        ]
+        pending += reversed(groups)
 
 
 def common_prefix(one: Keys, other: Keys) -> int:

@@ -91,19 +91,25 @@ class _Line(Generic[UnitT]):
 
 
 def _line_up(units: Sequence[UnitT], keys_of: KeysOf) -> _Line[UnitT]:
-    sequences = [[keys_of(item) for item in replies_of([unit])] for unit in units]
-    order = list(ordered([first for first, *_ in sequences]))
-    added = [_num_added(shared, *sequences[at]) for at, shared in order]
-    return _Line(
-        [units[at] for at, _ in order],
-        [shared for _, shared in order],
-        np.cumsum(added).tolist(),
-    )
+    """Keys are made when they are compared: those of a whole batch take twice its memory."""
+    replies = [replies_of([unit]) for unit in units]
+    line: _Line[UnitT] = _Line([], [], [])
+    num_tokens = 0
+    for at, shared in ordered(len(units), lambda at: keys_of(replies[at][0])):
+        num_tokens += _num_added(shared, replies[at], keys_of)
+        line.units.append(units[at])
+        line.shared.append(shared)
+        line.ends.append(num_tokens)
+    return line
 
 
-def _num_added(shared: int, first: Keys, *others: Keys) -> int:
+def _num_added(shared: int, replies: Sequence[Item], keys_of: KeysOf) -> int:
     """Tokens that a unit adds; replies of a unit share the prompt with its first."""
-    return len(first) - shared + sum(len(other) - common_prefix(first, other) for other in others)
+    added = replies[0].num_tokens - shared
+    if len(replies) > 1:
+        first, *others = map(keys_of, replies)
+        added += sum(len(other) - common_prefix(first, other) for other in others)
+    return added
 
 
 def _balanced_cuts(line: _Line[UnitT], max_tokens: int, num_passes: int) -> list[tuple[int, int]]:

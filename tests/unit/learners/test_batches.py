@@ -1,5 +1,6 @@
 """From episodes to micro-batches: nothing lost, nothing twice, nothing too large."""
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from plays import linear, overwrite, rewards
 
 from pettingllms.errors import LearnerError
+from pettingllms.learners import forest as forests
 from pettingllms.learners.batches import (
     Item,
     item_of,
@@ -238,6 +240,40 @@ def test_pack_trees(
         assert distinct(batch) <= max_tokens or len(batch) == 1
     for before, after in pairwise(zip(*ranks, strict=True)):
         assert min(map(distinct, before)) >= max(map(distinct, after))
+
+
+@given(
+    texts=st.lists(st.lists(st.integers(-2, 1), max_size=9), max_size=12),
+    min_part=st.integers(1, 4),
+    max_sorted=st.integers(1, 20),
+)
+def test_sequences_are_ordered_as_if_compared_whole(
+    texts: list[list[int]], min_part: int, max_sorted: int
+) -> None:
+    sequences = [np.array(text, np.int64) for text in texts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forests, "MIN_PART", min_part)
+        patch.setattr(forests, "MAX_SORTED", max_sorted)
+        found = list(forests.ordered(len(texts), sequences.__getitem__))
+    assert [at for at, _ in found] == sorted(range(len(texts)), key=texts.__getitem__)
+    for (before, _), (at, shared) in pairwise(found):
+        assert texts[at][:shared] == texts[before][:shared]
+        assert texts[at][shared : shared + 1] != texts[before][shared : shared + 1] or (
+            shared == len(texts[at]) == len(texts[before])
+        )
+
+
+def test_packing_needs_memory_for_parts_of_sequences() -> None:
+    """The keys of all tokens and their sorted bytes would take 16 bytes per token."""
+    rng, none = np.random.default_rng(0), np.zeros(0, np.float32)
+    prompts = [rng.integers(0, 99, 4000) for _ in range(50)]
+    whole = [Item(p, rng.integers(0, 99, 200), none, 0.0) for p in prompts for _ in range(20)]
+    tracemalloc.start()
+    pack_trees(whole, 8192, 8, keys)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * forests.KEY_BYTES * forests.MAX_SORTED
+    assert peak < sum(x.num_tokens for x in whole) * 16 / 2
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8])
