@@ -31,7 +31,7 @@ from pettingllms.models import make_tiny, make_tiny_vision
 from pettingllms.types import user
 
 KINDS = ("lora", "full")
-OTHER_LOSSES = ("gspo", "plain", "dpo")
+LOSSES = ("clip", "gspo", "plain", "dpo")
 MAX_TOKENS = 50
 """Cuts every batch into several passes per rank."""
 Found = dict[str, dict[str, torch.Tensor]]
@@ -39,6 +39,10 @@ Found = dict[str, dict[str, torch.Tensor]]
 
 def text_batches(loss: str, _model: Path) -> dict[str, list[Any]]:
     return {n: pairs(make()) if loss == "dpo" else make() for n, make in CASES.items()}
+
+
+def mixed_batch(_loss: str, _model: Path) -> dict[str, list[Any]]:
+    return {"mixed": CASES["mixed"]()}
 
 
 def image_batches(loss: str, model: Path) -> dict[str, list[Any]]:
@@ -97,12 +101,16 @@ def compare(folder: Path, batches: Callable[..., Any], losses: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "losses", [("clip",), pytest.param(OTHER_LOSSES, marks=pytest.mark.slow)], ids=["clip", "other"]
+    ("batches", "losses"),
+    [(mixed_batch, ("clip",)), pytest.param(text_batches, LOSSES, marks=pytest.mark.slow)],
+    ids=["mixed batch", "all losses"],
 )
-def test_gradients_are_those_of_padded_rows_on_one_rank(tmp_path: Path, losses: Any) -> None:
+def test_gradients_are_those_of_padded_rows_on_one_rank(
+    tmp_path: Path, batches: Any, losses: Any
+) -> None:
     """With values, KL penalty and entropy bonus where the loss takes them."""
     make_tiny(tmp_path / "m", "llama", texts=["a b c"], hidden_size=64)
-    compare(tmp_path, text_batches, losses)
+    compare(tmp_path, batches, losses)
 
 
 @pytest.mark.slow
