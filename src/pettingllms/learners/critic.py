@@ -44,6 +44,7 @@ from pettingllms.learners.sharding import (
     release_memory,
     reshard,
     trim_heap,
+    trimmed_layers,
 )
 from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import (
@@ -107,13 +108,14 @@ class Critic:
         )
         layers = decoder_layers(self._model.decoder) if self._ranks > 1 else []
         place_model(self._model, layers, self._device, self._dtype, pending)
-        self._micro_batches, self.notice = checked(
-            micro_batches,
-            lambda batch: self._forward(batch)[1],
-            self._dtype,
-            lm.config,
-        )
-        """Why the model cannot read token trees, or empty."""
+        with trimmed_layers(self._model):
+            self._micro_batches, self.notice = checked(
+                micro_batches,
+                lambda batch: self._forward(batch)[1],
+                self._dtype,
+                lm.config,
+            )
+            """Why the model cannot read token trees, or empty."""
         reshard(self._model)
         named = self._model.named_parameters()
         trained: dict[str, Tensor] = {name: p for name, p in named if p.requires_grad}

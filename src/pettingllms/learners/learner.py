@@ -46,6 +46,7 @@ from pettingllms.learners.sharding import (
     reduce_metrics,
     release_memory,
     reshard,
+    trimmed_layers,
 )
 from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
@@ -87,14 +88,15 @@ class Learner(PolicyStore):
             copy, pending = open_lm(spec.model, self._dtype)
             self._reference = LogProbModel(copy).requires_grad_(False)
             self._place(self._reference, pending)
-        check_logits(self._model, micro_batches, arithmetic(self._device, self._dtype))
-        self._micro_batches, self.notice = checked(
-            micro_batches,
-            lambda batch: self._forward(self._model, batch, 1.0)[0],
-            self._dtype,
-            lm.config,
-        )
-        """Why the model cannot read token trees, or empty."""
+        with trimmed_layers(self._model):
+            check_logits(self._model, micro_batches, arithmetic(self._device, self._dtype))
+            self._micro_batches, self.notice = checked(
+                micro_batches,
+                lambda batch: self._forward(self._model, batch, 1.0)[0],
+                self._dtype,
+                lm.config,
+            )
+            """Why the model cannot read token trees, or empty."""
         reshard(self._model)
         embeddings = embeddings_of(self._model)
         self._optimizers = {

@@ -1,8 +1,8 @@
 """Device placement, FSDP2 sharding, and collectives over ranks, for learners and critics."""
 
 import ctypes
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -78,6 +78,22 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only in glibc
     if trim:
         trim(0)
+
+
+@contextmanager
+def trimmed_layers(model: nn.Module) -> Iterator[None]:
+    """Return the memory of each gathered layer to the system once the layer is computed.
+
+    The C library keeps freed memory: else a pass of a model of 36 layers over two ranks adds 1.3
+    times the shard. For passes of a few tokens; it would slow down others. No effect on GPUs."""
+    layers = [m for m in model.modules() if isinstance(m, FSDPModule)]
+    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+    handles = [layer.register_forward_hook(lambda *_: trim_heap()) for layer in layers if on_cpu]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def num_ranks() -> int:

@@ -1,4 +1,4 @@
-"""Host memory of a rank follows its shard, at load, publication and save."""
+"""Host memory of a rank follows its shard, at load with its checks, publication and save."""
 
 import gc
 import json
@@ -17,11 +17,9 @@ from ranks import rank_of
 
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy
-from pettingllms.learners import learner as learners
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
-from pettingllms.learners.micro_batches import MicroBatches
 from pettingllms.learners.sharding import trim_heap
 
 NUM_LAYERS, SIZE, MLP_SIZE, VOCABULARY = 36, 512, 2048, 1024
@@ -64,13 +62,6 @@ def update(made: Learner) -> None:
     made.train("p", [Item(ids, ids, -np.ones(6, np.float32), 1.0)], 1)
 
 
-def nothing(*_: object) -> None: ...
-
-
-def unchecked(micro_batches: MicroBatches, *_: object) -> tuple[MicroBatches, str]:
-    return micro_batches, ""
-
-
 class Peak:
     """The largest memory since the baseline was taken."""
 
@@ -97,8 +88,6 @@ def measure(rank: int, folder: Path) -> None:
         (folder / f"warm{rank}").mkdir()
         warm.save("p", folder / f"warm{rank}")
         del warm
-        # Both make passes, which have memory of gathered layers and activations, too.
-        learners.check_logits, learners.checked = nothing, unchecked
         peak = Peak()
         made = learner(folder / "model")
         peak.note("load")
