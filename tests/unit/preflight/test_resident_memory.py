@@ -1,7 +1,9 @@
 """The planned memory of a rank, against the resident memory of a real learner on a CPU.
 
-The plan counts live tensors. By default, the C library keeps freed memory for later and reports it
-as resident: up to twice the plan with LoRA. Here it returns every large tensor to the system.
+The plan counts live tensors. By default, and with the settings of a run, the C library keeps freed
+memory, which counts as resident: up to twice the plan with LoRA. PyTorch asks for aligned memory,
+and glibc 2.36 does not reuse a freed block for an aligned request of equal size, so trimming the
+heap after the load does not help. Here it returns every large tensor to the system.
 """
 
 import os
