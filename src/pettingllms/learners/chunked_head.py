@@ -89,7 +89,8 @@ class TrainedHead(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         """Compute each chunk's logits again, and all gradients from them."""
         *inputs, targets_N = ctx.saved_tensors
-        linear = Linear(*inputs[1:], ctx.dtype)
+        _, weight_VH, bias_V = inputs
+        linear = Linear(weight_VH, bias_V, ctx.dtype)
         if grad_logp_N is None:
             grad_logp_N = torch.zeros(len(targets_N), device=targets_N.device)
         sums = InputGradients(linear, inputs, ctx.needs_input_grad[:3])

@@ -251,8 +251,8 @@ def install(decoder: Any, attend: Attend = float32_attention) -> bool:
         return False
     name = f"{NAME}_{attend.__name__}"
     # Compiled layers call it as it is: Dynamo cannot trace the layout.
-    function = torch.compiler.disable(partial(tree_attention, attend=attend))
-    AttentionInterface.register(name, function)
+    disable: Any = torch.compiler.disable  # has no types
+    AttentionInterface.register(name, disable(partial(tree_attention, attend=attend)))
     AttentionMaskInterface.register(name, sdpa_mask)
     decoder.config._attn_implementation = name  # noqa: SLF001 - a public setter checks known names
     return True
