@@ -17,14 +17,14 @@ from pettingllms.bench.cpu_time import cpu_seconds
 from pettingllms.bench.parallel_roles import ParallelRoles
 from pettingllms.bench.sampling_bench import RANK
 from pettingllms.cluster.start import ray_running
-from pettingllms.config import RunConfig
+from pettingllms.config import RunConfig, parse_config
 from pettingllms.config.engines import Dtype
 from pettingllms.models import find_model
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.train import Trainer
 
-REPLY_TOKENS = 128
+REPLY_TOKENS = 64
 NUM_SAMPLES = 8
 """Replies to each prompt."""
 PHASES = ("sampling", "learning", "publishing")
@@ -101,7 +101,7 @@ def run_config(model: Path, dtype: Dtype, num_roles: int, num_policies: int) -> 
     """A run of as many roles, which several policies or one take."""
     names = [f"policy{at}" for at in range(num_policies)]
     policy = {"kind": "lora", "model": str(model), "rank": RANK}
-    return RunConfig.model_validate(
+    return parse_config(
         {
             "env": {"id": ParallelRoles.id, "num_roles": num_roles},
             "algo": {"type": "grpo"},
@@ -120,7 +120,8 @@ def run_config(model: Path, dtype: Dtype, num_roles: int, num_policies: int) -> 
             "learner": {"dtype": dtype},
             "cluster": {"device": "cpu"},
             "log": {"episodes": False},
-        }
+        },
+        "bench adapters",
     )
 
 
