@@ -23,7 +23,8 @@ BASE = -1
 MAX_PADDING = 2
 """Rows of a padded batch per real row, above which adapters are multiplied one by one."""
 SMALL_RANK = 16
-"""In bfloat16, up to this rank one product with zeros is faster than one product per part."""
+"""Up to this rank one product with zeros is faster than one product per part: in bfloat16, and in
+a batch of matrices."""
 
 
 class Parts(tuple[Tensor, ...]):
@@ -40,6 +41,8 @@ class PackedAdapters:
     b_SPO: Tensor
     blocks: tuple[tuple[slice, slice], ...]
     """Rows and columns of the blocks of B that are multiplied separately."""
+    batch_blocks: tuple[tuple[slice, slice], ...]
+    """The same in a batch with several adapters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,11 @@ def pack(layer: Any) -> None:
     new_b = Parts(b_SPO[:, ranks, columns].mT.unsqueeze(1) for ranks, columns in blocks)
     for new, old in zip((*new_a, *new_b), (*old_a, *old_b), strict=True):
         new.copy_(old)
-    if rank <= SMALL_RANK and b_SPO.dtype == torch.bfloat16:
-        blocks = [(slice(0, num_ranks), slice(0, num_outputs))]
-    new_a.packed = new_b.packed = PackedAdapters(a_SIP, b_SPO, tuple(blocks))
+    parts = batch = tuple(blocks)
+    if rank <= SMALL_RANK:
+        batch = ((slice(0, num_ranks), slice(0, num_outputs)),)
+        parts = batch if b_SPO.dtype == torch.bfloat16 else parts
+    new_a.packed = new_b.packed = PackedAdapters(a_SIP, b_SPO, parts, batch)
     layer.lora_a_stacked, layer.lora_b_stacked = new_a, new_b
 
 
@@ -124,7 +129,7 @@ def add_product(y_NO: Tensor, x_NI: Tensor, packed: PackedAdapters, batch: Adapt
         for ranks, columns in packed.blocks:
             y_NO[:, columns].addmm_(middle_NP[:, ranks], packed.b_SPO[slot, ranks, columns])
     elif batch.padded is not None:
-        _add_padded(y_NO, x_NI[batch.padded], packed, batch)
+        _add_padded(y_NO, x_NI.index_select(0, batch.padded), packed, batch)
     else:
         for slot, rows in zip(batch.slots, batch.rows, strict=True):
             middle_NP = x_NI[rows] @ packed.a_SIP[slot]
@@ -138,7 +143,7 @@ def _add_padded(y_NO: Tensor, x_NI: Tensor, packed: PackedAdapters, batch: Adapt
     chosen = batch.selection
     a_SIP, b_SPO = packed.a_SIP[chosen], packed.b_SPO[chosen]
     middle_SNP = torch.bmm(x_NI.view(len(batch.slots), -1, x_NI.shape[1]), a_SIP)
-    for ranks, columns in packed.blocks:
+    for ranks, columns in packed.batch_blocks:
         product = torch.bmm(middle_SNP[:, :, ranks], b_SPO[:, ranks, columns]).flatten(0, 1)
-        real = product if batch.places is None else product[batch.places]
+        real = product if batch.places is None else product.index_select(0, batch.places)
         y_NO[:, columns].index_add_(0, batch.rows[0], real)
