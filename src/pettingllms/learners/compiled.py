@@ -39,7 +39,7 @@ def compile_layers(
     """Compile the decoder layers of a model, at their first pass; before they are checkpointed or
     sharded. Return the attention that suits them. `setting`: the value of learner.compile. On a GPU
     this has never run."""
-    if not (_pays(lm, dtype) if setting is None else setting):
+    if not (_is_faster(lm, dtype) if setting is None else setting):
         return float32_attention
     if not has_compiler():
         raise LearnerError(
@@ -55,7 +55,7 @@ def compile_layers(
     return bfloat16_attention
 
 
-def _pays(lm: Any, dtype: torch.dtype) -> bool:
+def _is_faster(lm: Any, dtype: torch.dtype) -> bool:
     large = sum(parameter.numel() for parameter in lm.parameters()) >= MIN_PARAMETERS
     return dtype == torch.bfloat16 and large and has_compiler()
 
