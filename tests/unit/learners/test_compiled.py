@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+import torch.multiprocessing as mp
+from ranks import note, noted, rank_of
 from test_learner import KINDS, batch, learner
 
 from pettingllms.errors import LearnerError
@@ -30,16 +32,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("m") / "tiny", texts=texts, hidden_size=64)
 
 
-@pytest.mark.slow  # compiles for a minute
-def test_compiled_layers_have_the_same_gradients(model: Path) -> None:
-    policy = next(iter(KINDS["lora"]))
-    plain = learner(model, KINDS["lora"])
-    items = batch(plain, policy)
-    made = learner(model, KINDS["lora"], compile=True)
-    for one in (plain, made):
-        one.train(policy, items, 1)  # B of an adapter starts at zero, and hides the rest
-    expected, same = (torch.from_numpy(one.gradient(policy, items)) for one in (plain, made))
-    assert torch.norm(same - expected) / torch.norm(expected) < 1e-5
+def compare(rank: int, num_ranks: int, folder: Path) -> None:
+    """Compare the gradient of a batch with and without compiled, checkpointed layers."""
+    with rank_of(rank, num_ranks, folder):
+        policy = next(iter(KINDS["lora"]))
+        plain = learner(folder / "tiny", KINDS["lora"])
+        options = {"compile": True, "activation_checkpointing": True}
+        made = learner(folder / "tiny", KINDS["lora"], **options)
+        items = batch(plain, policy)
+        for one in (plain, made):
+            one.train(policy, items, 1)  # B of an adapter starts at zero, and hides the rest
+        expected, same = (torch.from_numpy(one.gradient(policy, items)) for one in (plain, made))
+        note(float(torch.norm(same - expected) / torch.norm(expected)), rank, num_ranks, folder)
+
+
+@pytest.mark.slow  # compiles for minutes
+def test_compiled_layers_of_two_ranks_have_the_same_gradients(model: Path) -> None:
+    mp.spawn(compare, args=(2, model.parent), nprocs=2)
+    assert noted(2, model.parent) < 1e-5
 
 
 @pytest.mark.slow  # compiles
