@@ -300,7 +300,9 @@ def names():
         for where, _, files in os.walk(folder):
             yield from (os.path.join(where, file) for file in files)
 """
-FOUND = "sorted(set(re.findall('4242([0-9]{3})', everything())))"
+MARK = "4242424242424242"
+"""Longer than an address in the representation of an object."""
+FOUND = f"sorted(set(re.findall('{MARK}([0-9]{{3}})', everything())))"
 SEARCHES = {
     "calls": f"{SEARCH}def double(x):\n    return {FOUND}",
     "stdin": f"{SEARCH}own = input()\nprint(str({FOUND}).replace(chr(39), chr(34)))",
@@ -311,7 +313,8 @@ SEARCHES = {
 def test_a_case_finds_no_input_of_another_case(kind: str) -> None:
     """It looks through files, frames, objects and open descriptors."""
     calls = kind == "calls"
-    texts = ["double(4242001)", "double(4242002)"] if calls else ["4242001\n", "4242002\n"]
+    inputs = [f"{MARK}001", f"{MARK}002"]
+    texts = [f"double({one})" if calls else f"{one}\n" for one in inputs]
     cases = tuple(Case(text, "0") for text in texts)
     problem = CodeProblem("double", "", "double" if calls else "", hidden=cases)
     ran = grade(problem, SEARCHES[kind], cases, CLOCK)
